@@ -1,7 +1,7 @@
 # The checkout's commands. Everything they write stays in the checkout: .venv, .venv-*, .cache.
 .DEFAULT_GOAL := help
 .PHONY: help setup demo quick test test-engines soak test-all lint format generate docs bench release clean
-export STRATEGY FAIL # of the demo
+export STRATEGY FAIL KEEP BALANCER # of the demo
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -9,7 +9,7 @@ help: ## this list
 setup: ## the virtual environment .venv with all that rollouts and the demo need
 	@scripts/setup run
 
-demo: setup ## a service under load is replaced without a failed request (STRATEGY=canary|blue_green; FAIL=1|errors: its revision is broken)
+demo: setup ## a service under load is replaced without a failed request (STRATEGY=canary|blue_green; BALANCER=haproxy|envoy; FAIL=1|errors: its revision is broken; KEEP=1: it stays, to go on with by hand)
 	@scripts/run scripts/demo
 
 quick: ## for every save: style, types, unit and property tests, some rollouts; below three minutes

@@ -33,8 +33,26 @@ DRIVERS = {
     "traffic": ("haproxy", "envoy", "nginx", "gateway_api", "kubernetes_service", "none"),
     "checks": ("http", "tcp"),
     "gates": ("pause", "approval", "web", "command", "analysis", "prepare"),
-    "metrics": ("load_balancer", "prometheus", "web", "command"),
-    "stores": ("file",),
+    "metrics": (
+        "load_balancer",
+        "access_log",
+        "instance_log",
+        "saturation",
+        "prometheus",
+        "web",
+        "command",
+    ),
+    "stores": ("file", "etcd", "postgresql", "kubernetes"),
+    "autoscalers": ("hpa", "keda", "command"),
+    "notifiers": (
+        "webhook",
+        "slack",
+        "mattermost",
+        "teams",
+        "email",
+        "grafana_annotation",
+        "command",
+    ),
 }
 Docs = dict[str, t.Any]
 
@@ -315,6 +333,7 @@ def step_options(entries: Sequence[Entry]) -> str:
             passed["kept"] = "{{ _rollout_kept | default({}) }}"
         if entry.name == "rollback":
             passed["to"] = "{{ rollout_to | default('') }}"
+            passed["why"] = "{{ rollout_why | default('') }}"
         if entry.name != "control":
             text += f"_rollout_{entry.name}:\n" + "".join(
                 f'  {name}: "{value}"\n' for name, value in passed.items()
@@ -326,7 +345,8 @@ def _fallback(field: Field) -> str:
     """Return the filter for a variable that may be missing."""
     if field.default is not None or field.name == "service":
         return ""
-    return " | default({})" if field.kind.type == "dict" else " | default('')"
+    empty = field.kind.type == "dict" and field.name != "analysis"  # there, {} is none
+    return " | default({})" if empty else " | default('')"
 
 
 def _role_option(field: Field, written: dict[str, str], anchors: bool) -> str:
@@ -339,10 +359,15 @@ def _role_option(field: Field, written: dict[str, str], anchors: bool) -> str:
 
 
 def as_variable(field: Field) -> Docs:
-    """Return an option as the spec of a role's variable: its own options are checked by the
-    steps.
+    """Return an option as the spec of a role's variable.
+
+    A survey of AWX answers with texts, and with an empty one for no answer. The steps take both,
+    and check types and an option's own options.
     """
     found = documented(field)
+    if found["type"] != "str":
+        found["type"] = "raw"
+        found.pop("elements", None)
     below = found.pop("suboptions", None)
     text = found["description"]
     lines = [as_variables(line) for line in ([text] if isinstance(text, str) else text)]
@@ -352,7 +377,8 @@ def as_variable(field: Field) -> Docs:
         lines += [
             f"V({name}) - {as_variables(sentence)}" for name, sentence in found["choices"].items()
         ]
-        found["choices"] = list(found["choices"])
+    if "choices" in found:
+        found["choices"] = [*found["choices"], *([] if field.required else [""])]
     return {**found, "description": lines if len(lines) > 1 else lines[0]}
 
 
@@ -426,21 +452,56 @@ def role_entries() -> dict[str, list[Entry]]:
                     "progress_deadline",
                 ),
                 *("failure_limit", "on_failure", "watch_new", "headroom", "store", "lease", "to"),
+                *("report", "why", "follow", "notify", "metrics"),
                 **platform,
             ),
+        ),
+        Entry(
+            "plan",
+            "Show what a rollout would do",
+            "Reads only.",
+            some(*common, **platform),
         ),
         Entry(
             "status",
             "Show the rollout, the fleet and the lease",
             "Reads only.",
-            some("service", "platform", "traffic", "health", "store", **platform),
+            some("service", "platform", "traffic", "health", "store", "follow", **platform),
+        ),
+        Entry(
+            "watch",
+            "Watch a service during a rollout and after it",
+            "Shows a rollout that another run works on until it ends or waits for a person."
+            " Then asks the service's background gates and analysis for C(rollout_watch) after the"
+            " promotion, without the lease, and rolls back if one fails. May be run again and"
+            " again.",
+            some(*common, "watch", **platform),
+        ),
+        Entry(
+            "report",
+            "Write the report of a rollout",
+            "Reads the journal only, so hosts and load balancers may be down. Without"
+            " C(rollout_report), shows the report as Markdown.",
+            some("service", "store", "report", "id"),
+        ),
+        Entry(
+            "judge",
+            "Replay the analyses of a rollout under other settings",
+            "Reads the journal only, and changes nothing.",
+            some("service", "store", "id", "try"),
+        ),
+        Entry(
+            "history",
+            "Show the rollouts of a service",
+            "Reads the journal only. Says what C(rollout_to) accepts.",
+            some("service", "store"),
         ),
         Entry(
             "control",
             "Send a command to the rollout in progress",
             "Writes the command into the journal. The run that has the lease obeys. If there is"
             " none, this play continues the rollout, unless the command is to stop.",
-            some("service", "command", "why", "replicas", "force", "store", **command),
+            some("service", "command", "why", "replicas", "force", "store", "follow", **command),
         ),
     ]
     waves = Entry(
@@ -520,7 +581,9 @@ TITLES = {
     ),
     "gates": ("Gates", "`rollout_gates`, and of `gate` in `rollout_steps`"),
     "metrics": ("Metrics", "`metrics` of an analysis"),
+    "autoscalers": ("Autoscalers", "`rollout_autoscaler`"),
     "stores": ("Stores", "`rollout_store`"),
+    "notifiers": ("Notifiers", "a receiver of `rollout_notify`"),
 }
 
 
@@ -537,6 +600,9 @@ def drivers_page() -> str:
         if folder == "gates":
             gate = module("plugin_utils.config.gates").GATE
             text += f"\nAll gates have these options.\n\n{TABLE}{''.join(option_rows(gate))}"
+        if folder == "notifiers":
+            common = module("plugin_utils.config.notify").NOTIFY
+            text += f"\nAll of them have these options.\n\n{TABLE}{''.join(option_rows(common))}"
         for name in DRIVERS[folder]:
             found = module(f"plugin_utils.{folder}.{name}")
             text += f"\n### {title}: {name}\n\n{first_sentence(found.__doc__)}\n"
@@ -559,12 +625,16 @@ def files() -> dict[str, str]:
     """Return every generated file with its content."""
     import guides
     import messages
+    import pictures
+    import report_example
     import timeline
 
     return {
         "plugins/doc_fragments/rollout.py": fragment(),
         **modules(),
         **roles(),
+        "docs/how-to/report-example.html": report_example.page(),
+        **pictures.pictures(),
         "docs/reference/drivers.md": drivers_page(),
         "docs/reference/messages.md": messages.page(),
         "docs/reference/timeline-events.md": timeline.page(),

@@ -38,6 +38,24 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    plugins = session.config.pluginmanager
+    if terminal := plugins.get_plugin("terminalreporter"):
+        plugins.register(Failures(terminal))
+
+
+class Failures:
+    """Names a failure at once: the summary comes at the end, half an hour later."""
+
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self._terminal = terminal
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._terminal.ensure_newline()
+            self._terminal.write_line(f"FAILED {report.nodeid} ({report.when})")
+
+
 def pytest_report_header() -> str:
     return f"seed {seeds.SEED}, examples: {seeds.PROFILE}"
 

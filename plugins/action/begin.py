@@ -55,6 +55,8 @@ class _Begin(StepPart):
         revision, replicas = self._validate()
         if host := takeover.begin(self.step, revision, replicas):
             return self.step.left_to(host)
+        if not self.step.check_mode:
+            self.loop.autoscaling.begin(self.record.open)
         self.loop.observe_fleet()
         self.lifecycle.adopt()
         if self.step.in_place:
@@ -62,6 +64,7 @@ class _Begin(StepPart):
             self.in_place.plan.refuse_unreachable(revision, self.restart)
             if self.step.check_mode:
                 return self.in_place.plan.show(would=True, restart=self.restart)
+        self.validation.check_order(revision)  # now that nobody else begins one
         rollout = self.record.open
         if rollout is None or self.lifecycle.gives_way(rollout, revision):
             return self._open(revision, replicas)
@@ -76,6 +79,8 @@ class _Begin(StepPart):
             self.in_place.plan.check()
         revision, replicas = requested(self.step, self.restart)
         self.step.session.read()
+        self.validation.check_order(revision)
+        self.validation.check_window()
         if not in_play:
             self.validation.check_capacity(replicas, self.settings.plan)
         self.validation.check(replicas, self.settings.plan)

@@ -5,11 +5,17 @@
 
 from __future__ import annotations
 
+import shlex
+import typing as t
+from collections.abc import Mapping, Sequence
+
 from ..plugin_utils.base import clock
+from ..plugin_utils.base.text import clean
 from ..plugin_utils.controller.action import StepAction
 from ..plugin_utils.controller.context import Result, StepContext
 from ..plugin_utils.inputs.options import FLAG, Field, Options
 from ..plugin_utils.report import status
+from ..plugin_utils.state.record import Record
 
 
 class ActionModule(StepAction):
@@ -20,10 +26,10 @@ class ActionModule(StepAction):
             "Whether to return the events of the rollout as well. There may be many.",
             default=False,
         ),
+        Field("show", FLAG, "Whether to show the lines as well.", default=False),
     )
 
     def perform(self, step: StepContext) -> Result:
-        timeline = step.own["timeline"]
         record = step.session.read()
         store, rollout = step.session.store, record.rollout
         lease = store.lease()
@@ -32,19 +38,33 @@ class ActionModule(StepAction):
         held = (
             {"holder": lease.holder, "since": lease.since, "until": lease.until} if lease else None
         )
+        events = list(store.timeline(rollout.id)) if rollout else []
+        far = status.progress(record.open, planned(events), clock.now()) if record.open else {}
+        lines = status.lines(record, held, known, troubles, far)
+        for line in lines if step.own["show"] else ():
+            step.say(line)
         return step.report(
             False,
             instances=known,
             history=record.history,
             lease=held,
             troubles=troubles,
-            lines=status.lines(record, held, known, troubles),
-            timeline=list(store.timeline(rollout.id)) if timeline and rollout else [],
+            progress=far,
+            lines=lines,
+            timeline=events if step.own["timeline"] else [],
         )
+
+
+def planned(events: Sequence[Mapping[str, t.Any]]) -> list[str]:
+    """Return the names of the stages that a rollout was last planned with."""
+    plans = [event.get("stages") for event in events if event.get("kind") == "plan"]
+    last = plans[-1] if plans and isinstance(plans[-1], list) else []
+    return [str(stage.get("stage")) for stage in last if isinstance(stage, Mapping)]
 
 
 def instances(step: StepContext) -> list[dict[str, object]]:
     """Return every instance, in the order of their numbers."""
+    restarts = {report.labels.id: report.restarts for report in step.loop.reports}
     return [
         {
             "id": i.id,
@@ -55,7 +75,17 @@ def instances(step: StepContext) -> list[dict[str, object]]:
             "active": i.active,
             "host": i.host,
             "age": round(clock.now() - i.created, 1),
+            "restarts": restarts.get(i.id, 0),
+            "runs": program(step.record, i.generation),
             "detail": i.detail,
         }
         for i in sorted(step.loop.fleet, key=lambda i: (len(i.id), i.id))
     ]
+
+
+def program(record: Record, generation: int) -> str:
+    """Return the image, or else the command, that the journal has of a generation; "": none."""
+    known = record.settings.get(generation)
+    given = known.platform.get("image") or known.platform.get("command") if known else None
+    words = given if isinstance(given, list) else [given or ""]
+    return clean(shlex.join(map(str, words)) if isinstance(given, list) else words[0])

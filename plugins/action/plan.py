@@ -9,13 +9,17 @@ import time
 import typing as t
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import median
 
+from ..plugin_utils.analysis import spec
+from ..plugin_utils.analysis.needs import needs, rate_of
 from ..plugin_utils.base.errors import InputError
+from ..plugin_utils.base.text import moment
+from ..plugin_utils.config import freeze
 from ..plugin_utils.config.variables import PLAY_HOSTS, VARIABLE_NAMES
 from ..plugin_utils.controller import gate_runner
 from ..plugin_utils.controller.action import StepAction
 from ..plugin_utils.controller.context import Result, StepContext
+from ..plugin_utils.controller.expectation import Times, measured
 from ..plugin_utils.controller.generations import Generations
 from ..plugin_utils.controller.in_place_plan import InPlacePlan
 from ..plugin_utils.controller.lifecycle import Lifecycle
@@ -23,10 +27,10 @@ from ..plugin_utils.controller.stages import LaunchStages
 from ..plugin_utils.controller.target import requested
 from ..plugin_utils.controller.validation import Validation, fewer
 from ..plugin_utils.engine.evaluate import evaluate
-from ..plugin_utils.engine.forecast import forecast
+from ..plugin_utils.engine.forecast import forecast, settled
 from ..plugin_utils.engine.model import Composition, Instance, Rotation, State
 from ..plugin_utils.engine.progress import ProgressTracker
-from ..plugin_utils.engine.strategy import Plan, Stage
+from ..plugin_utils.engine.strategy import Gate, Plan, Stage
 from ..plugin_utils.inputs import values
 from ..plugin_utils.inputs.options import (
     DURATION,
@@ -38,6 +42,7 @@ from ..plugin_utils.inputs.options import (
     choice,
     whole,
 )
+from ..plugin_utils.report.plan import lines as plan_lines
 from ..plugin_utils.report.view import NextView
 
 OLD, NEW = 1, 2  # the generations of an imagined fleet
@@ -104,6 +109,8 @@ class ActionModule(StepAction):
         revision, replicas = requested(step)
         step.session.read()
         validation = Validation(step)
+        validation.check_order(revision)
+        validation.check_window()
         validation.check_capacity(replicas, step.settings.plan)
         validation.check(replicas, step.settings.plan)
         step.loop.observe_fleet()
@@ -113,9 +120,19 @@ class ActionModule(StepAction):
         return {**show(step, revision, replicas, base), "risks": found}
 
 
+class ImaginedStages(LaunchStages):
+    """The stages of a fleet that is nowhere."""
+
+    targets = ()
+
+
 def imagine(step: StepContext) -> Result:
     """Plan a rollout of a fleet that is only imagined."""
     settings = step.settings
+    if settings.plan.waves:
+        raise InputError(
+            "rollout_targets: an imagined fleet has no hosts to divide; leave it out", "PR-107"
+        )
     gate_runner.check(settings.plan.gates, step.context)
     settings.traffic.make(step.context)
     if step.given.get("platform"):
@@ -123,8 +140,8 @@ def imagine(step: StepContext) -> Result:
     fleet = imagined(step.own["fleet"], settings.revision or "")
     old = sum(1 for i in fleet if i.generation == OLD and i.state.counted)
     _revision, replicas = requested(step, present=old)
-    found = LaunchStages(step).planned(NEW, replicas, Composition("", OLD, old), settings.plan)
-    forecast = foresee(step, fleet, found, replicas, (GUESS, 0.0))
+    found = ImaginedStages(step).planned(NEW, replicas, Composition("", OLD, old), settings.plan)
+    forecast = foresee(step, fleet, found, replicas, Times(GUESS, 0.0))
     return {"changed": False, **forecast, **fewer(settings.service, old, replicas)}
 
 
@@ -134,19 +151,64 @@ def show(step: StepContext, revision: str, replicas: int, base: int) -> Result:
     """
     record, loop = step.record, step.loop
     found = stages_to(step, revision, replicas, base)
-    times = measured(step)
-    forecast = foresee(step, loop.fleet, found, replicas, times or (GUESS, 1.0))
+    times = measured(step, record.rollout.id) if record.rollout else None
+    forecast = foresee(step, loop.fleet, found, replicas, times or Times(GUESS, 1.0))
     weighted = loop.balanced and any(stage.waypoint.weight is not None for stage in found)
     less = {} if record.open else fewer(record.service, base, replicas)
-    return step.report(
-        False,
+    stable = record.stable
+    planned = {
         **forecast,
-        **less,
-        shares="by the load balancers' weights" if weighted else "by the number of instances",
-        unknown=unknown(found, times is not None, loop.balanced),
-        settings=Generations(step).differences(record.stable.generation) if record.stable else [],
-        diff=step.difference(found[-1].waypoint, revision),
-    )
+        "revision": revision,
+        "previous": stable.revision if stable else None,
+        "strategy": step.settings.plan.strategy,
+        "replicas": replicas,
+        "shares": "by the load balancers' weights" if weighted else "by the number of instances",
+        "orders": [stable.order if stable else None, step.settings.order],
+        "stopped": stopped_now(step),
+        "watched": watched(step),
+        "requests": requests(step, found),
+        "measured": times is not None,
+        "unknown": unknown(found, times is not None, loop.balanced),
+        "settings": Generations(step).differences(stable.generation) if stable else [],
+    }
+    shown = plan_lines(record.service, planned)
+    diff = step.difference(found[-1].waypoint, revision)
+    return step.report(False, **planned, **less, lines=shown, diff=diff)
+
+
+def stopped_now(step: StepContext) -> str:
+    """Return what a rollout that begins now waits for, before it moves."""
+    settings = step.settings
+    found = freeze.stopped(settings.freeze, settings.window, time.time())
+    return f"{found}, until {moment(found.until)}" if found else ""
+
+
+def watched(step: StepContext) -> list[str]:
+    """Return what may end the rollout at any moment, each in a few words."""
+    plan, context = step.settings.plan, step.context
+    usual = spec.standard(context.counted, bool(context.access_log))
+    found = []
+    for gate in plan.background:
+        known = spec.parse(gate.options, gate.variable, usual)
+        names = ", ".join(one.name for one in known.metrics)
+        about = " (the default)" if gate.by_default else " (dry run)" if known.dry_run else ""
+        found.append(f"analysis: {names}{about}")
+    return found + [f"{gate.key} ({gate.driver})" for gate in plan.rollback_gates]
+
+
+def requests(step: StepContext, found: Sequence[Stage]) -> list[dict[str, t.Any]]:
+    """Return how many requests each analysis needs, and how long at the last rollout's traffic."""
+    context, last = step.context, step.record.rollout
+    usual = spec.standard(context.counted, bool(context.access_log))
+    rate = rate_of(step.session.store.timeline(last.id)) if last else None
+    return needs(found, usual, rate)
+
+
+def wait(gate: Gate) -> dict[str, t.Any]:
+    """Return what a gate waits for: a person, or for a pause its seconds."""
+    lasts = gate.options.get("duration") if gate.driver == "pause" else None
+    person = gate.driver == "approval" or (gate.driver == "pause" and lasts is None)
+    return {"gate": gate.key, "driver": gate.driver, "person": person, "seconds": lasts}
 
 
 def stages_to(step: StepContext, revision: str, replicas: int, base: int) -> Sequence[Stage]:
@@ -179,27 +241,8 @@ def unknown(found: Sequence[Stage], measured: bool, balanced: bool) -> list[str]
         f"how long {gate.key} ({gate.driver}) takes to pass"
         for stage in found
         for gate in stage.gates
+        if wait(gate)["seconds"] is None
     ]
-
-
-def measured(step: StepContext) -> tuple[float, float] | None:
-    """Return the median seconds to become ready and to stop in the last rollout; None: unknown."""
-    rollout = step.record.rollout
-    first: dict[str, dict[str, float]] = {}
-    for event in step.session.store.timeline(rollout.id) if rollout else ():
-        if event.get("kind") == "state" and event.keys() >= {"instance", "state", "at"}:
-            first.setdefault(event["instance"], {}).setdefault(event["state"], event["at"])
-    starts = [
-        states["ready"] - states["starting"]
-        for states in first.values()
-        if states.keys() >= {"starting", "ready"}
-    ]
-    stops = [
-        states["stopped"] - states["draining"]
-        for states in first.values()
-        if states.keys() >= {"draining", "stopped"}
-    ]
-    return (median(starts), median(stops) if stops else 0.0) if starts else None
 
 
 def foresee(
@@ -207,14 +250,14 @@ def foresee(
     fleet: Sequence[Instance],
     found: Sequence[Stage],
     replicas: int,
-    times: tuple[float, float],
+    times: Times,
 ) -> dict[str, t.Any]:
     """Return the waypoints, a forecast of the rollout, and what `evaluate` would do now."""
     settings, now = step.settings, time.time()
     path = [stage.waypoint for stage in found]
     decision = evaluate(fleet, path[0], settings.budget, settings.rules, ProgressTracker(now), now)
-    settled = [_settled(i) for i in fleet if i.state is State.READY]
-    expected = forecast(settled, path, settings.budget, settings.rules, *times)
+    ready = [settled(i) for i in fleet if i.state is State.READY]
+    expected = forecast(ready, path, settings.budget, settings.rules, times.start, times.stop)
     allowed = settings.budget.resolve(replicas)
     fresh = sum(point.new for point in path if point.is_baseline)
     old = sorted(
@@ -227,6 +270,7 @@ def foresee(
             for s, last in zip(found, [None, *found], strict=False)
             if s.gates or not last or s.waypoint != last.waypoint
         ],
+        "waits": [wait(gate) for stage in found for gate in stage.gates],
         "surge": allowed.surge,
         "unavailable": allowed.unavailable,
         "order": [i.id for i in old],
@@ -254,19 +298,6 @@ def _shown(stage: Stage) -> dict[str, t.Any]:
         "share": point.weight,
         "gates": [f"{gate.key} ({gate.driver})" for gate in stage.gates],
     }
-
-
-def _settled(instance: Instance) -> Instance:
-    """Normalize an instance for the forecast: ready since -inf."""
-    return Instance(
-        instance.id,
-        instance.revision,
-        instance.generation,
-        State.READY,
-        ready_since=float("-inf"),
-        rotation=Rotation.IN,
-        lb_healthy=True,
-    )
 
 
 def imagined(given: t.Any, revision: str) -> list[Instance]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from ..plugin_utils.base.errors import AlreadyRunning, LeaseHeld, RolloutFailed
-from ..plugin_utils.config.variables import TO
+from ..plugin_utils.config.variables import OF, TO, WHY
 from ..plugin_utils.controller import takeover
 from ..plugin_utils.controller.action import StepAction
 from ..plugin_utils.controller.context import Result, StepContext
@@ -18,22 +18,26 @@ from ..plugin_utils.engine.model import Composition
 from ..plugin_utils.engine.strategy import PROMOTE
 from ..plugin_utils.inputs.options import Options
 from ..plugin_utils.state import commands
-from ..plugin_utils.state.record import Kind, Outcome, Rollout
+from ..plugin_utils.state.record import Kind, Outcome, Record, Rollout
 
 
 class ActionModule(StepAction):
-    own = Options(TO)
+    own = Options(TO, WHY, OF)
 
     def perform(self, step: StepContext) -> Result:
-        to = step.own.get("to")
+        to, why, of = (step.own.get(name) for name in ("to", "why", "of"))
         refuse_in_place(step, rollback=True)
+        if not concerns(step.session.read(), of):
+            return superseded(step)
         try:
             if host := step.begin_once():
                 return step.left_to(host)
         except AlreadyRunning:
             raise
         except LeaseHeld as exc:
-            return send_abort(step, to, exc)
+            return send_abort(step, to, exc, why)
+        if not concerns(step.record, of):
+            return superseded(step)
         rollout = step.record.open
         if rollout is not None:
             check_target(step, rollout, to)
@@ -47,9 +51,24 @@ class ActionModule(StepAction):
         if step.check_mode:
             return DryRun(step).rollback(to)
         if rollout is not None and rollout.kind != Kind.ROLLBACK:
-            forward.rollback.run(rollout)
+            forward.rollback.run(rollout, why or "")
             return step.report(True)
-        return roll_back_to(step, forward, rollout, to)
+        return roll_back_to(step, forward, rollout, to, why or "")
+
+
+def concerns(record: Record, of: str | None) -> bool:
+    """Return whether a rollout, if given, is the last one, or what the last rollback is of."""
+    last = record.rollout
+    if not of or last is None or last.id == of:
+        return True
+    before = record.history[-1:] if record.open else record.history[-2:-1]
+    return last.kind == Kind.ROLLBACK and any(one.get("id") == of for one in before)
+
+
+def superseded(step: StepContext) -> Result:
+    """Return the result where another rollout has begun, which is left alone."""
+    service = step.settings.service
+    return step.report(False, msg=f"{service}: another rollout has begun; nothing to roll back")
 
 
 def check_target(step: StepContext, rollout: Rollout, to: str | None) -> None:
@@ -65,14 +84,14 @@ def check_target(step: StepContext, rollout: Rollout, to: str | None) -> None:
 
 
 def roll_back_to(
-    step: StepContext, forward: Forward, rollout: Rollout | None, to: str | None
+    step: StepContext, forward: Forward, rollout: Rollout | None, to: str | None, why: str
 ) -> Result:
     """Roll back after a promotion: by a rollout to an earlier revision."""
     if rollout is None:
         target = forward.rollback.target(to)
         if target is None:
             return step.report(False, msg=nothing_to_roll_back(step.record))
-        rollout = open_prepared(step, forward, target)
+        rollout = open_prepared(step, forward, target, why)
     rollout.tally = None
     forward.run(rollout, PROMOTE)
     forward.lifecycle.make_stable(rollout)
@@ -80,10 +99,10 @@ def roll_back_to(
     return step.report(True)
 
 
-def open_prepared(step: StepContext, forward: Forward, target: Composition) -> Rollout:
+def open_prepared(step: StepContext, forward: Forward, target: Composition, why: str) -> Rollout:
     """Open a rollout back to the target and prepare its hosts; if that fails, close it again."""
     last = step.record.rollout
-    rollout = forward.rollback.open(target)
+    rollout = forward.rollback.open(target, why)
     try:
         forward.prepare(rollout)
     except RolloutFailed as exc:
@@ -98,7 +117,9 @@ def open_prepared(step: StepContext, forward: Forward, target: Composition) -> R
     return rollout
 
 
-def send_abort(step: StepContext, to: str | None, held: LeaseHeld) -> Result:
+def send_abort(
+    step: StepContext, to: str | None, held: LeaseHeld, why: str | None = None
+) -> Result:
     """Abort the rollout of another run, if that leads to the revision asked for."""
     rollout = step.session.read().open
     if (
@@ -108,6 +129,7 @@ def send_abort(step: StepContext, to: str | None, held: LeaseHeld) -> Result:
     ):
         raise held
     if not step.check_mode:
-        takeover.post(step, rollout, "abort", why="rollback")
+        takeover.post(step, rollout, "abort", why=why or "rollback")
     title = f"{step.settings.service} {rollout.revision}"
-    return step.report(True, msg=f"{title}: command 'abort' sent to the run in progress ({held})")
+    told = f"{title}: command 'abort' sent to the run in progress ({held})"
+    return step.report(True, msg=told, sent=True)

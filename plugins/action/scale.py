@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..plugin_utils.base.errors import RolloutFailed
+from ..plugin_utils.base.errors import InputError, RolloutFailed
 from ..plugin_utils.controller.action import StepAction
 from ..plugin_utils.controller.context import Result, StepContext
 from ..plugin_utils.controller.forward import Forward
@@ -30,6 +30,12 @@ class ActionModule(StepAction):
         generation, revision = target_of_step(step)
         refuse_shared(open_before, generation, revision)
         others = sum(1 for i in step.loop.fleet if i.generation != generation and i.state.counted)
+        if others and step.loop.targets:
+            raise InputError(
+                f"rollout_replicas: cannot scale {revision!r} alone beside {others} instances of"
+                " other revisions, since each target has its share of all; use rollout.yml",
+                "PR-107",
+            )
         lifecycle.validation.check_capacity(replicas + others, Plan())
         lifecycle.validation.check(replicas + others, Plan())
         share = open_before.asked if open_before else None
@@ -53,7 +59,9 @@ class ActionModule(StepAction):
         if open_before is None:
             stable = step.record.stable
             if stable is None or stable.generation == generation:
-                step.record.stable = Composition(revision, generation, rollout.replicas)
+                step.record.stable = Composition(
+                    revision, generation, rollout.replicas, rollout.order
+                )
             lifecycle.close(Outcome.PROMOTED, f"scaled to {rollout.replicas}")
         return step.report(True)
 

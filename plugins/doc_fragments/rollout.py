@@ -279,6 +279,32 @@ options:
         description: 'I(kubernetes): The kubeconfig, that of the environment variable C(KUBECONFIG) if not given. An absolute
           path.'
         type: str
+      clusters:
+        description: 'I(kubernetes): Several clusters, with what differs in each. What is not given is as in the options
+          beside this list. Platform and load balancers need the same ones, and may take the same list.'
+        type: list
+        elements: dict
+        default: []
+        suboptions:
+          name:
+            description: The name of the cluster, for people and targets.
+            type: str
+            required: true
+          namespace:
+            description: The namespace, that of the context if not given.
+            type: str
+          context:
+            description: The context of the kubeconfig, the current one if not given. Without a kubeconfig, the service
+              account of the pod that the playbook runs in is used.
+            type: str
+          kubeconfig:
+            description: The kubeconfig, that of the environment variable C(KUBECONFIG) if not given. An absolute path.
+            type: str
+          factor:
+            description: 'How many times its even part of O(replicas) it has: O(replicas), divided by the number of clusters
+              and rounded up, times this, and rounded up again. More than 0, at most 1000.'
+            type: float
+            default: 1
       socket:
         description: 'I(swarm): Path of the Docker socket on each of them, for a user that may use it (C(become)). An
           absolute path.'
@@ -349,6 +375,10 @@ options:
           that all the same. A duration.'
         type: raw
         default: 30s
+      access_log:
+        description: 'I(haproxy, envoy, nginx): Access log on the load balancers'' hosts, in the format that M(progressive.rollout.gate)
+          reads. Analyses then judge the times of single requests. An absolute path.'
+        type: str
       slots:
         description: 'I(haproxy): Prefix of the names of prepared servers. Without it servers are added and deleted as
           needed.'
@@ -441,6 +471,33 @@ options:
         description: 'I(gateway_api, kubernetes_service): The kubeconfig, that of the environment variable C(KUBECONFIG)
           if not given. An absolute path.'
         type: str
+      clusters:
+        description: 'I(gateway_api, kubernetes_service): Several clusters, with what differs in each. What is not given
+          is as in the options beside this list. Platform and load balancers need the same ones, and may take the same
+          list.'
+        type: list
+        elements: dict
+        default: []
+        suboptions:
+          name:
+            description: The name of the cluster, for people and targets.
+            type: str
+            required: true
+          namespace:
+            description: The namespace, that of the context if not given.
+            type: str
+          context:
+            description: The context of the kubeconfig, the current one if not given. Without a kubeconfig, the service
+              account of the pod that the playbook runs in is used.
+            type: str
+          kubeconfig:
+            description: The kubeconfig, that of the environment variable C(KUBECONFIG) if not given. An absolute path.
+            type: str
+          factor:
+            description: 'How many times its even part of O(replicas) it has: O(replicas), divided by the number of clusters
+              and rounded up, times this, and rounded up again. More than 0, at most 1000.'
+            type: float
+            default: 1
       settle:
         description:
           - 'I(gateway_api): How long after every Gateway has accepted a change requests may still go where they went:
@@ -577,18 +634,116 @@ options:
         type: str
         default: file
       path:
-        description: Directory of the journals and leases. An absolute path.
+        description: 'I(file): Directory of the journals and leases. An absolute path.'
         type: str
         default: /var/lib/rollout
       host:
-        description: Inventory host that keeps them, the controller if not given. AWX needs one, since its controllers
-          are thrown away.
+        description: 'I(file): Inventory host that keeps them, the controller if not given. AWX needs one, since its controllers
+          are thrown away.'
+        type: str
+      endpoints:
+        description: 'I(etcd): URLs of the members. If one does not answer, the next one is asked. Required.'
+        type: list
+        elements: str
+      prefix:
+        description: 'I(etcd): What all keys begin with.'
+        type: str
+        default: /rollout
+      user:
+        description:
+          - 'I(etcd): User of etcd, if it has authentication.'
+          - 'I(postgresql): User of PostgreSQL. V(rollout) if not given.'
+        type: str
+      password:
+        description:
+          - 'I(etcd): The user''s password.'
+          - 'I(postgresql): The user''s password. If not given, that of the environment variable C(PGPASSWORD) or of C(~/.pgpass).'
+        type: str
+      ca_path:
+        description:
+          - 'I(etcd): File on the controller with the authorities that may have signed the servers'' certificates.'
+          - 'I(postgresql): File on the controller with the authorities that may have signed the server''s certificate,
+            those of the system if not given.'
+        type: str
+      client_cert:
+        description: 'I(etcd, postgresql): File on the controller with a client''s certificate.'
+        type: str
+      client_key:
+        description: 'I(etcd, postgresql): File on the controller with the key of C(client_cert).'
+        type: str
+      servers:
+        description: 'I(postgresql): The servers, each a name or an address with or without a port, or the directory of
+          a socket. The first one that takes writes is used. Required.'
+        type: list
+        elements: raw
+      database:
+        description: 'I(postgresql): The database.'
+        type: str
+        default: rollout
+      schema:
+        description: 'I(postgresql): The schema of the table.'
+        type: str
+        default: public
+      tls:
+        description: 'I(postgresql): Whether connections have to be encrypted, to a server whose certificate is valid
+          for its name.'
+        type: bool
+        default: true
+      namespace:
+        description: 'I(kubernetes): The namespace, that of the context if not given.'
+        type: str
+      context:
+        description: 'I(kubernetes): The context of the kubeconfig, the current one if not given. Without a kubeconfig,
+          the service account of the pod that the playbook runs in is used.'
+        type: str
+      kubeconfig:
+        description: 'I(kubernetes): The kubeconfig, that of the environment variable C(KUBECONFIG) if not given. An absolute
+          path.'
         type: str
   lease:
     description: How long the right to change the service outlives its last use. Another run waits at most that long for
       one that died. A duration, at least 5s, at most 1h.
     type: raw
     default: 60
+  targets:
+    description: The parts that the fleet is divided into, such as regions, in the order in which they are rolled out.
+      O(strategy) is carried out in one after the other. A failure in any of them rolls all back. Each host or cluster
+      of O(platform) is in exactly one.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: Name of the target, such as a region's.
+        type: str
+        required: true
+      hosts:
+        description: Its hosts of O(platform), a pattern of the inventory.
+        type: str
+      clusters:
+        description: Its clusters, by their names in C(clusters) of O(platform), in place of C(hosts).
+        type: list
+        elements: str
+        default: []
+      factor:
+        description: 'How many times its even part of O(replicas) it has: O(replicas), divided by the number of targets
+          and rounded up, times this, and rounded up again. Of clusters, O(platform) has it. More than 0, at most 1000.'
+        type: float
+        default: 1
+      load_balancers:
+        description: The load balancers that send requests to this target alone, by the names that C(status) shows. All
+          others send requests to all instances.
+        type: list
+        elements: str
+        default: []
+      gates:
+        description: What has to let the rollout pass before the next target, as of M(progressive.rollout.gate).
+        type: list
+        elements: dict
+      soak:
+        description: How long the target serves with the new revision before its gates are asked. A duration.
+        type: raw
+        default: 0
   steps:
     description:
       - The steps of O(strategy=canary), a list. After the last one all instances are new. Each item has exactly one of
@@ -596,6 +751,8 @@ options:
         and C(reversible).
       - 'Or a mapping with C(group_size), C(cycles), C(acceptance), C(wait), C(gates) and C(allowed_failures): as many
         groups of that size, one after the other, then all others.'
+      - 'Or a mapping with C(ramp), C(start), C(factor) or C(increment), C(every), C(max), C(gates) and C(ahead): shares
+        that rise by themselves.'
     type: raw
     default: []
     suboptions:
@@ -667,9 +824,38 @@ options:
         type: int
         default: 0
       gates:
-        description: Gates with C(acceptance=checks), as of M(progressive.rollout.gate).
+        description: Gates with C(acceptance=checks), or after C(every) of each share of a C(ramp), as of M(progressive.rollout.gate).
         type: list
         elements: dict
+      ramp:
+        description: How the share of the requests rises from step to step.
+        type: str
+        choices:
+          geometric: Each share is C(factor) times the one before.
+          linear: Each share is C(increment) more than the one before.
+        required: true
+      start:
+        description: The first percentage. V(10) with C(ramp=geometric), C(increment) with C(ramp=linear). 1 to 99.
+        type: int
+      factor:
+        description: With C(ramp=geometric). V(2) if not given. 2 to 100.
+        type: int
+      increment:
+        description: With C(ramp=linear). V(5) if not given. 1 to 99.
+        type: int
+      every:
+        description: How long each share stays, from when the load balancers have it and its instances are ready. A duration.
+        type: raw
+        default: 0
+      max:
+        description: The last percentage. Below 100 the rollout stays there, until a person promotes it. 1 to 100.
+        type: int
+        default: 100
+      ahead:
+        description: Whether the new instances of the next step start while a share stays, as far as O(budget) has room
+          for them. They do not raise the share.
+        type: bool
+        default: false
   gates:
     description: What has to let a rollout pass at which moment, with any O(strategy). Each moment has a list of gates,
       asked one after the other. M(progressive.rollout.gate) has the options of gates.
@@ -697,14 +883,15 @@ options:
         type: list
         elements: dict
   analysis:
-    description: What is measured from a step on, and judged after each measurement. A metric that fails ends the rollout
-      as O(on_failure) says. One that cannot be measured holds the fleet as it is and waits for a person.
+    description: 'What is measured from a step on, and judged after each measurement. A metric that fails ends the rollout
+      as O(on_failure) says. One that cannot be measured holds the fleet as it is and waits for a person. If not given,
+      and there is no analysis in O(steps), O(gates) or O(targets) either, the load balancers'' requests to new and old
+      instances are compared as long as both have some (not with O(strategy=blue_green)): a new revision that is worse
+      is a failure, and nothing else has an effect. V({}) is no analysis.'
     type: dict
-    default: {}
     suboptions:
       metrics:
-        description: What is measured. If not given, errors and, where the load balancers measure it, latency, as the
-          load balancers count them.
+        description: What is measured. If not given, errors and, where the load balancers measure or log it, latency.
         type: list
         elements: dict
         suboptions:
@@ -717,12 +904,14 @@ options:
             type: str
             default: load_balancer
           judge:
-            description: How it is judged. V(threshold) with a condition, else V(sequential) if not given.
+            description: How it is judged. V(threshold) with a condition, V(new_messages) with C(driver=instance_log),
+              else V(sequential) if not given.
             type: str
             choices:
               threshold: Checks conditions on each measurement.
               sequential: Compares new and stable instances after each measurement, and may decide at any of them.
               kayenta: Compares new and stable instances at the end, as Kayenta does.
+              new_messages: Finds messages that only new instances log, of C(driver=instance_log).
           interval:
             description: How often it is measured. As the analysis says if not given. A duration.
             type: raw
@@ -763,9 +952,9 @@ options:
             type: int
             default: 0
           alpha:
-            description: 'I(sequential): Probability of a false alarm, over all measurements. Between 0 and 0.5.'
+            description: 'I(sequential): Probability of a false alarm of this metric, a part of the analysis'' C(alpha).
+              An equal part if not given. Between 0 and 0.5.'
             type: float
-            default: 0.02
           tolerance:
             description: 'I(sequential): How many times the errors, or the seconds, of the stable instances are tolerated.
               Between 0 and 1000.'
@@ -780,6 +969,11 @@ options:
               Between 0 and 1.'
             type: float
             default: 0.05
+          at_least:
+            description: 'I(sequential): Rate of errors of the new instances from which on they may be worse. Lower rates
+              are not, whatever the rate of the stable instances is. 0 to 1.'
+            type: float
+            default: 0
           direction:
             description: 'I(kayenta): Change that is bad.'
             type: str
@@ -832,19 +1026,67 @@ options:
             description: 'I(kayenta): Group of the metric, for C(weights).'
             type: str
             default: metrics
-          of:
-            description: 'I(load_balancer): What is compared, as the load balancers count it.'
+          failure:
+            description: 'I(new_messages): Which error messages of new instances only are a failure.'
             type: str
             choices:
-              errors: Answers of 5xx, and requests without an answer.
-              latency: The time to the answer.
-            default: errors
+              never: 'None: they are named in reasons, the timeline and the report.'
+              any: One that came three times or in two measurements, and that no old instance logged in the two measurements
+                that followed.
+            default: never
+          of:
+            description:
+              - 'I(load_balancer): What is compared, as the load balancers count it. V(errors) if not given.'
+              - 'I(access_log): What is compared. V(latency) if not given.'
+              - 'I(saturation): What is compared. V(all) if not given.'
+            type: str
+          warm_up:
+            description:
+              - 'I(load_balancer): How long after its first request the latency of a new instance is not compared. A duration.
+                V(60s) if not given.'
+              - 'I(access_log): How long after its first request the times of a new instance are not compared. A duration.
+                V(60s) if not given.'
+              - 'I(saturation): How old an instance has to be before what it uses is compared. Restarts and C(oom) count
+                from the first measurement. A duration. V(60s) if not given.'
+            type: raw
+          statuses:
+            description: 'I(access_log): Statuses that are errors: V(404), or V(5xx) for all from 500 to 599.'
+            type: list
+            elements: str
+            default: [5xx]
+          path:
+            description:
+              - 'I(access_log): What the path of a request begins with, to be counted. V(/) if not given.'
+              - 'I(web): Path of the result in the answer (V(data.items[0].value)). V($) is all of it. V($) if not given.'
+            type: str
+          file:
+            description: 'I(access_log): The access log on each of C(hosts). The C(access_log) of O(traffic) if not given.
+              An absolute path.'
+            type: str
+          hosts:
+            description: 'I(access_log): Inventory pattern of the hosts with the log. The C(hosts) of O(traffic) if not
+              given.'
+            type: str
+          ignore:
+            description: 'I(instance_log): Parts of messages that are not counted (V([connection reset by peer])), in
+              any case of letters.'
+            type: list
+            elements: str
+            default: []
           address:
             description: 'I(prometheus): URL of Prometheus (V(https://prometheus:9090)). Required.'
             type: str
           query:
             description: 'I(prometheus): Expression in PromQL, for the present value.'
             type: str
+          range:
+            description: 'I(prometheus): How far back the values of C(query) are compared, all at once, in place of its
+              present value. Only for the judge V(kayenta), with C(count) V(1). A duration, at least 10s.'
+            type: raw
+          step:
+            description: 'I(prometheus): Time between two values. A 60th of C(range) if not given. A duration, at least
+              1s.'
+            type: raw
           errors:
             description: 'I(prometheus): Expression in PromQL for the errors since the analysis began. Goes with C(requests),
               instead of C(query).'
@@ -899,10 +1141,6 @@ options:
           body:
             description: 'I(web): What V(POST) sends, a text, or anything else as JSON.'
             type: raw
-          path:
-            description: 'I(web): Path of the result in the answer (V(data.items[0].value)). V($) is all of it.'
-            type: str
-            default: $
           command:
             description: 'I(command): The program and its arguments. Required.'
             type: list
@@ -914,6 +1152,17 @@ options:
         description: How often each metric is measured. A duration.
         type: raw
         default: 10s
+      alpha:
+        description: Probability that a good revision fails, over all metrics, instances and measurements of the judge
+          V(sequential). Between 0 and 0.5.
+        type: float
+        default: 0.02
+      on_enough:
+        description: What follows where a person was asked since there was too little data, and by now there is enough,
+          and all is well.
+        type: str
+        choices: {pass: It passes by itself., ask: 'The person is told, and asked still.'}
+        default: pass
       pass:
         description: Score of the judge V(kayenta) that passes. A lower one waits for a person. 0 to 100.
         type: float
@@ -930,6 +1179,11 @@ options:
           with those of clients. A mapping as O(health), with its C(http), and its C(interval) between two requests to
           an instance.
         type: dict
+      dry_run:
+        description: Whether the analysis is only measured, judged and reported. It never fails the rollout, and asks
+          no person.
+        type: bool
+        default: false
       on_error:
         description: What happens if it cannot be asked.
         type: str
@@ -974,10 +1228,70 @@ options:
     type: raw
     default: 0
   hold:
-    description: With O(strategy=blue_green), how long the old set stays ready after the switch, without requests. Until
-      then a rollback is one switch. A duration.
+    description: How long old instances stay ready after the promotion, without requests. Until then a rollback is one
+      switch. V(30s) if not given with O(strategy=blue_green). With O(strategy=canary) none stay if not given, and all
+      of them stay until then. A duration.
     type: raw
-    default: 30s
+  hold_replicas:
+    description: With O(strategy=canary) and O(hold), how many old instances stay. Percentages are of those before the
+      rollout. V(100%) if not given. With fewer, a rollback starts the others. A whole number or a percentage.
+    type: raw
+  autoscaler:
+    description: 'What scales the service outside of rollouts: C(driver) and its options. It is changed while a rollout
+      lasts, and put back at its end. None if not given.'
+    type: dict
+    suboptions:
+      driver:
+        description: Name of the driver. One of another collection is V(namespace.collection.driver).
+        type: str
+        required: true
+      mode:
+        description: What happens to the autoscaler.
+        type: str
+        choices:
+          hold: It changes no number while the rollout lasts.
+          raise: Before the share of the requests rises, its minimum is raised to the instances that carry it, up to its
+            maximum.
+          follow: It changes no number itself, and the rollout goes on to the number it wants.
+          none: It is left alone.
+        default: hold
+      limit:
+        description: How long the autoscaler stays changed while the rollout waits for a person, a freeze or a pause.
+          Then it is put back until the rollout goes on. It is put back at once where the run ends before the rollout
+          does. A duration.
+        type: raw
+        default: 1h
+      name:
+        description:
+          - 'I(hpa): Name of the HorizontalPodAutoscaler. Required.'
+          - 'I(keda): Name of the ScaledObject. Required.'
+        type: str
+      namespace:
+        description: 'I(hpa, keda): The namespace, that of the context if not given.'
+        type: str
+      context:
+        description: 'I(hpa, keda): The context of the kubeconfig, the current one if not given. Without a kubeconfig,
+          the service account of the pod that the playbook runs in is used.'
+        type: str
+      kubeconfig:
+        description: 'I(hpa, keda): The kubeconfig, that of the environment variable C(KUBECONFIG) if not given. An absolute
+          path.'
+        type: str
+      get:
+        description: 'I(command): The command that prints the bounds as JSON. Required.'
+        type: list
+        elements: str
+      set:
+        description: 'I(command): The command that sets the bounds, with the placeholders V({min}) and V({max}). Required.'
+        type: list
+        elements: str
+      host:
+        description: 'I(command): Inventory host that the command runs on, the controller if not given.'
+        type: str
+      answer_within:
+        description: 'I(command): How long each command may take. A duration.'
+        type: raw
+        default: 10s
   freeze:
     description:
       - Times in which a rollout does not move. What is in progress is finished, then the rollout waits. A rollback does
@@ -991,13 +1305,13 @@ options:
         description: A date, or a date and time (V(2026-12-24 16:00)).
         type: raw
       to:
-        description: Another. A date is frozen as a whole.
+        description: Another. A date counts as a whole.
         type: raw
       cron:
         description: Five fields, as cron takes them. Needs the Python package C(cronsim) on the controller.
         type: str
       duration:
-        description: How long the freeze lasts. A duration, at least 1m.
+        description: How long it lasts. A duration, at least 1m.
         type: raw
       timezone:
         description: Name of the time zone.
@@ -1006,6 +1320,40 @@ options:
       reason:
         description: Reason, which is shown while the rollout waits.
         type: str
+  window:
+    description:
+      - Times in which alone a rollout moves, a list as O(freeze). Where both are given, a freeze comes first. V(always)
+        ends the limit for this run, which the timeline then shows.
+      - A rollback moves at any time.
+    type: raw
+    suboptions:
+      from:
+        description: A date, or a date and time (V(2026-12-24 16:00)).
+        type: raw
+      to:
+        description: Another. A date counts as a whole.
+        type: raw
+      cron:
+        description: Five fields, as cron takes them. Needs the Python package C(cronsim) on the controller.
+        type: str
+      duration:
+        description: How long it lasts. A duration, at least 1m.
+        type: raw
+      timezone:
+        description: Name of the time zone.
+        type: str
+        default: UTC
+      reason:
+        description: Reason, which is shown while the rollout waits.
+        type: str
+  order:
+    description: The place of the revision among all, such as the time of its commit (V(1732300000)). A revision with
+      a lower number than the stable one, or than that of the rollout in progress, is refused. Rollbacks are not.
+    type: int
+  older:
+    description: Whether an older revision by O(order) may be rolled out all the same.
+    type: bool
+    default: false
   supersede:
     description: Whether a rollout of another revision in progress gives way to this one. A run that is at work on it
       is told to, and is waited for, O(progress_deadline) at most. Otherwise this one is refused.
@@ -1016,6 +1364,123 @@ options:
       parked (RV(ignore:parked)). The next run continues it. A duration.
     type: raw
     default: 1h
+  report:
+    description: 'Where the report of the rollout is written on the controller, and kept up to date while it runs. An
+      absolute path that ends with V(.html), V(.md) (Markdown) or V(.xml) (JUnit), or with V(/): then a directory, which
+      has to exist, gets all of them and an index of the service''s rollouts, below the name of the service. None if not
+      given.'
+    type: str
+  notify:
+    description: 'Who is told of the rollout: each receiver with C(driver), its options, and C(on), what it is told of.
+      It holds no rollout up. The journal does not keep it, so each run needs it.'
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      driver:
+        description: Name of the driver.
+        type: str
+        required: true
+      'on':
+        description: Of what the receiver is told.
+        type: list
+        elements: str
+        required: true
+      template:
+        description: The message instead of the driver's own, a template of jinja2, of at most 10,000 characters. It gets
+          C(event), C(service), C(revision), C(previous), C(reason), C(by), C(text) and others, see the guide. Mark it
+          with C(!unsafe), so that Ansible does not fill it in.
+        type: str
+      retries:
+        description: How often an attempt that failed is repeated, after 1 s, 2 s, 4 s, ..., at most 30 s. 0 to 10.
+        type: int
+        default: 4
+      url:
+        description:
+          - 'I(webhook, slack, mattermost, teams): URL of the webhook. It is a secret. Required.'
+          - 'I(grafana_annotation): URL of Grafana. Required.'
+        type: str
+      validate_certs:
+        description: 'I(webhook, slack, mattermost, teams, email, grafana_annotation): Whether the certificate has to
+          be valid.'
+        type: bool
+        default: true
+      ca_path:
+        description: 'I(webhook, slack, mattermost, teams, email, grafana_annotation): File on the controller with the
+          authorities that may have signed the certificate.'
+        type: str
+      answer_within:
+        description:
+          - 'I(webhook, slack, mattermost, teams, email, grafana_annotation): How long an attempt may take. A duration.
+            V(10s) if not given.'
+          - 'I(command): How long the command may take. A duration. V(60s) if not given.'
+        type: raw
+      headers:
+        description: 'I(webhook): Headers of the request.'
+        type: dict
+        default: {}
+      secret:
+        description: 'I(webhook): Key that signs the body. The header C(X-Rollout-Signature) has C(sha256=) and its HMAC.'
+        type: str
+      environment:
+        description: 'I(webhook): Name of the environment in CDEvents.'
+        type: str
+        default: production
+      host:
+        description:
+          - 'I(email): The SMTP server. Required.'
+          - 'I(command): Inventory host that the command runs on, the controller if not given.'
+        type: str
+      port:
+        description: 'I(email): Its port. V(587) with STARTTLS, V(465) with TLS, V(25) without either. 1 to 65535.'
+        type: int
+      security:
+        description: 'I(email): How the connection is encrypted.'
+        type: str
+        choices:
+          starttls: The connection is encrypted before anything is said.
+          tls: It is encrypted from its beginning.
+          none: It is not encrypted. No password is sent.
+        default: starttls
+      username:
+        description: 'I(email): Name to log in with.'
+        type: str
+      password:
+        description: 'I(email): Password to log in with.'
+        type: str
+      sender:
+        description: 'I(email): Address that mail comes from. Required.'
+        type: str
+      to:
+        description: 'I(email): Addresses that mail goes to. Required.'
+        type: list
+        elements: str
+      token:
+        description: 'I(grafana_annotation): Token of a service account that may write annotations. Required.'
+        type: str
+      dashboard_uid:
+        description: 'I(grafana_annotation): The dashboard. An annotation of the organization without it.'
+        type: str
+      panel_id:
+        description: 'I(grafana_annotation): The panel of the dashboard. All of them without it. At least 1.'
+        type: int
+      command:
+        description: 'I(command): The program and its arguments. Required.'
+        type: list
+        elements: str
+  metrics:
+    description: Where the metrics of the service are kept up to date while its rollout runs, in OpenMetrics. Give C(textfile),
+      C(pushgateway), or both.
+    type: dict
+    default: {}
+    suboptions:
+      textfile:
+        description: File on the controller for the textfile collector of node_exporter. Each service needs a file of
+          its own. An absolute path that ends with V(.prom).
+        type: str
+      pushgateway:
+        description: URL of a Pushgateway. The group is C(job=rollout) with C(service).
+        type: str
   kept:
     description: What M(progressive.rollout.control) returned as RV(progressive.rollout.control#module:settings). Replaces
       all options but O(service) and O(store). Of the others only secrets are used, since the journal does not keep them.

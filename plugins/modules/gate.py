@@ -97,8 +97,7 @@ options:
         type: str
       metrics:
         description:
-          - 'I(analysis): What is measured. If not given, errors and, where the load balancers measure it, latency, as
-            the load balancers count them.'
+          - 'I(analysis): What is measured. If not given, errors and, where the load balancers measure or log it, latency.'
           - As C(metrics) of O(analysis).
         type: list
         elements: dict
@@ -106,6 +105,17 @@ options:
         description: 'I(analysis): Number of measurements of each metric.'
         type: int
         default: 30
+      alpha:
+        description: 'I(analysis): Probability that a good revision fails, over all metrics, instances and measurements
+          of the judge V(sequential). Between 0 and 0.5.'
+        type: float
+        default: 0.02
+      on_enough:
+        description: 'I(analysis): What follows where a person was asked since there was too little data, and by now there
+          is enough, and all is well.'
+        type: str
+        choices: {pass: It passes by itself., ask: 'The person is told, and asked still.'}
+        default: pass
       pass:
         description: 'I(analysis): Score of the judge V(kayenta) that passes. A lower one waits for a person. 0 to 100.'
         type: float
@@ -127,6 +137,11 @@ options:
         description: 'I(analysis): Whether fresh instances of the stable revision are started to compare with, as many
           as there are new ones. Only in O(steps). They are started before the first new one, and with the settings of
           this rollout, so that only the revision differs.'
+        type: bool
+        default: false
+      dry_run:
+        description: 'I(analysis): Whether the analysis is only measured, judged and reported. It never fails the rollout,
+          and asks no person.'
         type: bool
         default: false
   label:

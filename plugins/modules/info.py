@@ -18,6 +18,10 @@ options:
     description: Whether to return the events of the rollout as well. There may be many.
     type: bool
     default: false
+  show:
+    description: Whether to show the lines as well.
+    type: bool
+    default: false
 extends_documentation_fragment:
   - progressive.rollout.rollout
 attributes:
@@ -193,6 +197,8 @@ instances:
     active: {description: "Its requests in flight.", type: int}
     host: {description: "Its host.", type: str}
     age: {description: "Seconds since it was started.", type: float}
+    restarts: {description: "How often a supervisor of the host, such as systemd, restarted it.", type: int}
+    runs: {description: "Its image or command, without secrets, as the journal has it. Empty if it has none.", type: str}
     detail: {description: "Why it is not ready, or how it ended.", type: str}
 history:
   description: The last 20 rollouts that ended, oldest first.
@@ -212,6 +218,23 @@ troubles:
   returned: success
   type: list
   elements: str
+progress:
+  description: How far the rollout in progress is. Empty if there is none.
+  returned: success
+  type: dict
+  contains:
+    strategy: {description: "Its strategy.", type: str}
+    stage: {description: "The stage in progress.", type: str}
+    number: {description: "The number of the stage, from 1. Null if it is not known.", type: int}
+    stages: {description: "How many stages there are. 0 if that is not known.", type: int}
+    asked: {description: "The percentage of requests that the stage asks for. Null where it follows from the number of instances.", type: int}
+    measured: {description: "The percentage of requests that was counted. Null before any.", type: float}
+    requests: {description: "The number of requests that were counted since the stage was reached.", type: int}
+    deadline_left: {description: "Seconds that it may go on without progress. Null while no deadline runs.", type: float}
+    gates:
+      description: The gates of the stage and of the background, each with C(gate), C(state), C(message) and who decided (C(by)).
+      type: list
+      elements: dict
 lines:
   description: The rollout, the lease and the instances as lines for people.
   returned: success

@@ -145,6 +145,70 @@ waypoints:
         old set, that is ready without requests.
       type: int
     gates: {description: "The gates that the rollout waits for there.", type: list, elements: str}
+lines:
+  description: The plan for people, in lines.
+  returned: success, without O(fleet)
+  type: list
+  elements: str
+revision:
+  description: The revision that would be rolled out.
+  returned: success, without O(fleet)
+  type: str
+previous:
+  description: The stable revision. Null before the first deployment.
+  returned: success, without O(fleet)
+  type: str
+strategy:
+  description: The strategy.
+  returned: success, without O(fleet)
+  type: str
+replicas:
+  description: How many instances there are to be.
+  returned: success, without O(fleet)
+  type: int
+waits:
+  description: The gates, in order, and what each one waits for.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    gate: {description: "The gate, as in RV(waypoints).", type: str}
+    driver: {description: "Its driver.", type: str}
+    person: {description: "Whether it waits for a person.", type: bool}
+    seconds: {description: "How long a pause takes. Null where that is not known.", type: float}
+measured:
+  description: Whether RV(seconds) comes from what instances took in the last rollout, and not from a guess.
+  returned: success, without O(fleet)
+  type: bool
+orders:
+  description: O(order) of the stable revision and of this one, null where it is not known.
+  returned: success, without O(fleet)
+  type: list
+  elements: int
+stopped:
+  description: The freeze, or the window that is not open yet, that the rollout would wait for now. Empty without.
+  returned: success, without O(fleet)
+  type: str
+watched:
+  description: The analysis in the background and the gates for a rollback, which may end the rollout at any moment.
+  returned: success, without O(fleet)
+  type: list
+  elements: str
+requests:
+  description: How many requests each analysis in the steps needs to see an error rate nine times in ten, if the stable revision has
+    no errors. Of metrics that count errors of both revisions with the judge C(sequential), without analyses with C(baseline).
+  returned: success, without O(fleet)
+  type: list
+  elements: dict
+  contains:
+    gate: {description: "The analysis, as in RV(waypoints).", type: str}
+    metric: {description: "The metric.", type: str}
+    share: {description: "The new instances' part of the requests, in percent.", type: float}
+    detect: {description: "The error rate, C(detect) of the metric.", type: float}
+    new: {description: "Requests to the new instances. Null where no number is enough.", type: int}
+    all: {description: "Requests to all instances, for that many to the new ones.", type: int}
+    seconds: {description: "How long that takes at the traffic of the last rollout. Null where that is not known.", type: float}
+    lasts: {description: "How long the analysis measures, in seconds.", type: float}
 shares:
   description: Whether the load balancers' weights or the numbers of instances divide the requests.
   returned: success, without O(fleet)

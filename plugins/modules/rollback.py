@@ -22,6 +22,12 @@ options:
     description: The revision to return to, of those that were promoted and are known to the journal. The one before if
       not given.
     type: str
+  why:
+    description: Reason, for readers of the journal. No secrets.
+    type: str
+  of:
+    description: Id of a rollout. Nothing is done unless it is the last one, or this rollback of it. Any if not given.
+    type: str
 extends_documentation_fragment:
   - progressive.rollout.rollout
 attributes:
@@ -57,6 +63,10 @@ walker:
 elsewhere:
   description: Whether another host of the play does the same, so that this one has nothing to do.
   returned: when it is so
+  type: bool
+sent:
+  description: Whether another run works on the rollout, and was sent the command.
+  returned: when it was
   type: bool
 msg:
   description: Why there is nothing to roll back.

@@ -8,10 +8,12 @@ from __future__ import annotations
 import posixpath
 import re
 import typing as t
+from pathlib import Path
 
 from docutils import nodes
 from pygments.lexers.special import TextLexer
 
+ROOT = Path(__file__).resolve().parents[2]
 REPOSITORY = "https://github.com/progressive-rollout/progressive.rollout/tree/main/"
 ANSIBLE = "https://docs.ansible.com/ansible/latest/"
 LABELS = {  # of Ansible's own pages, which antsibull-docs refers to
@@ -36,8 +38,8 @@ html_show_sourcelink = False
 
 
 def read(_app: t.Any, name: str, source: list[str]) -> None:
-    """Make the lists of an index page the site's contents, and links that leave docs/ links to
-    the repository.
+    """Make the lists of an index page the site's contents, and links to folders and out of docs/
+    links to the repository.
     """
     # the theme has one
     source[0] = source[0].replace(".. contents::\n   :local:\n   :depth: 1\n", "")
@@ -50,7 +52,8 @@ def read(_app: t.Any, name: str, source: list[str]) -> None:
 
 def _outside(name: str, target: str) -> str:
     path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(name), target))
-    return target if path.startswith("docs/") else REPOSITORY + path
+    page = path.startswith("docs/") and not (ROOT / path).is_dir()
+    return target if page else REPOSITORY + path
 
 
 def _sections(text: str) -> list[tuple[str, str]]:

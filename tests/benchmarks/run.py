@@ -25,11 +25,12 @@ import time
 import typing as t
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 
 import yaml
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import access_log
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import (
     Budget,
     Percent,
@@ -49,13 +50,22 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progres
     ProgressTracker,
     Rules,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.shares import Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
+    Plan,
+    RolloutTarget,
+    Step,
+    rolling,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.targets import stages
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command
 from ansible_collections.progressive.rollout.tests.benchmarks import (
     history,
     orchestrators,
+    reports,
+    stores,
     swarm,
 )
 from ansible_collections.progressive.rollout.tests.simulations import verdict
@@ -94,9 +104,11 @@ def main() -> None:
         rows += rollouts(Path(folder))
         rows += large(Path(folder))
         rows += over_ssh(Path(folder))
+        rows += stores.rows(Path(folder))
         rows += orchestrators.rows(Path(folder))
     rows += swarm.rows()
     rows += engine()
+    rows += reports.rows()
     rows += judges()
     width = [max(len(row[column]) for row in rows) for column in range(3)]
     lines = [
@@ -566,7 +578,26 @@ def engine() -> list[tuple[str, str, str]]:
             "",
         )
     )
+    rows.append(_regions(len(fleet), 50))
     return rows
+
+
+def _regions(size: int, regions: int) -> tuple[str, str, str]:
+    """A simulated ramp over several targets at once."""
+    targets = [Target(f"t{number}", frozenset({f"h{number}"})) for number in range(regions)]
+    ramp = tuple(Step(f"{part} %", replicas=Percent(Decimal(part))) for part in (10, 20, 40, 80))
+    budget = Budget(Percent(Decimal(10)), 0)
+    goal = RolloutTarget(2, size, budget.resolve(size), before=size, stable=1)
+    path = [stage.waypoint for stage in stages(Plan("canary", ramp), goal, targets)]
+    fleet = [replace(_instance(n, 1), host=f"h{n % regions}") for n in range(size)]
+    began = time.perf_counter()
+    walked = forecast(fleet, path, budget, Rules(), MEDIAN, STOP)
+    assert walked.seconds is not None and walked.replaced == size
+    return (
+        f"a simulated ramp of {size:,} over {regions} targets, surge 10 %",
+        f"{time.perf_counter() - began:.1f} s, peak {walked.peak:,}",
+        "",
+    )
 
 
 def _evaluate(size: int) -> float:
@@ -664,7 +695,28 @@ def judges() -> list[tuple[str, str, str]]:
             )
             for number, ends in twice.items()
         ),
+        (
+            "lines of an access log counted in a second of a core",
+            f"{_lines():,}",
+            "at least 50,000",
+        ),
     ]
+
+
+def _lines() -> int:
+    """How many lines of HAProxy the agent counts in a second of a core."""
+    lines = [
+        f"Nov 22 20:00:01 lb1 haproxy[7]: rollout-haproxy|10.0.0.{number % 20}:80|200"
+        f"|{number * 7919 % 5000}|90|--|/shop/item/{number}".encode()
+        for number in range(200_000)
+    ]
+    addresses = [f"10.0.0.{number}:80" for number in range(20)]
+    counter = access_log.Counter(
+        {"addresses": addresses, "errors": ["5"], "path": "/", "whole": False}
+    )
+    start = time.process_time()
+    counter.count(lines)
+    return int(len(lines) / (time.process_time() - start))
 
 
 if __name__ == "__main__":

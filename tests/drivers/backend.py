@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A backend for the drivers' tests: `backend.py ADDRESS PORT NAME [CERTIFICATE]`. `/` answers
-NAME; `/hold` does too, but only once somebody has asked for `/release`; `/hits` says how many
+NAME; `/hold` does too, but only once somebody has asked for `/release`; `/missing` is 404; `/hits` says how many
 requests there were beside `/healthz` and itself.
 """
 
@@ -25,7 +25,8 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             elif path == "/hold":
                 await released.wait()
             body = str(hits) if path == "/hits" else NAME
-            writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+            status = "404 Not Found" if path == "/missing" else "200 OK"
+            writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
             await writer.drain()
     except (asyncio.IncompleteReadError, ConnectionError):
         pass

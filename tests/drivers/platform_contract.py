@@ -34,6 +34,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     key_of,
 )
 
+TICKS = 'n=0; while [ $n -lt 20 ]; do n=$((n+1)); echo "ERROR tick $n"; sleep 0.1; done; sleep 1000'
 RUNNING, STOPPED, STOPPING, FAILED = (
     Process.RUNNING,
     Process.STOPPED,
@@ -67,6 +68,9 @@ class HostsSite(Site, t.Protocol):
 
     def up(self, report: Report) -> bool:
         """Whether the instance of `stubborn` ignores signals by now."""
+
+    def logging(self) -> PlatformDriver:
+        """Its instances log `ERROR tick N` for each N up to 20, 0.1 s apart, and stay."""
 
 
 class ObserveContract:
@@ -268,6 +272,32 @@ class HostsContract(PlatformContract):
         with pytest.raises(PlatformError, match="instance shop-1 is running"):
             driver.sync(forget=["shop-1"])
         assert states(driver.sync()) == {"shop-1": RUNNING}
+
+    def test_each_error_in_the_log_of_an_instance_is_found_once(self, site: HostsSite) -> None:
+        driver = site.logging()
+        (report,) = started(driver, order(driver, 1))
+        name, host = report.labels.id, report.labels.host
+        source, marks = dict(driver.log_source(name, host)), [None]
+        transport = driver.context.transport  # type: ignore[attr-defined]
+
+        def look() -> int:
+            logs = {name: {"source": source, "mark": marks[-1]}}
+            answer = transport.ask("instance_log", {host: {"logs": logs, "ignored": []}}, 60)[host]
+            log = answer.value["logs"][name]
+            marks.append(log["mark"])
+            assert all(one["example"].startswith("ERROR tick ") for one in log["found"].values())
+            return sum(one["times"] for one in log["found"].values())
+
+        found: list[int] = []
+
+        def all_found() -> bool:
+            found.append(look())
+            return sum(found) >= 20
+
+        until(all_found)
+        assert sum(found) == 20 and len([count for count in found if count]) > 1, found
+        assert look() == 0
+        stopped(driver, [name])
 
     def test_secret_settings_are_kept_on_the_hosts(self, site: Site) -> None:
         driver = site.driver()

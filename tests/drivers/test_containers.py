@@ -46,6 +46,10 @@ STUBBORN = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True);"
     " time.sleep(1000)"
 )
+TICKS = (
+    "import time; [(print('ERROR tick', n, flush=True), time.sleep(0.1)) for n in range(1, 21)];"
+    " time.sleep(1000)"
+)
 SHOW = (
     "import os, sys, time; print(os.environ['TOKEN'] + open(sys.argv[1]).read(), flush=True);"
     " time.sleep(1000)"
@@ -162,6 +166,9 @@ class Site:
     def up(self, report: Report) -> bool:
         return self.bench.run("logs", report.labels.id, host=report.labels.host) == "up\n"
 
+    def logging(self) -> PlatformDriver:
+        return t.cast("PlatformDriver", self.bench.driver(PYTHON, command=["-c", TICKS]))
+
     def left(self) -> list[str]:
         """What runs: one stopped container of the last revision is kept, with its image."""
         return [
@@ -206,7 +213,7 @@ def get(report: Report, path: str = "/") -> str:
             return False
         return True
 
-    until(answered, f"{report.labels.id} answers", 20)
+    until(answered, f"{report.labels.id} answers")
     return found[-1]
 
 
@@ -220,7 +227,7 @@ def becomes(driver: t.Any, expected: Mapping[str, Process], **work: t.Any) -> li
         found.append(driver.sync(**work))
         return states(found[-1]) == expected
 
-    until(reached, f"{expected}", 30)
+    until(reached, f"{expected}")
     return found[-1]
 
 
@@ -261,7 +268,7 @@ def test_one_that_ends_says_how(both: Bench) -> None:
 def test_one_that_ignores_the_signal_is_killed_after_the_timeout(both: Bench) -> None:
     patient = both.driver(PYTHON, command=["-c", STUBBORN], stop_timeout="1h")
     patient.sync(start=labels(patient, "shop-1"))
-    until(lambda: both.run("logs", "shop-1") == "up\n", "it is up", 20)
+    until(lambda: both.run("logs", "shop-1") == "up\n", "it is up")
     assert states(patient.sync(stop=["shop-1"])) == {"shop-1": Process.STOPPING}
     assert states(patient.sync(stop=["shop-1"])) == {"shop-1": Process.STOPPING}
     assert states(both.driver(PYTHON, stop_timeout="1ms").sync(stop=["shop-1"])) == {
@@ -534,7 +541,7 @@ def test_secrets_of_podman(bench: Bench) -> None:
     try:
         driver.prepare("1")
         driver.sync(start=labels(driver, "shop-1"))
-        until(lambda: bench.run("logs", "shop-1") == "sesame\n", "it reads it", 20)
+        until(lambda: bench.run("logs", "shop-1") == "sesame\n", "it reads it")
     finally:
         bench.remove()
         for host in NAMES:

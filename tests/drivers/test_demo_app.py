@@ -195,6 +195,7 @@ def test_every_so_manyth_answer_fails_while_its_file_is_there(
     (tmp_path / "bad").unlink()
     assert statuses(port) == ["200"] * 4
     assert statuses(start(FAIL_EVERY="2").port) == ["200", "500", "200", "500"]
+    assert statuses(start(FAIL_EVERY="1", FAIL_STATUS="404").port) == ["404"] * 4
 
 
 def test_drawn_start_delay_is_told_and_repeatable(start: Callable[..., Running]) -> None:
@@ -445,15 +446,15 @@ def test_only_recorded_processes_are_ended(
     assert demo.end(tmp_path.glob("*.pid")) == 0
 
 
-def test_the_operator_ends_with_the_demo(
+def test_the_other_run_ends_with_the_demo(
     start: Callable[..., Running], tmp_path: pathlib.Path
 ) -> None:
-    operator = start().process
-    (tmp_path / "operator.pid").write_text(
-        json.dumps({"pid": operator.pid, "ticks": demo.ticks(operator.pid)})
+    other = start().process
+    (tmp_path / "elsewhere.pid").write_text(
+        json.dumps({"pid": other.pid, "ticks": demo.ticks(other.pid)})
     )
     assert demo.end_all(tmp_path) == 1
-    assert operator.wait(10) == 0
+    assert other.wait(10) == 0
 
 
 def told(**rollout: t.Any) -> dict[str, t.Any]:

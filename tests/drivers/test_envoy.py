@@ -485,6 +485,11 @@ class TestEnvoy(contract.TrafficContract):
             contract.Counter(),
         )
         assert found == {"a": 20}
+        table = driver.observe()
+        first, failed = (contract.entries(table, endpoint)[0] for endpoint in (a, b))
+        assert (first.connect_failures, first.requests) == (0, 20)
+        assert 0 < failed.connect_failures <= failed.requests, failed
+        assert failed.errors <= failed.requests, "a judge compares errors with requests"
 
     def test_headers_of_checks_are_for_the_owner_and_the_group(
         self, plane: Plane, backends: t.Any

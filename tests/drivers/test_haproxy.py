@@ -10,6 +10,7 @@ import json
 import re
 import signal
 import socket
+import struct
 import threading
 import time
 import typing as t
@@ -368,6 +369,24 @@ class TestOnlyHAProxy:
             with pytest.raises(TrafficError) as raised:
                 apply(driver, targets | {a: Target(IN, name="shop-a")})
             assert raised.value.id == "PR-308" and "L7RSP" in str(raised.value)
+        finally:
+            plane.close()
+
+    def test_answers_of_4xx_and_clients_that_left_are_counted(self, backends: Backends) -> None:
+        plane, a = HAProxyPlane(), backends.start("a")
+        try:
+            driver = plane.driver()
+            bring_in(driver, {a: Target(IN, name="shop-a")})
+            assert [get(plane.fronts[0], "/missing")[0] for _n in range(3)] == [404] * 3
+            with socket.create_connection(plane.fronts[0]) as client:
+                client.sendall(b"GET /hold HTTP/1.1\r\nHost: shop\r\n\r\n")
+                until(lambda: entries(driver.observe(), a)[0].active, "the request is active")
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            backends.ask(a, "/release")
+            until(lambda: entries(driver.observe(), a)[0].aborts, "the client has left")
+            first, second = entries(driver.observe(), a)
+            assert (first.client_errors, first.aborts, first.errors) == (3, 1, 0)
+            assert (second.client_errors, second.aborts) == (0, 0)
         finally:
             plane.close()
 

@@ -73,7 +73,7 @@ def test_ansible_gets_in_and_becomes_root_with_and_without_a_password(
 def test_a_host_that_is_switched_off_is_silent_and_comes_back_with_its_disk(hosts: Hosts) -> None:
     serve(hosts, "web1", "7")
     url = f"http://{hosts.addresses['web1']}:8100/"
-    until(lambda: (get(url) or "").startswith("7 "), "the unit answers", 20)
+    until(lambda: (get(url) or "").startswith("7 "), "the unit answers")
     hosts.run("web1", "cp", "/etc/hostname", "/var/lib/kept")
     hosts.kill("web1")
     assert get(url) is None
@@ -88,12 +88,12 @@ def test_a_host_that_is_switched_off_is_silent_and_comes_back_with_its_disk(host
 def test_a_host_without_network_lives_on(hosts: Hosts) -> None:
     serve(hosts, "web2", "7")
     url = f"http://{hosts.addresses['web2']}:8100/"
-    until(lambda: get(url) is not None, "the unit answers", 20)
+    until(lambda: get(url) is not None, "the unit answers")
     before = hosts.run("web2", "systemctl", "show", "--property=MainPID", "shop")
     hosts.cut("web2")
     assert get(url) is None
     hosts.plug("web2")
-    until(lambda: get(url) is not None, "the unit answers again", 20)
+    until(lambda: get(url) is not None, "the unit answers again")
     assert hosts.run("web2", "systemctl", "show", "--property=MainPID", "shop") == before
 
 
@@ -114,7 +114,7 @@ def test_containers_run_in_a_host_and_are_reached_from_outside(
         "localhost/shop:2",
     )
     url = f"http://{hosts.addresses['web1']}:{port}/"
-    until(lambda: (get(url) or "").startswith("2 "), "the container answers", 20)
+    until(lambda: (get(url) or "").startswith("2 "), "the container answers")
     hosts.run("web1", engine, "stop", "shop")
     assert (
         hosts.run(

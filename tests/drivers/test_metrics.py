@@ -8,9 +8,11 @@ real commands.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import os
+import re
 import signal
 import socket
 import ssl
@@ -27,6 +29,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import judging, spec
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     InputError,
@@ -360,6 +363,117 @@ def test_one_that_hangs_is_not_waited_for(world: World) -> None:
     assert real(world, query=UP).measure(ASKED) == [1.0]
 
 
+# prometheus: values of the past
+# -----------------------------------------------------------------------------------------------
+
+MINUTES = 120  # of the past; the new revision is 40 minutes old
+YOUNG, GAP, UNKNOWN = 40, range(20, 30), 35  # minutes ago
+
+
+def seconds_of(instance: str, minute: int, factor: float) -> float:
+    """The seconds of a service that go up and down, and that no two instances agree on."""
+    return factor * (0.2 + 0.05 * math.sin(minute) + 0.01 * ((instance == "a") + minute % 7))
+
+
+@pytest.fixture(scope="module")
+def past() -> Iterator[Prometheus]:
+    """A Prometheus with samples of two hours: of two old instances, and two new ones."""
+    ended = time.time() // 60 * 60
+    lines = []
+    for name, factor in (("seconds", 1.0), ("slow", 1.5)):
+        lines.append(f"# TYPE {name} gauge")
+        for revision, instance in itertools.product(REVISIONS, "ab"):
+            new = revision == REVISIONS[1]
+            for ago in reversed(range(MINUTES)):
+                if new and (ago >= YOUNG or ago in GAP):
+                    continue
+                value = seconds_of(instance, ago, factor if new else 1.0)
+                shown = "NaN" if new and ago == UNKNOWN else f"{value:.6f}"
+                labels = f'revision="{revision}",instance="{instance}"'
+                lines.append(f"{name}{{{labels}}} {shown} {ended - 60 * ago:.0f}")
+    with Prometheus({}, past="\n".join([*lines, "# EOF\n"])) as one:
+        yield one
+
+
+def test_values_of_the_past_are_of_the_same_moments(past: Prometheus) -> None:
+    """A gap is left out of both sides, and a NaN is none."""
+    query = "max by (revision) (last_over_time(seconds[59s]))"
+    found = make(prometheus, address=past.url, query=query, range="1h", step="1m").measure(PAIRED)
+    sides = [found[side] for side in ("new", "stable")]
+    assert found["past"] and [len(side) for side in sides] == [YOUNG - len(GAP)] * 2, found
+    assert [math.isnan(one) for one in sides[0]].count(True) == 1
+    assert all(a == b or math.isnan(a) for a, b in zip(*sides, strict=True)), found
+
+
+def test_all_instances_have_values_of_the_past(past: Prometheus) -> None:
+    given = {"address": past.url, "query": "seconds", "range": "30m", "step": "30s"}
+    found = make(prometheus, **given).measure(PAIRED)
+    assert len(found["new"]) == len(found["stable"]) and len(found["new"]) % 2 == 0
+    assert len(found["new"]) > 2 * 2 * 20
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "why"),
+    [("seconds", PASS, r"score 100"), ("slow", FAIL, r"score 0, fail; m high: mean")],
+)
+def test_kayenta_has_the_past_at_the_first_look(
+    past: Prometheus, name: str, verdict: str, why: str
+) -> None:
+    metric = {
+        "name": "m",
+        "driver": "prometheus",
+        "address": past.url,
+        "query": name,
+        "range": "1h",
+        "judge": "kayenta",
+        "direction": "increase",
+    }
+    gate = analysis.OPTIONS.parse({"metrics": [metric], "count": 1}, "gate.")
+    driver = analysis.Driver(gate, Context("shop", t.cast(t.Any, None)))
+    while (answer := driver.ask(ROLLOUT, 1.0)).verdict == WAIT:
+        pass  # it waits for the answer of Prometheus, which is the only one
+    assert answer.verdict == verdict, answer
+    assert re.search(why, answer.message), answer
+
+
+def test_a_second_look_at_the_past_counts_nothing_twice(past: Prometheus) -> None:
+    options = {"driver": "prometheus", "judge": "kayenta", "name": "m", "query": "seconds"}
+    given = {"metrics": [{**options, "address": past.url, "range": "1h"}]}
+    (metric,) = spec.parse(analysis.OPTIONS.parse(given, "gate."), "gate", ()).metrics
+    driver, state = make(prometheus, **metric.options), {}
+    for _look in range(2):
+        found = driver.measure(PAIRED)
+        judging.judge_result(metric, state, found)
+        assert [len(state[side]) for side in ("new", "stable")] == [
+            len(found[side]) for side in ("new", "stable")
+        ]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (
+            {"query": "seconds", "label": "instance"},
+            r"no series has instance='2\.5\.0'; found: a, b",
+        ),
+        ({"query": "no_such_metric"}, "no series found at"),
+        (
+            {"query": "seconds and on() (vector(time()) < 0)"},
+            "no series found at",
+        ),
+        (
+            {"query": "seconds offset 35m"},
+            r"both revisions have values at \d moments of the last 1h, a step of 1m apart;",
+        ),
+        ({"query": "seconds[1m]"}, r"returned 400: .*parse error"),
+        ({"query": "1"}, r"returned 400: .*subquery is only allowed on instant vector"),
+    ],
+)
+def test_what_cannot_be_told_from_the_past(past: Prometheus, options: t.Any, why: str) -> None:
+    with pytest.raises(MetricError, match=why):
+        make(prometheus, address=past.url, range="1h", **options).measure(PAIRED)
+
+
 # prometheus: what lies, or is no Prometheus
 # ---------------------------------------------------------------------------
 
@@ -378,6 +492,70 @@ def answer(*series: t.Any, kind: str = "vector", moment: t.Any = NOW, **more: t.
 def now(body: str, **headers: str) -> tuple[int, str, dict[str, str]]:
     """A reply that is made now."""
     return 200, body, {"Date": formatdate(NOW, usegmt=True), **headers}
+
+
+HOUR = {"range": "1h", "step": "1m", "query": "up"}
+
+
+def series(revision: str, *points: t.Any) -> dict[str, t.Any]:
+    return {"metric": {"revision": revision}, "values": list(points)}
+
+
+def matrix(*found: t.Any) -> tuple[int, str, dict[str, str]]:
+    data = {"resultType": "matrix", "result": list(found)}
+    return now(json.dumps({"status": "success", "data": data}))
+
+
+def points(count: int, value: t.Any = "1") -> list[t.Any]:
+    return [[NOW - 60 * ago, value] for ago in reversed(range(count))]
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (now(answer("1")), r"^metric\.query: the result is a vector; it must be"),
+        (matrix(), r"^metric\.query: no series found"),
+        (matrix(series("2.5.0")), r"^metric\.query: no series found"),
+        (matrix(series("2.5.0", *points(60))), r"no series has revision='2\.4\.0'; found: 2\.5\.0"),
+        (matrix("x"), "response is not that of a Prometheus query"),
+        (matrix({"metric": {}}), "response is not that of a Prometheus query"),
+        (matrix(series("2.5.0", 1)), "response is not that of a Prometheus query"),
+        (matrix(series("2.5.0", [NOW, "x"])), "response is not that of a Prometheus query"),
+        (matrix(series("2.5.0", [math.nan, "1"])), "response is not that of a Prometheus query"),
+        (matrix(series("2.5.0", [-math.inf, "1"])), "response is not that of a Prometheus query"),
+        (
+            matrix(series("2.5.0", [0, "1"], [NOW, "1"])),
+            "response is not that of a Prometheus query",
+        ),
+        (matrix(series("2.5.0", [NOW - 150, "1"])), r"the samples are 150 s older or newer"),
+        (matrix(series("2.5.0", [math.inf, "1"])), "response is not that of a Prometheus query"),
+        (
+            matrix(series("2.5.0", *points(9)), series("2.4.0", *points(60))),
+            r"^metric\.range: both revisions have values at 9 moments of the last 1h",
+        ),
+    ],
+)
+def test_what_is_no_past(server: Server, reply: t.Any, message: str) -> None:
+    server.replies = [reply]
+    with pytest.raises(MetricError, match=message):
+        make(prometheus, address=server.url, **HOUR).measure(PAIRED)
+
+
+def test_the_past_is_asked_for_by_the_servers_clock(server: Server) -> None:
+    server.replies = [matrix(*(series(one, *points(60, "Inf")) for one in REVISIONS))]
+    given = {**HOUR, "query": "up # {revision}"}
+    found = make(prometheus, address=server.url, **given).measure(PAIRED)
+    assert found == {"new": [math.inf] * 60, "stable": [math.inf] * 60, "past": True}
+    form = urllib.parse.parse_qs(server.requests[0].body.decode())
+    assert form["query"] == ["(up # 2.5.0\n)[3600000ms:60000ms]"]
+
+
+def test_no_more_of_the_past_than_the_judge_keeps(server: Server) -> None:
+    """Of both sides the same moments, the last one among them."""
+    found = [series("2.5.0", *points(60, str(n))) for n in range(3)]
+    server.replies = [matrix(*found, *(series("2.4.0", *points(60)) for _n in range(70)))]
+    sides = make(prometheus, address=server.url, **HOUR).measure(PAIRED)
+    assert len(sides["new"]) == 12 * 3 and len(sides["stable"]) == 12 * 70 <= judging.MOST
 
 
 def test_what_it_is_asked(server: Server) -> None:
@@ -695,7 +873,7 @@ def test_a_command_that_does_not_say_it(
 
 
 def test_the_judge_is_told_by_prometheus(world: World) -> None:
-    """Which of both revisions fails, and that nothing can be said without it."""
+    """Which of both revisions fails; a single look is no verdict yet."""
     given = {
         "address": world.prometheus.url,
         "username": USER,
@@ -713,7 +891,8 @@ def test_the_judge_is_told_by_prometheus(world: World) -> None:
     answer = analysis.Driver(
         analysis.OPTIONS.parse(gate, "gate."), Context("shop", t.cast(t.Any, None))
     ).ask(ROLLOUT, 600)
-    assert answer.verdict == FAIL and f"{EACH} of {EACH}" in answer.message, answer
+    assert answer.verdict == WAIT, answer
+    assert f"errors {EACH} of {EACH} against 0 of {EACH} on stable" in answer.message, answer
     assert PASSWORD not in repr(answer)
 
 
@@ -803,6 +982,23 @@ HERE = {"address": "http://h:9090"}
         ),
         (prometheus, {**HERE, "errors": "up"}, r"^metric: has errors; give either"),
         (prometheus, {**HERE, "query": " "}, r"^metric\.query: must not be empty; write PromQL"),
+        (prometheus, {**HERE, "query": "up", "step": "1m"}, r"^metric\.step: needs range"),
+        (prometheus, {**HERE, "query": "up", "range": "9s"}, r"^metric\.range: "),
+        (
+            prometheus,
+            {**HERE, "query": "up", "range": "1h", "step": "7m"},
+            r"^metric\.step: 1h in steps of 7m are 9 values; choose a step with 10 to 1000",
+        ),
+        (
+            prometheus,
+            {**HERE, "query": "up", "range": "1d", "step": "1m"},
+            r"^metric\.step: 1d in steps of 1m are 1440 values",
+        ),
+        (
+            prometheus,
+            {**HERE, "errors": "up", "requests": "up", "range": "1h"},
+            r"^metric\.range: is for query, and not for errors and requests",
+        ),
         (
             prometheus,
             {**HERE, "errors": "", "requests": "up"},

@@ -29,6 +29,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import 
     _bootstrap,
     _files,
     _service,
+    _usage,
+    instance_log,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import process as agent
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
@@ -50,7 +52,7 @@ from ansible_collections.progressive.rollout.tests.drivers import platform_contr
 
 SOURCES = {
     module.__name__: Path(str(module.__file__)).read_text()
-    for module in (_bootstrap, _files, _service, agent)
+    for module in (_bootstrap, _files, _service, _usage, agent)
 }
 # of our own: its ports are free
 ADDRESS = "127.66.{}.{}".format(*(1 + byte % 254 for byte in os.urandom(2)))
@@ -81,6 +83,8 @@ class Agents:
         timeout: float,
         patience: Mapping[str, float] | None = None,
     ) -> dict[str, Answer]:
+        if name == "instance_log":
+            return {host: Answer(instance_log.main(request)) for host, request in requests.items()}
         assert name == "process"
         running = {
             host: begin(request) for host, request in requests.items() if host not in self.down
@@ -180,6 +184,9 @@ class Site:
     def up(self, report: Report) -> bool:
         return self.bench.log(report.labels.id) == "up\n"
 
+    def logging(self) -> Driver:
+        return self.bench.driver(["/bin/sh", "-c", contract.TICKS])
+
     def left(self) -> list[str]:
         return [path.name for path in self.bench.records()]
 
@@ -188,6 +195,34 @@ class TestProcess(contract.HostsContract):
     @pytest.fixture
     def site(self, bench: Bench) -> Site:
         return Site(bench)
+
+
+def test_errors_are_found_in_a_log_that_is_copied_and_truncated(bench: Bench) -> None:
+    turn = "trap 'echo ERROR turn' USR1; echo up; while :; do sleep 0.05; done"
+    driver = bench.driver(["/bin/sh", "-c", turn])
+    (report,) = contract.started(driver, contract.order(driver, 1))
+    name, host = report.labels.id, report.labels.host
+    log = Path(driver.log_source(name, host)["file"])
+    assert driver.log_of(name, host) == f"{host}:{log}"
+    mark: t.Any = None
+
+    def found() -> int:
+        nonlocal mark
+        logs = {name: {"source": {"file": str(log)}, "mark": mark}}
+        answer = instance_log.main({"logs": logs, "ignored": []})["logs"][name]
+        mark = answer["mark"]
+        return sum(one["times"] for one in answer["found"].values())
+
+    for _turn in range(3):
+        contract.until(lambda: "up" in log.read_text() or mark is not None)
+        before = log.read_text()
+        os.kill(bench.record(name)["pid"], signal.SIGUSR1)
+        contract.until(lambda before=before: len(log.read_text()) > len(before))
+        contract.until(lambda: found() == 1)
+        shutil.copy(log, log.with_suffix(".log.1"))
+        os.truncate(log, 0)
+        assert found() == 0
+    contract.stopped(driver, [name])
 
 
 def ticks(pid: int) -> int | None:
@@ -811,3 +846,36 @@ def test_a_hook_that_fails_keeps_an_instance_from_starting(
 def test_hooks_that_are_refused(bench: Bench, hooks: dict[str, t.Any], why: str) -> None:
     with pytest.raises(InputError, match=re.escape(f"rollout_platform.{why}")):
         bench.driver(SLEEP, hooks=hooks)
+
+
+LEAKS = "import os, time; kept = []; pipes = []\nwhile True: kept.append(b'x' * 2**20); pipes.append(os.pipe()); time.sleep(0.01)"
+BURNS = "while True: pass"
+
+
+def test_what_instances_use(bench: Bench) -> None:
+    """One leaks, one burns a CPU, and one sleeps, as far as the driver can see."""
+    commands = {"leaks": LEAKS, "burns": BURNS, "sleeps": "import time; time.sleep(1000)"}
+    drivers = {name: bench.driver([sys.executable, "-c", text]) for name, text in commands.items()}
+    taken: tuple[Labels, ...] = ()
+    for name, driver in drivers.items():
+        taken += tuple(labels(driver, name, taken=taken))
+        driver.sync(start=taken[-1:])
+    look = bench.driver(SLEEP, epoch=0)
+    first = look.usage()
+    assert first.keys() == commands.keys()
+    assert first["leaks"].host in ("web1", "web2") and first["leaks"].generation == 7
+
+    def more(name: str, key: str) -> float:
+        return look.usage()[name].found[key] - first[name].found[key]
+
+    until(lambda: more("leaks", "memory") > 20 * 2**20 and more("leaks", "fds") > 20)
+    until(lambda: more("burns", "cpu") > 0.5)
+    last = look.usage()["sleeps"].found
+    assert last["cpu"] < 0.5 and last["memory"] - first["sleeps"].found["memory"] < 20 * 2**20
+    assert last["threads"] == 1 and last["restarts"] == 0
+
+
+def test_what_children_of_an_instance_use_counts(bench: Bench) -> None:
+    driver = bench.driver(["/bin/sh", "-c", "sleep 1000 & sleep 1000 & wait"])
+    driver.sync(start=labels(driver, "a"))
+    until(lambda: driver.usage()["a"].found["threads"] == 3)

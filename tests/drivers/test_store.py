@@ -7,11 +7,8 @@ script on stdin.
 
 from __future__ import annotations
 
-import itertools
 import json
-import multiprocessing
 import os
-import re
 import shutil
 import signal
 import stat
@@ -19,9 +16,8 @@ import subprocess
 import sys
 import time
 import typing as t
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from random import Random
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import store as agent
@@ -41,8 +37,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connect
     Result,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores.file import OPTIONS, Driver
-
-fork = multiprocessing.get_context("fork")
+from ansible_collections.progressive.rollout.tests.drivers.store_contract import (
+    Make,
+    StoreContract,
+    fork,
+    until,
+)
 
 
 class Here:
@@ -116,11 +116,12 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Driver:
     )
 
 
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.005)
+class TestContract(StoreContract):
+    kills = 30
+
+    @pytest.fixture
+    def make(self, tmp_path: Path) -> Make:
+        return lambda service="shop": driver(tmp_path, service)
 
 
 def test_looking_touches_nothing(store: Driver, tmp_path: Path) -> None:
@@ -148,7 +149,7 @@ def test_a_rollout_from_begin_to_finish(store: Driver, tmp_path: Path) -> None:
     assert renewed.until > lease.until
     store.release("a")
     assert store.lease() is None
-    assert store.acquire("b", "bob", 60, {}).epoch == lease.epoch + 1
+    assert store.acquire("b", "bob", 60, {}).epoch > lease.epoch
     journal = tmp_path / "rollout" / "journal"
     files = [journal / "shop.json", journal / "shop.lease.json", journal / "shop" / "r1.jsonl"]
     assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600] * 3
@@ -167,57 +168,6 @@ def test_a_store_made_anew_outranks_the_one_that_was_lost(store: Driver, tmp_pat
     shutil.rmtree(tmp_path / "rollout")
     until(lambda: time.time() > began + 0.05)
     assert store.acquire("b", "bob", 60, {}).epoch > lost.epoch
-
-
-def test_who_comes_second_is_told_who_holds_it(store: Driver) -> None:
-    store.acquire("a", "ann@desk pid 7 (ansible-playbook rollout.yml)", 60, {})
-    with pytest.raises(LeaseHeld) as caught:
-        store.acquire("b", "bob", 60, {})
-    form = (
-        r"service shop: the lease is held by ann@desk pid 7 \(ansible-playbook rollout\.yml\)"
-        r" since "
-        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ until \d\d:\d\d:\d\dZ \(another \d\d s\); wait, or end"
-        r" that run"
-    )
-    assert re.fullmatch(form, str(caught.value))
-    store.release("b")
-    held = store.lease()
-    assert held is not None and held.token == "a"
-
-
-def test_an_expired_lease_is_taken_over_and_the_late_writer_is_fenced(store: Driver) -> None:
-    first = store.acquire("a", "ann", 0.2, {"pid": 7})
-    until(lambda: store.lease() is None)
-    # expired, but nobody else's: still ours, and renewed
-    store.commit("a", 0.2, {"id": "r1", "by": "ann"})
-    until(lambda: store.lease() is None)
-    lease = store.acquire("b", "bob", 60, {})
-    assert lease.epoch == first.epoch + 1
-    assert (lease.details["previous"]["holder"], lease.details["previous"]["details"]) == (
-        "ann",
-        {"pid": 7},
-    )
-    with pytest.raises(LeaseLost, match="held by bob since"):
-        store.commit("a", 60, {"id": "r1", "by": "late"}, [{"late": True}])
-    assert store.load() == {"id": "r1", "by": "ann"}
-    assert list(store.timeline("r1")) == []
-
-
-def test_taking_over_replaces_exactly_the_lease_that_was_looked_at(store: Driver) -> None:
-    seen = store.acquire("a", "ann", 60, {})
-    store.commit("a", 60)
-    with pytest.raises(LeaseHeld, match="held by ann"):  # it was renewed: somebody lives
-        store.take_over(seen, "b", "bob", 60, {})
-    now = store.lease()
-    assert now is not None
-    lease = store.take_over(now, "b", "bob", 60, {})
-    assert (lease.token, lease.epoch, lease.details["previous"]["holder"]) == (
-        "b",
-        seen.epoch + 1,
-        "ann",
-    )
-    with pytest.raises(LeaseHeld, match="held by bob"):
-        store.take_over(now, "c", "eve", 60, {})
 
 
 def test_a_torn_last_line_is_no_event_and_is_mended(store: Driver, tmp_path: Path) -> None:
@@ -239,16 +189,6 @@ def test_what_a_killed_write_left_is_gone_after_the_next_acquire(tmp_path: Path)
     assert sorted(os.listdir(tmp_path / "journal")) == ["shop.lease.json", "shop.lock"]
 
 
-def test_the_newest_50_timelines_are_kept(tmp_path: Path) -> None:
-    store = driver(tmp_path)
-    store.acquire("a", "ann", 60, {})
-    for number in range(53):
-        store.commit("a", 60, {"id": f"r{number}"}, [{"n": number}])
-    assert {path.stem for path in (tmp_path / "journal" / "shop").iterdir()} == {
-        f"r{number}" for number in range(3, 53)
-    }
-
-
 @pytest.mark.parametrize("damage", ['{"id": "r', "", "[]", "\xff"])
 def test_damaged_files_are_named_with_what_to_do(tmp_path: Path, damage: str) -> None:
     store = driver(tmp_path)
@@ -266,7 +206,7 @@ def test_damaged_files_are_named_with_what_to_do(tmp_path: Path, damage: str) ->
     ):
         store.acquire("b", "bob", 60, {})
     (tmp_path / "journal" / "shop.lease.json").write_text('{"epoch": 41}')  # as the message says
-    assert store.acquire("b", "bob", 60, {}).epoch == 42
+    assert store.acquire("b", "bob", 60, {}).epoch > 41
     (tmp_path / "journal" / "shop" / "r1.jsonl").write_text('{"n": 1}\nrubbish\n{"n": 2}\n')
     with pytest.raises(StoreError, match=r"r1\.jsonl: line 2 is not a JSON object"):
         store.timeline("r1")
@@ -342,130 +282,6 @@ def test_the_host_is_named_when_it_is_wrong_or_away(tmp_path: Path) -> None:
     assert sorted(OPTIONS) == ["host", "path"]
 
 
-@pytest.mark.parametrize("rollout", ["../shop", "", ".hidden", "a/b", None, 7])
-def test_a_rollout_id_that_is_no_file_name_is_refused_before_anything_is_touched(
-    tmp_path: Path, rollout: t.Any
-) -> None:
-    store = driver(tmp_path)
-    store.acquire("a", "ann", 60, {})
-    with pytest.raises(StoreError, match="cannot be a rollout's id"):
-        store.commit("a", 60, {"id": rollout}, [{"n": 1}])
-    assert store.load() == {}
-    assert not (tmp_path / "journal" / "shop").exists()
-
-
-def test_of_two_that_come_at_once_exactly_one_gets_it(tmp_path: Path) -> None:
-    rounds, barrier, results = 50, fork.Barrier(2, timeout=20), fork.SimpleQueue()
-
-    def contend(name: str) -> None:
-        store = driver(tmp_path)
-        for number in range(rounds):
-            barrier.wait()
-            try:
-                lease = store.acquire(f"{name}{number}", name, 60, {})
-            except LeaseHeld:
-                lease = None
-            barrier.wait()
-            if lease:
-                results.put((number, lease.epoch))
-                store.release(lease.token)
-
-    children = [fork.Process(target=contend, args=(name,)) for name in ("ann", "bob")]
-    for child in children:
-        child.start()
-    won = sorted(results.get() for dummy in range(rounds))
-    for child in children:
-        child.join(20)
-    assert [child.exitcode for child in children] == [0, 0]
-    assert won == [(number, won[0][1] + number) for number in range(rounds)]
-
-
-def _commit_for_ever(path: Path, token: str, acknowledge: int) -> None:
-    """Replace whoever was killed before us and go on where the record says."""
-    store = driver(path)
-    before = store.lease()
-    lease = (
-        store.take_over(before, token, token, 60, {})
-        if before
-        else store.acquire(token, token, 60, {})
-    )
-    number = store.load().get("n", 0)
-    while True:
-        number += 1
-        store.commit(
-            token,
-            60,
-            {"id": "r1", "n": number, "epoch": lease.epoch, "pad": "x" * 20_000},
-            [{"n": number, "pad": "x" * 2_000}],
-        )
-        os.write(acknowledge, b"%d\n" % number)
-
-
-def test_killed_at_any_moment_the_journal_is_whole(tmp_path: Path, dice: Random) -> None:
-    store, epochs = driver(tmp_path), []
-    for kill in range(30):
-        reader, writer = os.pipe()
-        child = fork.Process(target=_commit_for_ever, args=(tmp_path, f"run{kill}", writer))
-        child.start()
-        os.close(writer)
-        try:
-            assert os.read(reader, 4096)  # it has committed once
-            time.sleep(dice.uniform(0, 0.02))
-        finally:
-            child.kill()
-            child.join(20)
-        with open(reader, "rb") as acknowledgements:
-            rest = acknowledgements.read()
-        record = store.load()
-        acknowledged = int(rest.split()[-1]) if rest else record["n"]
-        assert record["n"] in (acknowledged, acknowledged + 1)
-        assert len(record["pad"]) == 20_000
-        seen = [event["n"] for event in store.timeline("r1")]
-        assert all(after - before in (0, 1) for before, after in itertools.pairwise(seen))
-        assert set(seen) >= set(range(1, record["n"] + 1))
-        assert seen[-1] in (record["n"], record["n"] + 1)
-        epochs.append(record["epoch"])
-    assert epochs == list(range(epochs[0], epochs[0] + 30))
-    last = store.lease()
-    assert last is not None
-    store.take_over(last, "end", "end", 60, {})
-    assert sorted(os.listdir(tmp_path / "journal")) == [
-        "shop",
-        "shop.json",
-        "shop.lease.json",
-        "shop.lock",
-    ]
-
-
-def test_an_operators_word_needs_no_lease_and_is_read_by_its_number(
-    store: Driver, tmp_path: Path
-) -> None:
-    said = {"rollout": "r1", "by": "ann"}
-    assert store.post({**said, "word": "pause", "why": "ü"}) == 1  # the first that is ever written
-    store.acquire("a", "ann", 60, {})
-    assert store.post({**said, "word": "resume"}) == 2
-    assert list(store.words(0)) == [
-        {**said, "word": "pause", "why": "ü", "number": 1},
-        {**said, "word": "resume", "number": 2},
-    ]
-    assert list(store.words(1)) == [{**said, "word": "resume", "number": 2}]
-    assert list(store.words(2)) == []
-    held = store.lease()
-    assert held is not None and held.token == "a"
-    assert list(driver(tmp_path / "rollout", service="shop-api").words(0)) == []
-    assert (
-        stat.S_IMODE((tmp_path / "rollout" / "journal" / "shop.words.jsonl").stat().st_mode)
-        == 0o600
-    )
-
-
-def test_the_last_50_words_are_kept_and_their_numbers_go_on(tmp_path: Path) -> None:
-    store = driver(tmp_path)
-    assert [store.post({"word": "pause"}) for dummy in range(53)] == list(range(1, 54))
-    assert [word["number"] for word in store.words(0)] == list(range(4, 54))
-    assert sorted(os.listdir(tmp_path / "journal")) == ["shop.lock", "shop.words.jsonl"]
-
-
 def test_numbers_of_words_that_were_obeyed_are_not_used_again(tmp_path: Path) -> None:
     store = driver(tmp_path)
     store.acquire("a", "ann", 60, {})
@@ -492,24 +308,6 @@ def test_a_torn_last_word_is_none_and_a_damaged_one_is_named(store: Driver, tmp_
         match=r"shop\.words\.jsonl: line 1: number is missing or wrong; delete that line",
     ):
         store.post({"word": "pause"})
-
-
-def test_of_many_that_speak_at_once_each_is_heard(tmp_path: Path) -> None:
-    def speak(name: str) -> None:
-        for number in range(10):
-            driver(tmp_path).post({"word": "pause", "by": f"{name}{number}"})
-
-    children = [fork.Process(target=speak, args=(name,)) for name in ("ann", "bob", "eve")]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join(20)
-    assert [child.exitcode for child in children] == [0, 0, 0]
-    heard = driver(tmp_path).words(0)
-    assert [word["number"] for word in heard] == list(range(1, 31))
-    assert {word["by"] for word in heard} == {
-        f"{name}{number}" for name in ("ann", "bob", "eve") for number in range(10)
-    }
 
 
 def test_a_stopped_process_that_holds_the_lock_is_named_not_waited_for(
@@ -572,17 +370,6 @@ def test_a_damaged_event_or_word_is_named(tmp_path: Path, line: str) -> None:
         StoreError, match=rf"{words}: line 2( is not a JSON object|: .*); delete that line"
     ):
         store.words(0)
-
-
-def test_a_word_that_lacks_a_field_is_nobodys(tmp_path: Path) -> None:
-    store = driver(tmp_path)
-    store.post({"word": "pause", "rollout": "r1", "by": "\x1b]0;owned\x07"})
-    words = tmp_path / "journal" / "shop.words.jsonl"
-    words.write_text(words.read_text() + '{"number": 2}\n')
-    assert [(one["rollout"], one["word"], one["by"]) for one in store.words(0)] == [
-        ("r1", "pause", "?]0;owned?"),
-        ("", "", "somebody"),
-    ]
 
 
 def test_a_lease_that_a_clock_running_ahead_has_taken_is_over_when_it_has_lived_for_as_long_as_it_may(

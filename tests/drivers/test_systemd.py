@@ -140,6 +140,9 @@ class Site:
             == "up\n"
         )
 
+    def logging(self) -> Driver:
+        return self.bench.driver(["/bin/sh", "-c", contract.TICKS], hosts="web1:web2")
+
     def left(self) -> list[str]:
         return [*self.bench.left("web1"), *self.bench.left("web2")]
 

@@ -27,6 +27,8 @@ RATE = 200  # requests a second, of each kind of client
 INTERVAL = 0.5  # s
 OFTEN = {"interval": "500ms"}
 ERRORS = {"name": "errors"}
+LATENCY = {"name": "latency", "of": "latency", "warm_up": 0}
+BOTH = {**OFTEN, "metrics": [ERRORS, LATENCY]}
 RATE_OF_ERRORS = {
     "name": "error-rate",
     "success_condition": "result.new.error_rate < 0.01",
@@ -177,19 +179,78 @@ def test_one_that_fails_a_twentieth_of_its_requests_is_taken_back(shop: Shop) ->
 
 def test_one_that_is_three_times_as_slow_is_taken_back(shop: Shop) -> None:
     with Canary(
-        shop, THIRD, {"analysis": {**OFTEN, "count": 60}}, env={"LATENCY": "0.03"}
+        shop, THIRD, {"analysis": {**BOTH, "count": 60}}, env={"LATENCY": "0.03"}
     ) as canary:
-        canary.went_back(canary.run(), "latency median ", "more than 1.2 times")
+        canary.went_back(canary.run(), "latency median ", "; more than 1.", " times")
         assert failures(canary.reports) == []
 
 
 def test_a_good_one_is_promoted(shop: Shop) -> None:
-    with Canary(shop, THIRD, {"analysis": {**OFTEN, "count": 14}}) as canary:
+    with Canary(shop, THIRD, {"analysis": {**BOTH, "count": 14}}) as canary:
         outcome = canary.run()
         canary.promoted(outcome)
         assert failures(canary.reports) == []
         assert canary.verdict["verdict"] == "pass" and canary.verdict["message"] in outcome.output
         assert "errors 0 of " in outcome.output and "latency median " in outcome.output
+        measured = [
+            one for event in canary.events("measured") for one in event["samples"]["errors"]
+        ]
+        alpha = 0.02 / 2 * 0.9  # of the analysis; two metrics; what new against old gets of it
+        assert all(
+            one["evidence"] < one["threshold"] == pytest.approx(1 / alpha) for one in measured
+        )
+        counted = canary.events("requests")
+        assert measured and sum(event["new"]["requests"] for event in counted) > 0
+        assert not sum(event[side]["errors"] for event in counted for side in ("new", "old"))
+
+
+def test_a_dry_run_says_what_it_would_do_and_the_plan_how_much_it_needs(shop: Shop) -> None:
+    dry = {**OFTEN, "count": 60, "metrics": [ERRORS], "dry_run": True}
+    with Canary(shop, TENTH, {"analysis": dry}, rollout_analysis={}) as canary:
+        canary.turns_bad()
+        outcome = canary.run()
+        for host in EVERYWHERE:  # the revision is stable for the tests that follow
+            (shop.home / f"bad-{canary.new}-{host}").unlink()
+        canary.promoted(outcome)
+        assert canary.verdict["verdict"] == "pass" and canary.failed
+        assert canary.verdict["message"].startswith("dry run, would fail: errors ")
+        assert canary.verdict["message"] in outcome.output
+    asked = {**canary.variables, "rollout_revision": str(int(canary.new) + 1)}
+    planned = shop.run(playbook="progressive.rollout.plan", variables=asked)
+    assert planned.rc == 0, planned.output
+    (need,) = planned.one("Plan the rollout").result["requests"]
+    assert (need["gate"], need["share"], need["lasts"]) == ("step 2 analysis", 10.0, 30.0)
+    assert need["all"] >= 10 * need["new"] > 0 and need["seconds"] > 0
+    assert f"{need['new']:,} of {need['all']:,} (10 %)" in planned.output
+
+
+def test_a_past_rollout_is_judged_again(shop: Shop) -> None:
+    """The same by the same settings, otherwise by others, and nothing is touched."""
+    step = {"analysis": {**OFTEN, "count": 60, "metrics": [ERRORS]}}
+    with Canary(shop, TENTH, step, rollout_analysis={}) as canary:
+        canary.turns_bad()
+        canary.went_back(canary.run(), "errors ")
+        id, said = canary.record["id"], canary.verdict
+    looks = [event for event in shop.timeline(id) if event["kind"] == "look"]
+    before = shop.journal()
+
+    def judged(**variables: t.Any) -> tuple[dict[str, t.Any], Outcome]:
+        outcome = shop.run(playbook="progressive.rollout.judge", variables=variables)
+        assert outcome.rc == 0 and shop.journal() == before, outcome.output
+        (found,) = outcome.one("Replay the analyses").result["analyses"]
+        return found, outcome
+
+    same, _outcome = judged(rollout_id=id)
+    assert same["now"]["verdict"] == same["then"]["verdict"] == said["verdict"] == "fail"
+    assert same["now"]["message"] == same["then"]["message"] == said["message"]
+    assert same["whole"] and same["now"]["look"] == len(looks)
+    other, outcome = judged(rollout_try={"metrics": [{"name": "errors", "tolerance": 999}]})
+    assert other["then"]["verdict"] == "fail" and other["now"]["verdict"] == "wait"
+    assert "step 2 analysis would not have decided" in outcome.output
+    unknown = shop.run(
+        playbook="progressive.rollout.judge", variables={"rollout_try": {"alfa": 0.1}}
+    )
+    assert "did you mean rollout_try.alpha?" in unknown.failed.msg
 
 
 def test_one_bad_instance_among_several_is_named(shop: Shop) -> None:
@@ -280,6 +341,28 @@ def test_one_that_turns_bad_in_the_middle_is_taken_back(shop: Shop) -> None:
         assert canary.events("stage")[-1]["stage"] == "step 2"
 
 
+@pytest.mark.long
+def test_a_pause_is_watched_without_any_analysis(shop: Shop) -> None:
+    """The counters of HAProxy are compared by default, and what they show is acted on."""
+    with Canary(shop, TENTH, {"pause": {}}) as canary:
+        run = canary.start()
+        canary.waits_at("step 2 pause")
+        canary.turns_bad()
+        canary.went_back(canary.over(run), "errors ", "against 0 of ", "e-value ")
+        assert canary.failed > 0
+
+
+@pytest.mark.long
+def test_one_that_answers_404_to_everybody_is_taken_back_without_any_analysis(shop: Shop) -> None:
+    env = {"FAIL_EVERY": "1", "FAIL_STATUS": "404"}
+    with Canary(shop, TENTH, {"pause": {}}, env=env) as canary:
+        run = canary.start()
+        canary.waits_at("step 2 pause")
+        canary.turns_bad()
+        canary.went_back(canary.over(run), "4xx client errors ", " on stable; e-value ")
+        assert {why for report in canary.reports for why in report["failures"]} == {"status 404"}
+
+
 def test_one_that_turns_bad_while_it_bakes_is_taken_back(shop: Shop) -> None:
     """When all are new; there was never anything wrong before."""
     analysis = {**OFTEN, "metrics": [ERRORS, RATE_OF_ERRORS], "bake": "5m"}
@@ -329,7 +412,7 @@ def test_by_prometheus(shop: Shop) -> None:
             "name": "limit",
             "query": since % "5xx",
             "failure_condition": "max(result) > 2",
-            "failure_limit": 3,
+            "failure_limit": 20,  # so that there is time to compare
         }
         compared = {
             "name": "compared",
@@ -344,7 +427,7 @@ def test_by_prometheus(shop: Shop) -> None:
             "rollout_steps": [TENTH, {"analysis": analysis}],
         }
         canary.turns_bad()
-        canary.went_back(canary.run(), "limit ", "4 failed > failure_limit 3")
+        canary.went_back(canary.run(), "limit ", "21 failed > failure_limit 20")
         assert canary.verdict["samples"]["compared"][-1]["phase"] == "failed", canary.verdict
 
 

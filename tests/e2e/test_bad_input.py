@@ -155,19 +155,19 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
         ("rollout_traffic.path: 'x'", "absolute"),
     ),
     # types
-    ("budget is a number", {"rollout_budget": 3}, ("rollout_budget", "of type int", "dict")),
+    ("budget is a number", {"rollout_budget": 3}, ("rollout_budget:", "int", "PR-118")),
     (
         "platform is text",
         {"rollout_platform": "process"},
-        ("rollout_platform", "of type str", "dict"),
+        ("rollout_platform:", "str", "PR-118"),
     ),
     (
-        "traffic is JSON in a text",
-        {"rollout_traffic": '{"driver": "none"}'},
+        "traffic is broken JSON in a text",
+        {"rollout_traffic": '{"driver": "none"'},
         ("rollout_traffic:", "mapping", "PR-118"),
     ),
-    ("health is a path", {"rollout_health": "/healthz"}, ("rollout_health", "of type str", "dict")),
-    ("store is a list", {"rollout_store": ["/x"]}, ("rollout_store", "of type list", "dict")),
+    ("health is a path", {"rollout_health": "/healthz"}, ("rollout_health:", "str", "PR-118")),
+    ("store is a list", {"rollout_store": ["/x"]}, ("rollout_store:", "list", "PR-118")),
     ("driver is a number", {"rollout_traffic": {"driver": 7}}, ("rollout_traffic.driver: 7",)),
     ("service is a list", {"rollout_service": ["shop"]}, ("rollout_service", "['shop']")),
     ("revision is a float", {"rollout_revision": 1.1}, ("rollout_revision: 1.1", "quote")),
@@ -638,20 +638,20 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
         canary({"instance_weight": 4}, {"instance_weight": 2}),
         ("instance_weight 2 after 4",),
     ),
-    ("gates a list", {"rollout_gates": [{"driver": "web"}]}, ("rollout_gates", "list", "dict")),
+    ("gates a list", {"rollout_gates": [{"driver": "web"}]}, ("rollout_gates:", "list", "PR-118")),
     (
         "gates of an unknown moment",
         {"rollout_gates": {"confirm": []}},
         ("rollout_gates.confirm:", "PR-101"),
     ),
-    ("approval a time", {"rollout_approval": "1h"}, ("rollout_approval", "of type str", "dict")),
+    ("approval a time", {"rollout_approval": "1h"}, ("rollout_approval:", "str", "PR-118")),
     ("auto_promote neither", {"rollout_auto_promote": "later"}, ("rollout_auto_promote", "later")),
     ("supersede neither", {"rollout_supersede": "maybe"}, ("rollout_supersede", "maybe")),
-    ("freeze a date", {"rollout_freeze": "2026-12-24"}, ("rollout_freeze", "of type str", "dict")),
+    ("freeze a date", {"rollout_freeze": "2026-12-24"}, ("rollout_freeze:", "str", "PR-118")),
     (
         "an analysis of a list",
         {"rollout_analysis": ["errors"]},
-        ("rollout_analysis", "list", "dict"),
+        ("rollout_analysis:", "list", "PR-118"),
     ),
     (
         "an analysis of no step",
@@ -1179,7 +1179,7 @@ def test_is_refused_with_the_variable_and_the_value(
     for word in words:
         assert word in message
     assert "defect" not in message and "Traceback" not in message
-    assert len(message) < 600 or "IT WAS" in message
+    assert len(message) < 700 or "IT WAS" in message
 
 
 def test_nothing_was_touched(answers: Answers) -> None:

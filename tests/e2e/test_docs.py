@@ -30,7 +30,7 @@ from ansible_collections.progressive.rollout.tests.support.pages import EXAMPLE,
 from ansible_collections.progressive.rollout.tests.support.playbook import APP, Playground
 
 HOW_TO = "docs/how-to"
-RUN = "ansible-playbook -i inventory.yml {} -e @shop.yml -e rollout_revision={}"
+RUN = "ansible-playbook -i inventory.yml {} -e rollout_revision={}"
 SHOP = {
     "rollout_service": "shop",
     "rollout_replicas": 3,
@@ -74,7 +74,8 @@ class Site:
         (self.home / "rollout").mkdir()
         local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
         (self.home / "group_vars").mkdir()
-        (self.home / "group_vars/all.yml").write_text(yaml.safe_dump(local))
+        for group in ("shop", "load_balancers"):
+            (self.home / f"group_vars/{group}.yml").write_text(yaml.safe_dump(local))
         for revision in ("2.4.0", "2.4.1", "2.4.2"):
             self.install(revision)
 
@@ -158,7 +159,9 @@ def deploy(
 ) -> str:
     """Roll SHOP out behind the load balancer that these snippets of variables set up."""
     (site.home / "inventory.yml").write_text(site.replace((EXAMPLE / "inventory.yml").read_text()))
-    (site.home / "shop.yml").write_text("\n".join([site.replace(yaml.safe_dump(SHOP)), *variables]))
+    (site.home / "group_vars/all.yml").write_text(
+        "\n".join([site.replace(yaml.safe_dump(SHOP)), *variables])
+    )
     return site.shell(RUN.format(playbook, revision))
 
 
@@ -268,7 +271,7 @@ def test_haproxy_leads_a_header_to_the_new_ones_while_the_rollout_is_parked_for_
     try:
         parked = look(site, site.text(f"{HOW_TO}/load-balancers.md", "preview.yml"), secret)
         assert "parked" in parked
-        site.shell("ansible-playbook -i inventory.yml promote.yml -e @shop.yml")
+        site.shell("ansible-playbook -i inventory.yml promote.yml")
         assert site.served() == site.served(**ALWAYS) == {"2.4.1"}
         assert "shop-preview" not in balancer.ask("show stat shop-preview 4 -1")
         kept = "".join(
@@ -356,7 +359,7 @@ ROLE = """\
 def test_in_place_instead_of_serial(site: Site) -> None:
     page = f"{HOW_TO}/migrate-from-serial.md"
     (site.home / "inventory.yml").write_text(site.replace((EXAMPLE / "inventory.yml").read_text()))
-    site.write(page, "site.yml", "deploy.yml", "shop.yml")
+    site.write(page, "site.yml", "deploy.yml", "group_vars/all.yml")
     (site.home / "roles/shop/tasks").mkdir(parents=True)
     (site.home / "roles/shop/tasks/main.yml").write_text(
         ROLE.format(home=site.home, python=sys.executable, app=APP)
@@ -379,7 +382,9 @@ def test_the_drivers_of_the_example_work(site: Site) -> None:
     for folder, name in (("platforms", "local.py"), ("traffic", "upstreams.py")):
         (collection / folder).mkdir(parents=True)
         (collection / folder / name).write_text(SNIPPETS[f"{HOW_TO}/write-a-driver.md"][name])
-    (site.home / "shop.yml").write_text(site.text(f"{HOW_TO}/write-a-driver.md", "drivers.yml"))
+    (site.home / "group_vars/all.yml").write_text(
+        site.text(f"{HOW_TO}/write-a-driver.md", "drivers.yml")
+    )
     (site.home / "inventory.yml").write_text(site.replace((EXAMPLE / "inventory.yml").read_text()))
     paths = f"{site.home}/collections:{os.environ.get('ANSIBLE_COLLECTIONS_PATH', ROOT / '.cache/collections')}"
     folder = site.home / "rollout/local/shop"

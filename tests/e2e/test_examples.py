@@ -10,9 +10,14 @@ from __future__ import annotations
 import importlib
 import typing as t
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import (
+    StoreDriver,
+)
 from ansible_collections.progressive.rollout.tests.support.haproxy import HAProxy
 from ansible_collections.progressive.rollout.tests.support.playbook import (
     ROLLOUT,
@@ -32,13 +37,18 @@ ORDER = {
     "replace": [True],
     "promote": [True],
     "finish": [True],
+    "follow": [False, False],
+    "watch": [False, False],
     "health": [False],
     "scale": [True],
     "drain": [False, True],
     "traffic": [False],
     "rollback": [True],
     "info": [False, False, False],
+    "report": [True, True, False],
+    "judge": [False, False],
 }
+LONG = {"watch": "1s"}  # what takes long, and what the tests take in its place
 # of a play over the hosts that are deployed in place: test_in_place.py runs the role's
 WAVES = ("vacate", "settle")
 
@@ -57,10 +67,12 @@ class Shop:
                 "path": str(playground.home / "fences"),
             },
             "shop_store": playground.variables["rollout_store"],
+            "shop_reports": str(playground.home / "reports"),
         }
+        (playground.home / "reports").mkdir()
 
     def run(self, steps: t.Iterable[str], *options: str) -> Outcome:
-        tasks = [task for step in steps for task in examples(step)]
+        tasks = [_shortened(task) for step in steps for task in examples(step)]
         play = {"hosts": "localhost", "gather_facts": False, "vars": self.variables, "tasks": tasks}
         outcome = self.playground.run([play], None, *options)
         assert outcome.rc == 0, outcome.output
@@ -95,6 +107,15 @@ def examples(step: str) -> list[dict[str, t.Any]]:
     return t.cast("list[dict[str, t.Any]]", yaml.safe_load(module.EXAMPLES))
 
 
+def _shortened(task: dict[str, t.Any]) -> dict[str, t.Any]:
+    return {
+        name: {**args, **{key: LONG[key] for key in args if key in LONG}}
+        if isinstance(args, dict)
+        else args
+        for name, args in task.items()
+    }
+
+
 @pytest.fixture(scope="module")
 def shop() -> Iterator[Shop]:
     with Playground() as playground:
@@ -104,7 +125,7 @@ def shop() -> Iterator[Shop]:
 
 
 def test_every_step_has_examples_that_are_run() -> None:
-    assert sorted([*ORDER, *WAVES]) == sorted(STEPS)
+    assert sorted([*ORDER, *WAVES, "move"]) == sorted(STEPS)
 
 
 @pytest.mark.parametrize("step", WAVES)
@@ -118,6 +139,22 @@ def test_the_examples_of_waves_are_what_the_role_does(step: str) -> None:
         if name in task
     )
     assert set(example) - {"service", "platform", "traffic", "health", "store"} == set(task)
+
+
+def test_the_example_of_move_is_what_its_store_takes_and_moves(tmp_path: Path) -> None:
+    """From files to etcd, which is files here."""
+    (task,) = examples("move")
+    args = task["progressive.rollout.move"]
+    driver = dict(args["to_store"])
+    loader.load(StoreDriver, driver.pop("driver"), "to_store").check(driver, "to_store")
+    with Playground() as playground:
+        assert playground.run().rc == 0
+        args |= {"store": playground.variables["rollout_store"]}
+        args |= {"to_store": {"driver": "file", "path": str(tmp_path)}}
+        play = {"hosts": "localhost", "gather_facts": False, "tasks": [task]}
+        outcome = playground.run([play], None)
+        assert outcome.rc == 0 and [one.changed for one in outcome.tasks] == [True], outcome.output
+        assert list(tmp_path.glob("**/*.json*"))
 
 
 @pytest.mark.parametrize("step", list(ORDER))

@@ -223,7 +223,7 @@ def test_ssh_refused_for_a_while(site: Site) -> None:
     with no_request_fails(site):
         run = site.begin()
         site.sh("web2", SSH.format("append"))
-        site.says(run, " unreachable, ")
+        site.says(run, "  unreachable ")
         site.make_ready()
         site.sh("web2", SSH.format("delete"))
         site.promoted(run)

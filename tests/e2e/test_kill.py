@@ -120,7 +120,7 @@ def test_told_to_stop(front: Front, shop: Shop, number: signal.Signals) -> None:
         rollout = shop.journal()["rollout"]["id"]
         run.process.send_signal(number)
         run.wait(30)
-        until(lambda: shop.lease() is None, "the lease is given back", 30)
+        until(lambda: shop.lease() is None, "the lease is given back")
         last = shop.timeline(rollout)[-1]
         assert last["kind"] == "interrupted" and "rerun the playbook to resume" in last["reason"], (
             last

@@ -63,4 +63,4 @@ def test_a_good_one_is_promoted_and_not_asked_any_more(shop: Shop) -> None:
     shop.settled("2")
     before = asked(shop)
     assert before > 80
-    until(lambda: asked(shop) == before, "nobody asks", 5)
+    until(lambda: asked(shop) == before, "nobody asks")

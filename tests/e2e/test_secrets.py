@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.tests.support.playbook import Playground, Run
+from ansible_collections.progressive.rollout.tests.support.playbook import Playground
 
 SECRETS = {
     name: f"hunter2-the-{name}"
@@ -46,21 +46,6 @@ def hook() -> Iterator[str]:
     server.shutdown()
     server.server_close()
     thread.join()
-
-
-def shown(words: set[str], run: Run) -> set[str]:
-    """Those that were in the command of a process of the run, for everybody to see, until it was
-    over.
-    """
-    found = set()
-    while run.process.poll() is None:
-        for pid in run.left():
-            try:
-                command = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
-            except OSError:
-                continue
-            found |= {word for word in words if word in command}
-    return found
 
 
 def test_no_secret_is_seen_anywhere(playground: Playground, hook: str) -> None:
@@ -99,7 +84,7 @@ def test_no_secret_is_seen_anywhere(playground: Playground, hook: str) -> None:
     run = playground.start(
         [{"hosts": "localhost", "gather_facts": False, "tasks": tasks}], variables, "-vvvv"
     )
-    seen = shown(set(SECRETS.values()), run)
+    seen = run.shown(set(SECRETS.values()))
     outcome = run.wait()
     assert outcome.rc == 0, outcome.output
     assert "confirm_rollout 1 (web): 403: *** *** Host" in outcome.output

@@ -40,6 +40,7 @@ class Reader:
 
     def write(self, page: str, *names: str) -> None:
         for name in names:
+            (self.home / name).parent.mkdir(exist_ok=True)
             (self.home / name).write_text(self.text(page, name))
 
     def run(self, page: str, name: str, rc: int = 0) -> str:
@@ -96,7 +97,7 @@ def reader() -> Iterator[Reader]:
 @pytest.mark.long
 def test_the_tutorial(reader: Reader) -> None:
     reader.run(FIRST, "releases")
-    reader.write(FIRST, "haproxy.cfg", "inventory.yml", "shop.yml")
+    reader.write(FIRST, "haproxy.cfg", "inventory.yml", "group_vars/all.yml")
     reader.run(FIRST, "haproxy")
     assert "revision 1" in reader.run(FIRST, "deploy")
 

@@ -148,10 +148,11 @@ def test_nginx_is_reloaded_under_load(nginx: BehindNginx) -> None:
 
 def few(outcome: Outcome) -> bool:
     """Progress is a handful of lines: a first, a last, and at most one a second between them."""
-    lines = re.findall(r"^shop \d \[[#.]{20}\] .*old left", outcome.output, re.MULTILINE)
+    lines = re.findall(r"^shop (?:rolling back )?\S+ -> \S+  \S+ .*", outcome.output, re.MULTILINE)
     return (
         2 <= len(lines) <= 3 + outcome.rollout["elapsed"]
-        and "[####################] 6/6 new ready, 0 old left" in lines[-1]
+        and " 6/6 ready  " in lines[-1]
+        and " traffic 100 % " in lines[-1]
     )
 
 

@@ -460,7 +460,7 @@ def test_the_example_runs_as_it_is(gateway: Gateway, tmp_path: Path) -> None:
     steps = (EXAMPLE / "canary.yml").read_text().replace("10m", "2s")
     (tmp_path / "canary.yml").write_text(steps)
     program = Path(sys.executable).with_name("ansible-playbook")
-    given = ["-e", "@shop.yml", "-e", f"@{tmp_path}/canary.yml", "-e", "rollout_revision=2"]
+    given = ["-i", "inventory.yml", "-e", f"@{tmp_path}/canary.yml", "-e", "rollout_revision=2"]
     with Clients(gateway) as clients:
         done = subprocess.run(
             [program, "rollout.yml", *given],

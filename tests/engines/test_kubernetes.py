@@ -310,7 +310,7 @@ def test_the_example_runs_without_a_gateway(namespace: Namespace, tmp_path: Path
     config = KUBECONFIG.read_text().replace("namespace: default", f"namespace: {namespace.name}")
     (tmp_path / "config").write_text(config)
     program = Path(sys.executable).with_name("ansible-playbook")
-    given = ["-e", "@shop.yml", "-e", "@service.yml"]
+    given = ["-i", "inventory.yml", "-e", "@service.yml"]
     done = subprocess.run(
         [program, "rollout.yml", *given, "-e", "rollout_revision=2"],
         cwd=EXAMPLE,

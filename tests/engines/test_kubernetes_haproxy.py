@@ -75,7 +75,7 @@ class Site:
 
     def roll_out(self, revision: str, *options: str) -> str:
         program = Path(sys.executable).with_name("ansible-playbook")
-        words = ["-i", "inventory.yml", "rollout.yml", "-e", "@shop.yml", *options]
+        words = ["-i", "inventory.yml", "rollout.yml", *options]
         done = subprocess.run(
             [program, *words, "-e", f"rollout_revision={revision}"],
             cwd=self.home,

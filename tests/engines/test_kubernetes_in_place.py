@@ -380,7 +380,7 @@ def test_the_example_runs_as_it_is(namespace: Namespace, tmp_path: Path) -> None
     (tmp_path / "config").write_text(config)
     program = Path(sys.executable).with_name("ansible-playbook")
     done = subprocess.run(
-        [program, "rollout.yml", "-e", "@db.yml", "-e", "rollout_revision=2"],
+        [program, "-i", "inventory.yml", "rollout.yml", "-e", "rollout_revision=2"],
         cwd=example,
         env={**os.environ, "HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "config")},
         capture_output=True,

@@ -343,7 +343,7 @@ cd "$EXAMPLE"
 haproxy -W -f haproxy.cfg -p /run/haproxy.pid -D
 trap 'kill $(cat /run/haproxy.pid)' EXIT
 for revision in 1 2; do
-    ansible-playbook -i "$INVENTORY" rollout.yml -e @shop.yml -e rollout_revision=$revision
+    ansible-playbook -i "$INVENTORY" rollout.yml -e rollout_revision=$revision
     touch "$INVENTORY.$revision"
 done
 until [ -e "$INVENTORY.end" ]; do sleep 0.1; done

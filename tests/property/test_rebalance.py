@@ -16,7 +16,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import PlatformError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import (
+    Start,
+    evaluate,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import (
     is_available,
 )
@@ -34,7 +37,15 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.rebalan
     instances_to_move,
     mark_leaving,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.shares import (
+    Target,
+    counted,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
+    Waypoint,
+    rolling,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.targets import divide
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Endpoint,
     Labels,
@@ -60,6 +71,7 @@ class Fleet:
     labels: dict[str, Labels] = field(default_factory=dict)
     now: float = 100.0
     moved: int = 0
+    targets: Sequence[Target] = ()
 
     def add(self, host: str, endpoint: Endpoint, well: bool) -> None:
         name = f"shop-{len(self.labels) + 1}"
@@ -70,26 +82,29 @@ class Fleet:
             name, "1", GENERATION, state, self.now, since, rotation, well, host=host
         )
 
-    def place(self, count: int, gone: Collection[str]) -> list[tuple[str, Endpoint, int]]:
+    def place(
+        self, target: Target | None, count: int, gone: Collection[str]
+    ) -> list[tuple[str, Endpoint, int]]:
         leave = {*gone, *(i.id for i in self.there.values() if i.draining_since is not None)}
         taken = [
             replace(self.labels[name], generation=LEAVING if name in leave else GENERATION)
             for name in self.there
         ]
-        return place(
-            self.hosts, {h: h for h in self.hosts}, self.ports, count, taken, GENERATION, self.zones
-        )
+        hosts = [host for host in self.hosts if target is None or host in target.hosts]
+        return place(hosts, {h: h for h in hosts}, self.ports, count, taken, GENERATION, self.zones)
 
-    def hosts_of(self, count: int, gone: Collection[str]) -> list[str]:
+    def hosts_of(self, target: Target | None, count: int, gone: Collection[str]) -> list[str]:
         try:
-            return [host for host, _endpoint, _slot in self.place(count, gone)]
+            return [host for host, _endpoint, _slot in self.place(target, count, gone)]
         except PlatformError:
             return []
 
+    def waypoint(self, desired: int) -> Waypoint:
+        return divide(rolling(GENERATION, desired), self.targets)
+
     def leaving(self, desired: int) -> frozenset[str]:
-        return instances_to_move(
-            [*self.there.values()], rolling(GENERATION, desired), self.hosts_of, self.zones
-        )
+        fleet = [*self.there.values()]
+        return instances_to_move(fleet, self.waypoint(desired), self.hosts_of, self.zones)
 
     def counts(self) -> dict[str, int]:
         counted = Counter(i.host for i in self.there.values())
@@ -105,7 +120,7 @@ class Fleet:
         gone = self.leaving(desired)
         decision = evaluate(
             mark_leaving([*self.there.values()], gone),
-            rolling(GENERATION, desired),
+            self.waypoint(desired),
             budget,
             RULES,
             progress,
@@ -126,8 +141,9 @@ class Fleet:
             self.moved += 1
             out = {"state": State.DRAINING, "rotation": Rotation.OUT, "draining_since": self.now}
             self.there[name] = replace(self.there[name], **out)  # type: ignore[arg-type]
-        for host, endpoint, _slot in self.place(decision.create, gone) if decision.create else ():
-            self.add(host, endpoint, False)
+        for start in decision.starts or [Start(None, decision.create, 0)]:
+            for host, endpoint, _slot in self.place(start.target, start.create, gone):
+                self.add(host, endpoint, False)
         return decision.reached, decision.progress
 
 
@@ -144,6 +160,7 @@ def fleet_of(counts: Sequence[int], ports: int, zones: Sequence[str] = ()) -> Fl
 def walk(fleet: Fleet, budget: Budget) -> None:
     """To the end, within the budget all along."""
     desired, progress = len(fleet.there), ProgressTracker(fleet.now)
+    desired = counted(desired, fleet.targets) if fleet.targets else desired
     allowed = budget.resolve(desired)
     for _dummy in range(40 + 20 * desired):
         done, progress = fleet.turn(desired, budget, progress)
@@ -206,6 +223,22 @@ def test_zones_are_evened_out_before_hosts(
         assert max(mine) - min(mine) <= 1
 
 
+@given(st.lists(st.integers(0, 4), min_size=2, max_size=3), st.integers(1, 3), budgets)
+def test_each_target_is_evened_out_by_itself(
+    counts: list[int], targets: int, budget: Budget
+) -> None:
+    assume(any(counts))
+    fleet = fleet_of(counts * targets, 20)
+    sizes = range(0, len(fleet.hosts), len(counts))
+    groups = [fleet.hosts[first : first + len(counts)] for first in sizes]
+    fleet.targets = [Target(hosts[0], frozenset(hosts)) for hosts in groups]
+    walk(fleet, budget)
+    assert fleet.moved == targets * moves_needed(counts)
+    for hosts in groups:
+        after = [fleet.counts()[host] for host in hosts]
+        assert sum(after) == sum(counts) and max(after) - min(after) <= 1
+
+
 @given(st.lists(st.integers(2, 3), min_size=1, max_size=6))
 def test_nothing_moves_where_all_is_even(counts: list[int]) -> None:
     assert not fleet_of(counts, 20).leaving(sum(counts))
@@ -238,7 +271,7 @@ def test_nothing_leaves_where_nothing_can_be_placed() -> None:
     fleet = fleet_of([4, 1], 20)
     assert fleet.leaving(5)
     assert not instances_to_move(
-        [*fleet.there.values()], rolling(GENERATION, 5), lambda _count, _gone: (), {}
+        [*fleet.there.values()], rolling(GENERATION, 5), lambda _target, _count, _gone: (), {}
     )
 
 

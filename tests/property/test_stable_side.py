@@ -11,7 +11,11 @@ from dataclasses import replace
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, peak
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
+    Plan,
+    Step,
+    peak,
+)
 from ansible_collections.progressive.rollout.tests.property.test_strategies import (
     generations,
     listed,
@@ -51,7 +55,7 @@ def slowest(simulator: Seen, lives: list[Life]) -> int:
     st.data(),
 )
 @examples(150)
-def test_the_old_side_is_whole_as_long_as_it_is_kept(
+def test_e_43_the_old_side_is_whole_as_long_as_it_is_kept(
     world: World,
     plan: Plan,
     crashes: list[int | None],
@@ -80,6 +84,15 @@ def test_the_old_side_is_whole_as_long_as_it_is_kept(
             assert plan.baseline or missing <= simulator.died_between(second - late, second), (
                 f"13: {missing} are missing at {second}"
             )
+
+
+def test_instances_beyond_those_that_carry_a_share_do_not_lower_what_each_gets() -> None:
+    """Before the switch all new ones are started, and the first still carry the share alone."""
+    budget, rules = Budget(1, 0), Rules(drain_timeout=0.0, watch_new=0.0)
+    plan = Plan("canary", (Step("step 1", weight=1), Step("step 2", weight=2)), standby=1)
+    simulator = Seen(World(lives=[Life(start=0)], balancers=1), budget, rules)
+    simulator.populate([Life()] * 2)
+    assert simulator.roll(listed(plan, 2, 2, budget), Script()).outcome == "promoted"
 
 
 @given(

@@ -15,15 +15,27 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import (
+    Budget,
+    Percent,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.ramp import (
+    geometric,
+    linear,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.ramp import (
+    steps as ramp_steps,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     LISTS,
     REPLACE,
+    Gate,
     Groups,
     InvalidSteps,
     Plan,
@@ -57,6 +69,19 @@ from hypothesis import strategies as st
 percents = st.lists(st.integers(1, 100), min_size=1, max_size=4, unique=True).map(sorted)
 
 
+standbys = st.integers(1, 4) | st.sampled_from([20, 50, 100]).map(lambda n: Percent(Decimal(n)))
+
+
+@st.composite
+def ramps(draw: st.DrawFn) -> tuple[Step, ...]:
+    """Any ramp, with the next instances ahead or not."""
+    start, most = draw(st.tuples(st.integers(1, 99), st.integers(1, 100)).map(sorted))
+    rise = draw(st.integers(2, 60))
+    shares = draw(st.sampled_from([geometric, linear]))(start, rise, most)[-8:]
+    wait = (Gate("every", "pause", {"duration": 3.0}),)
+    return tuple(ramp_steps(shares, [wait] * len(shares), draw(st.booleans())))
+
+
 @st.composite
 def plans(draw: st.DrawFn, strategies: tuple[str, ...] = tuple(LISTS)) -> Plan:
     """Any steps that are parsed; some do not fit the number of replicas."""
@@ -64,8 +89,16 @@ def plans(draw: st.DrawFn, strategies: tuple[str, ...] = tuple(LISTS)) -> Plan:
     if strategy != "canary":
         return Plan(strategy)
     kind = draw(
-        st.sampled_from(["weights", "weights", "replicas", "instances", "groups", "baseline"])
+        st.sampled_from(
+            ["weights", "weights", "replicas", "instances", "groups", "baseline", "ramp", "standby"]
+        )
     )
+    if kind == "ramp":
+        return Plan(strategy, draw(ramps()), standby=draw(standbys | st.none()))
+    if kind == "standby":
+        below = draw(percents.filter(lambda some: some[-1] < 100))
+        steps = [Step(f"step {n}", weight=weight) for n, weight in enumerate(below)]
+        return Plan(strategy, tuple(steps), standby=draw(standbys))
     if kind == "baseline":
         return draw(comparing())
     if kind == "groups":

@@ -20,13 +20,18 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges 
     kayenta,
     threshold,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.errors import (
-    CountHistory,
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.counts import (
     Counts,
+    Span,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.errors import (
+    ErrorHistory,
     compare_errors,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.evalue import ALPHA
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.latency import (
-    Histogram,
+    LatencyHistory,
+    Samples,
     compare_quantile,
 )
 
@@ -75,14 +80,11 @@ def drawn(seed: str, stable: float, new: float) -> Drawn:
 
 def by_sequential(analysis: Drawn) -> int | None:
     """The sequential judge, asked after every interval."""
-    stable = new = 0
-    ledger = CountHistory()
+    history = ErrorHistory()
     for interval, (before, after) in enumerate(analysis, 1):
-        stable, new = stable + before, new + after
-        ledger = ledger.add(
-            "", Counts(interval * REQUESTS, new), Counts(interval * REQUESTS, stable)
-        )
-        if compare_errors(ledger).worse:
+        span = Span.of_sides(Counts(REQUESTS, after), Counts(REQUESTS, before))
+        history = history.after([span], ALPHA, 1.0)
+        if compare_errors(history).worse:
             return interval
     return None
 
@@ -152,29 +154,25 @@ def canary(
     steps: Iterable[int] = (10,),
     requests: int = 200,
     looks: int = INTERVALS,
-    **options: t.Any,
+    tolerance: float = 1.0,
 ) -> int | None:
     """How many requests to a canary failed until that was found, with so many requests a look and
     the share of each step in percent.
 
     None: it was not found.
     """
-    random, ledger = Random(seed), CountHistory()
-    counts = [0, 0, 0, 0]
+    random, history = Random(seed), ErrorHistory()
+    failed = 0
     for step in steps:
         for _look in range(looks):
             to_new = sum(random.random() < step / 100 for _request in range(requests))
             to_stable = requests - to_new
-            seen = [
-                to_new,
-                poisson(random, to_new * fails),
-                to_stable,
-                poisson(random, to_stable * stable_fails),
-            ]
-            counts = [count + more for count, more in zip(counts, seen, strict=True)]
-            ledger = ledger.add(f"{step} %", Counts.of(*counts[:2]), Counts.of(*counts[2:]))
-            if compare_errors(ledger, **options).worse:
-                return counts[1]
+            new = Counts.of(to_new, poisson(random, to_new * fails))
+            failed += int(new.errors)
+            stable = Counts.of(to_stable, poisson(random, to_stable * stable_fails))
+            history = history.after([Span.of_sides(new, stable)], ALPHA, tolerance)
+            if compare_errors(history, ALPHA, tolerance).worse:
+                return failed
     return None
 
 
@@ -195,11 +193,12 @@ def slow(
     never.
     """
     random = Random(seed)
-    new = stable = Histogram({})
+    history = LatencyHistory()
     for look in range(1, looks + 1):
-        new = new.add(times * random.lognormvariate(0, 0.5) for _sample in range(new_each))
-        stable = stable.add(random.lognormvariate(0, 0.5) for _sample in range(stable_each))
-        if compare_quantile(new, stable, **options).worse:
+        new = [times * random.lognormvariate(0, 0.5) for _sample in range(new_each)]
+        stable = [random.lognormvariate(0, 0.5) for _sample in range(stable_each)]
+        history = history.after(Samples.of_sides(new, stable))
+        if compare_quantile(history, **options).worse:
             return look
     return None
 

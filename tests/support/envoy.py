@@ -67,6 +67,8 @@ class Envoy:
             "--disable-hot-restart",
             "--concurrency",
             "2",
+            "--file-flush-interval-msec",
+            "200",
         ]
         with open(self.home / "log", "ab") as log:
             self.process = subprocess.Popen(

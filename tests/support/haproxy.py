@@ -20,6 +20,8 @@ global
     stats socket ipv4@{api} level admin
 defaults
     mode http
+    log stdout format raw local0
+    log-format "rollout-haproxy|%si:%sp|%ST|%Tr|%Ta|%ts|%HU"
     retries 0
     timeout connect 1s
     timeout client 30s

@@ -57,6 +57,7 @@ class Server:
     """What drivers use of `remote.kubernetes.Cluster`, without a network."""
 
     namespace, skew = "web", 0.0
+    network = "198.18.65"  # of its pods
 
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
@@ -294,7 +295,7 @@ class Server:
         pod["spec"]["nodeName"] = "node1"
         pod["status"] = {
             "phase": "Running",
-            "podIP": f"198.18.65.{self._version % 250}",
+            "podIP": f"{self.network}.{self._version % 250}",
             "conditions": [
                 {
                     "type": "Ready",
@@ -367,6 +368,8 @@ def _apply(path: str, one: Object, operation: Mapping[str, t.Any]) -> None:
         raise ApiError(f"PATCH {path}: the server rejected our request (422)", 422)
     if operation["op"] in ("add", "replace"):
         one[last] = copy.deepcopy(operation["value"])
+    if operation["op"] == "remove":
+        del one[last]
 
 
 def serving(server: Server, of: Sequence[str] = ()) -> int:

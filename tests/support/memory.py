@@ -24,8 +24,13 @@ from ansible_collections.progressive.rollout.plugins.action import (
 from ansible_collections.progressive.rollout.plugins.action import replace as replaces
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    AutoscalerError,
+    AutoscalerGone,
     Parked,
     RolloutFailed,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.autoscaler import (
+    Autoscaler,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import (
@@ -42,6 +47,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor
     HealthMonitor,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.autoscaler import (
+    AutoscalerDriver,
+    State,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
     HealthCheck,
 )
@@ -89,8 +98,14 @@ class World:
     capacity: int = 99  # for how many there is room
     most: int = 4  # instances at once
     fewest: int = 3  # of them in rotation
+    scaler: dict[str, t.Any] = field(default_factory=dict)  # the autoscaler's state; none without
+    mode: str = "hold"
+    limit: float = 3600
+    # how many instances it wants, or a function as `AutoscalerDriver.wanted`
+    wants: int | Callable[[int, int], int | None] | None = None
     # which new instance ends as soon as it is started
     crashes: Callable[[Labels], bool] = lambda labels: False
+    context: Context | None = None  # of the step that runs
 
     def called(self, what: str) -> None:
         self.calls.append(what)
@@ -123,6 +138,11 @@ class World:
     def traffic(self) -> TrafficDriver:
         return Traffic(self)
 
+    def autoscaler(self) -> Autoscaler | None:
+        """The autoscaler, as settings have it."""
+        chosen = choice(AutoscalerDriver, lambda: Scaler(self))
+        return Autoscaler(chosen, self.mode, self.limit) if self.scaler else None
+
 
 def choice(kind: type[D], make: Callable[[], D]) -> DriverChoice[D]:
     """A driver of a world in memory, as settings choose one by its name."""
@@ -137,14 +157,18 @@ class Platform(PlatformDriver):
     def hosts(self) -> list[str]:
         return ["web"]
 
-    def capacity(self) -> int:
+    def capacity(self, among: Collection[str] | None = None) -> int:
         return self.world.capacity
 
     def check(self) -> None:
         """Every host is there."""
 
     def place(
-        self, count: int, taken: Collection[Labels], generation: int
+        self,
+        count: int,
+        taken: Collection[Labels],
+        generation: int,
+        among: Collection[str] | None = None,
     ) -> list[tuple[str, Endpoint, int]]:
         used = {labels.endpoint.port for labels in taken}
         free = [port for port in range(1, 100) if port not in used][:count]
@@ -243,6 +267,43 @@ class Window(TrafficDriver):
         return {"lb": dict(shown)}
 
 
+class Scaler(AutoscalerDriver):
+    """It changes numbers unless it is `off`."""
+
+    name = "scaler"
+    follows = True
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def check(self) -> None:
+        self.read()
+
+    def read(self) -> dict[str, t.Any]:
+        self.world.called("read")
+        if self.world.scaler.get("gone"):
+            raise AutoscalerGone("there is no scaler")
+        return dict(self.world.scaler)
+
+    def write(self, before: State, after: State) -> None:
+        self.world.called("write")
+        if self.world.scaler != before:
+            raise AutoscalerError("changed meanwhile")
+        self.world.scaler = dict(after)
+        self.world.called("written")
+
+    def held(self, state: State, replicas: int) -> State:
+        return {**state, "min": 1, "off": True}
+
+    def followed(self, state: State) -> State:
+        return self.held(state, 0)
+
+    def wanted(self, present: int, replicas: int) -> int | None:
+        self.world.called("wanted")
+        wants = self.world.wants
+        return wants(present, replicas) if callable(wants) else wants
+
+
 class Here:
     """The transport of a journal on the controller."""
 
@@ -286,6 +347,7 @@ class MemoryRun(StepContext):
             settings,
             platform=choice(PlatformDriver, world.platform),
             traffic=choice(TrafficDriver, world.traffic),
+            autoscaler=world.autoscaler(),
         )
         self.own, self.check_mode, self._parked, self.say = (
             own,
@@ -297,6 +359,7 @@ class MemoryRun(StepContext):
         self.context = Context(
             "shop", self.transport, HealthCheck(), lambda _transport: t.cast(t.Any, Platform(world))
         )
+        world.context = self.context
         self.checker = HealthMonitor(HealthCheck(), self.transport)
         self.guard = Guard(self.checker.wake)
         store = Store({"path": service.path, "host": None}, self.context)

@@ -144,6 +144,20 @@ class Run:
             if stat and stat[0] != "Z" and int(stat[3]) == self.process.pid
         ]
 
+    def shown(self, words: set[str]) -> set[str]:
+        """Those that were in the command of a process of the run, for everybody to see, until it
+        was over.
+        """
+        found = set()
+        while self.process.poll() is None:
+            for pid in self.left():
+                try:
+                    command = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+                except OSError:
+                    continue
+                found |= {word for word in words if word in command}
+        return found
+
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.terminate()
@@ -208,10 +222,11 @@ class Playground:
         *options: str,
         env: Mapping[str, str] | None = None,
         forked: bool = False,
+        machine: str = "",
     ) -> Run:
         """Begin ansible-playbook: a playbook of the collection, one by its path, or plays as
         data. `variables` are added to the playground's own (None takes one away); `options` are
-        ansible-playbook's own, as `--check`.
+        ansible-playbook's own, as `--check`. `machine`: the name of the controller, another one.
         """
         number = next(self._numbers)
         if not isinstance(playbook, str):
@@ -225,7 +240,9 @@ class Playground:
         }
         (self.home / f"{number}.json").write_text(json.dumps(given))
         program = str(Path(sys.executable).with_name("ansible-playbook"))
+        renamed = 'hostname "$0" && exec "$@"'
         argv = [
+            *(("unshare", "--uts", "sh", "-c", renamed, machine) if machine else ()),
             program,
             "-i",
             str(self.home / "hosts.json"),
@@ -356,6 +373,25 @@ def until(condition: Callable[[], t.Any], what: str, seconds: float = 60) -> Non
     while not condition():
         assert time.monotonic() < end, f"not within {seconds:g} s: {what}"
         time.sleep(0.02)
+
+
+def suspend(pid: int) -> None:
+    """Suspend a process while it holds no lock of a file.
+
+    The controller that goes on from here would wait for such a lock, since both run on this
+    machine. Controllers on machines of their own have none in common.
+    """
+
+    def suspended() -> bool:
+        os.kill(pid, signal.SIGSTOP)
+        until(lambda: _stat(pid)[0] == "T", f"process {pid} is suspended")
+        locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+        if not any("FLOCK" in lock and str(pid) in lock for lock in locks):
+            return True
+        os.kill(pid, signal.SIGCONT)
+        return False
+
+    until(suspended, f"process {pid} holds no lock")
 
 
 def _stat(pid: int) -> list[str]:

@@ -33,9 +33,11 @@ class Prometheus:
         targets: Mapping[str, str],
         certificate: tuple[Path, Path] | None = None,
         login: bool = False,
+        past: str = "",
     ) -> None:
         """`targets`: by job, where its metrics are (`127.0.0.1:8404/metrics`). `certificate`
-        with its key: it talks TLS. `login`: it admits only `LOGIN`.
+        with its key: it talks TLS. `login`: it admits only `LOGIN`. `past`: samples that it has,
+        as OpenMetrics.
         """
         self.directory = Path(tempfile.mkdtemp(prefix="prom", dir="/tmp"))
         self.port = _free_port()
@@ -65,6 +67,8 @@ class Prometheus:
             }
             self._known["verify"] = str(certificate[0])
         (self.directory / "web.yml").write_text(json.dumps(web))
+        if past:
+            self._import(past)
         self.process = self._start()
 
     def __enter__(self) -> Prometheus:
@@ -95,6 +99,13 @@ class Prometheus:
     def scraped(self, job: str) -> None:
         """Wait until a scrape of a job has ended that began after now."""
         self.until(f'timestamp(up{{job="{job}"}}) > {time.time():.3f} and up == 1')
+
+    def _import(self, past: str) -> None:
+        """https://prometheus.io/docs/prometheus/latest/storage/#backfilling-from-openmetrics-format"""
+        (self.directory / "past").write_text(past)
+        where = [f"{self.directory}/past", f"{self.directory}/data"]
+        words = ["promtool", "tsdb", "create-blocks-from", "openmetrics", *where]
+        subprocess.run(words, check=True, capture_output=True)
 
     def _start(self) -> subprocess.Popen[bytes]:
         binary = shutil.which("prometheus", path="/usr/bin:/usr/local/bin")

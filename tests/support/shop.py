@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,7 +20,6 @@ import threading
 import typing as t
 import urllib.request
 from collections import Counter
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -68,6 +69,10 @@ class BehindHAProxy(HAProxy):
         return f"http://{self.front[0]}:{self.front[1]}/"
 
     @property
+    def access_log(self) -> str:
+        return str(self.directory / "log")
+
+    @property
     def traffic(self) -> dict[str, t.Any]:
         own = {"path": str(self.directory / "rollout")}  # of locks and epochs
         return {
@@ -77,6 +82,13 @@ class BehindHAProxy(HAProxy):
             "drain_timeout": "10s",
             **own,
         }
+
+    def refused(self) -> list[str]:
+        """The lines of the log about requests that got a 5xx: server, status, times and HAProxy's
+        reason.
+        """
+        lines = Path(self.access_log).read_text(errors="replace").splitlines()
+        return [line for line in lines if re.search(r"\|5\d\d\|", line)]
 
     def _rows(self) -> dict[Place, str]:
         lines = [line.split(",") for line in self.ask("show stat shop 4 -1").splitlines()]
@@ -131,10 +143,27 @@ class Reloadable(BehindHAProxy):
                 "    retries 0\n", "    retries 0\n    option idle-close-on-response\n"
             )
         self.config.write_text(text)
-        argv = [HAPROXY, "-W", "-db", "-f", str(self.config)]
+        argv = [HAPROXY, "-Ws", "-db", "-f", str(self.config)]
+        notified = self.directory / "notify"
+        notified.unlink(missing_ok=True)
+        self.notices = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.notices.bind(str(notified))
+        self.notices.settimeout(20)
         with (self.directory / "log").open("ab") as log:
-            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        until(self.worker, f"{argv} answers", 20)
+            self.process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "NOTIFY_SOCKET": str(notified)},
+            )
+        self._is_ready()
+        until(self.worker, f"{argv} answers")
+
+    def _is_ready(self) -> None:
+        """Wait until the master says, as it does to systemd, that it listens to signals again."""
+        while not re.match(rb"READY=1\n(?!RELOADING)", self.notices.recv(4096)):
+            pass
 
     def worker(self) -> str:
         """The pid of the worker that answers; nothing while none does."""
@@ -149,12 +178,9 @@ class Reloadable(BehindHAProxy):
     def reload(self) -> None:
         assert self.process
         before = self.worker()
-        for _again in range(4):  # on a busy machine the master may miss a signal
-            self.process.send_signal(signal.SIGUSR2)
-            with suppress(AssertionError):
-                until(lambda: self.worker() not in ("", before), "a new worker answers", 10)
-                return
-        raise AssertionError("no new worker answers")
+        self.process.send_signal(signal.SIGUSR2)
+        self._is_ready()
+        until(lambda: self.worker() not in ("", before), "a new worker answers")
 
     def restart(self) -> None:
         self.stop()
@@ -170,6 +196,7 @@ class Reloadable(BehindHAProxy):
                 os.kill(pid, signal.SIGKILL)
             self.process.wait()
             self.process = None
+            self.notices.close()
 
 
 class BehindEnvoy(Envoy):
@@ -178,6 +205,10 @@ class BehindEnvoy(Envoy):
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.listen}/"
+
+    @property
+    def access_log(self) -> str:
+        return str(self.home / "access.log")
 
     @property
     def traffic(self) -> dict[str, t.Any]:
@@ -220,6 +251,10 @@ class BehindNginx(Nginx):
     @property
     def url(self) -> str:
         return f"http://{self.front[0]}:{self.front[1]}/"
+
+    @property
+    def access_log(self) -> str:
+        return str(self.home / "access.log")
 
     @property
     def traffic(self) -> dict[str, t.Any]:
@@ -319,7 +354,6 @@ class Load:
         until(
             lambda: all(report["served"] for report in self.reports()),
             "every kind of client is served",
-            30,
         )
 
     def reports(self) -> list[dict[str, t.Any]]:
@@ -438,9 +472,12 @@ class Shop(Playground):
         *fronts: Front,
         env: t.Mapping[str, str] | None = None,
         inventory: t.Mapping[str, t.Any] | None = None,
+        machines: int = 3,
         **variables: t.Any,
     ) -> None:
-        super().__init__(hosts=3, inventory={"lb": _balancers(len(fronts)), **(inventory or {})})
+        super().__init__(
+            hosts=machines, inventory={"lb": _balancers(len(fronts)), **(inventory or {})}
+        )
         self.fronts = fronts
         self.variables |= {
             "rollout_replicas": 6,
@@ -485,7 +522,6 @@ class Shop(Playground):
             until(
                 partial(lambda front: front.serving() == places, front),
                 f"{front.traffic} sends to {places}",
-                10,
             )
             assert front.known() == places
         assert len(self.records()) == self.variables["rollout_replicas"]

@@ -1050,7 +1050,7 @@ def check_parts(point: Waypoint, new: int, old: int, each: Fraction) -> None:
     share, serving = Fraction(point.weight or 0, 100), new + old
     rest = (1 - each * new) / old
     # What they are to get where all are there, and what is missing of that with those that are.
-    planned = share / max(1, point.new)
+    planned = share / max(1, max(point.carrying, new) if point.carrying else point.new)
     usual = max(
         Fraction(1, max(1, point.desired)), (1 - share) / point.old if point.old else Fraction(0)
     )

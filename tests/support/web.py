@@ -53,7 +53,7 @@ class Server:
             def do_POST(self) -> None:
                 test.serve(self)
 
-            do_GET = do_PATCH = do_DELETE = do_POST
+            do_GET = do_PUT = do_PATCH = do_DELETE = do_POST
 
             def log_message(self, format: str, *args: t.Any) -> None:
                 pass

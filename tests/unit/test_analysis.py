@@ -139,6 +139,14 @@ REFUSED: list[tuple[str, Given, tuple[str, ...]]] = [
         of(failure_limit=2),
         (f"{METRIC}.failure_limit:", "judge threshold", "sequential"),
     ),
+    *(
+        (
+            f"values of the past, and the judge {judge}",
+            of(**PROMETHEUS, query="up", range="1h", judge=judge),
+            (f"{METRIC}.range:", "judge kayenta", f"metric's is {judge}"),
+        )
+        for judge in (THRESHOLD, SEQUENTIAL)
+    ),
     (
         "alpha of Kayenta",
         of(judge="kayenta", alpha=0.1),
@@ -265,12 +273,29 @@ REFUSED: list[tuple[str, Given, tuple[str, ...]]] = [
         (f"{PLACE}.marginal: 96", "more than pass (95)", "lower one"),
     ),
     (
+        "weights of a part",
+        step(
+            metrics=[{"name": n, "judge": "kayenta", "group": n} for n in "ab"], weights={"a": 50}
+        ),
+        (f"{PLACE}.weights:", "50", "must be 100", "those of b"),
+    ),
+    (
+        "more false alarms than there may be",
+        step(alpha=0.01, metrics=[{"name": "m", "alpha": 0.02}]),
+        (f"{PLACE}.alpha:", "0.02", "0.01", "lower theirs"),
+    ),
+    (
+        "no false alarms left",
+        step(metrics=[{"name": "m", "alpha": 0.02}, {"name": "n"}]),
+        (f"{PLACE}.alpha:", "0.02"),
+    ),
+    (
         "weights over all",
         step(
             metrics=[{"name": n, "judge": "kayenta", "group": n} for n in "ab"],
             weights={"a": 60, "b": 50},
         ),
-        (f"{PLACE}.weights:", "110", "lower one"),
+        (f"{PLACE}.weights:", "110", "must be 100"),
     ),
     (
         "weight of nobody",
@@ -375,7 +400,7 @@ def test_is_refused_with_the_variable_and_the_value(given: Given, words: tuple[s
 @pytest.mark.parametrize(
     ("counted", "of_what", "there"),
     [
-        (ENVOY, "latency", "but errors;"),
+        (ENVOY, "latency", "but errors and connect_failures;"),
         (NGINX, "errors", "but nothing;"),
         (NGINX, "latency", "but nothing;"),
     ],
@@ -398,7 +423,7 @@ def taken(given: Given, counted: Sequence[str] = HAPROXY) -> spec.Analysis:
     """The analysis after the first step."""
     plan = begun(given, counted)
     assert isinstance(plan.steps[0], Step)
-    return spec.parse(plan.steps[0].gates[0].options, "gate", "latency" in counted)
+    return spec.parse(plan.steps[0].gates[0].options, "gate", spec.standard(counted, False))
 
 
 def only(given: Given) -> Metric:
@@ -416,6 +441,17 @@ def test_without_metrics_it_is_what_the_load_balancers_count() -> None:
         ("latency", "load_balancer", SEQUENTIAL, "latency"),
     ]
     assert [metric.name for metric in taken(step(), ENVOY).metrics] == ["errors"]
+
+
+def test_what_cannot_alarm_falsely_takes_no_part_of_alpha() -> None:
+    """No more than a dry run does."""
+    metrics = [
+        {"name": "errors"},
+        {"name": "saturation", "driver": "saturation"},
+        {"name": "tried", "of": "latency", "dry_run": True},
+    ]
+    parts = {one.name: one.rules["alpha"] for one in taken(step(metrics=metrics)).metrics}
+    assert parts == {"errors": 0.02, "saturation": 0.02, "tried": 0.02}
 
 
 def test_a_metric_is_judged_by_its_conditions_where_it_has_some() -> None:

@@ -48,13 +48,20 @@ def running(
     """As much of a run as opening and planning a rollout need."""
     traffic = SimpleNamespace(name="memory", options={})
     platform = settings.NO_PLATFORM
-    chosen = SimpleNamespace(plan=plan, budget=Budget(1, 0), traffic=traffic, platform=platform)
+    chosen = SimpleNamespace(
+        plan=plan,
+        budget=Budget(1, 0),
+        traffic=traffic,
+        platform=platform,
+        order=None,
+    )
     loop = SimpleNamespace(
         reports=(),
         fleet=fleet or [],
         event=lambda *_, **__: None,
         commit=int,
         platform=SimpleNamespace(refills=False),
+        targets=(),
     )
     session = SimpleNamespace(identity=SimpleNamespace(holder="me", request="", host=""))
     record = Record("shop", stable, generation=stable.generation if stable else 0)

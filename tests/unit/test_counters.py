@@ -27,12 +27,15 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     Labels,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import (
+    COUNTS,
+    Cut,
     Served,
     Server,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics.load_balancer import (
     ENOUGH,
     FASTEST,
+    OPTIONS,
     Driver,
 )
 
@@ -234,10 +237,16 @@ class Measured:
         self, of: str = "errors", counted: t.Sequence[str] = ("errors", "latency"), **served: Served
     ) -> None:
         self.served: dict[str, Served] = served
-        self.driver = Driver(
-            {"of": of},
-            Context("shop", t.cast(t.Any, None), counted=counted, served=lambda: dict(self.served)),
+        self.cuts: list[Cut] = []
+        self.now = 0.0
+        context = Context(
+            "shop",
+            t.cast(t.Any, None),
+            counted=counted,
+            served=lambda: dict(self.served),
+            cuts=lambda: list(self.cuts),
         )
+        self.driver = Driver(OPTIONS.parse({"of": of}, "metric."), context)
         self.driver.begin()
 
     def more(self, name: str, requests: int, errors: int = 0, seconds: float = 0.0) -> None:
@@ -252,8 +261,24 @@ class Measured:
 
     def ask(self, baseline: int = 0, **question: t.Any) -> t.Any:
         return self.driver.measure(
-            Question({"generation": 2, "baseline": baseline}, 0.0, 0.0, **question)
+            Question({"generation": 2, "baseline": baseline}, 0.0, self.now, **question)
         )
+
+    def spans(self, **question: t.Any) -> list[dict[str, dict[str, t.Any]]]:
+        """What came of each instance, for each share: requests and errors."""
+        found = self.ask(paired=True, counts=True, **question)["spans"]
+        return [
+            {
+                side: {name: (one["requests"], one["errors"]) for name, one in known.items()}
+                for side, known in span.items()
+            }
+            for span in found
+        ]
+
+    def times(self) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+        """The samples of new and of stable instances."""
+        found = self.ask(paired=True, counts=True)["samples"]
+        return found["new"], found["stable"]
 
 
 def instance(generation: int, requests: int = 0, errors: int = 0) -> Served:
@@ -306,12 +331,11 @@ def test_new_ones_are_compared_with_all_others() -> None:
     metric = Measured(older=instance(0), old=instance(1), new=instance(2))
     for name in ("older", "old", "new"):
         metric.more(name, 10)
-    found = metric.ask(paired=True, counts=True)
-    assert (found["new"], found["stable"]) == (
-        {"requests": 10, "errors": 0},
-        {"requests": 20, "errors": 0},
-    )
-    assert found["instances"] == {"new": {"requests": 10, "errors": 0, "host": "web2"}}
+    assert metric.spans() == [
+        {"new": {"new": (10, 0)}, "stable": {"older": (10, 0), "old": (10, 0)}}
+    ]
+    (span,) = metric.ask(paired=True, counts=True)["spans"]
+    assert span["new"]["new"]["host"] == "web2"
 
 
 def test_new_ones_are_compared_with_the_baseline_where_there_is_one() -> None:
@@ -319,66 +343,83 @@ def test_new_ones_are_compared_with_the_baseline_where_there_is_one() -> None:
     metric.more("old", 100, 7)
     metric.more("fresh", 10)
     metric.more("new", 10)
-    found = metric.ask(baseline=3, paired=True, counts=True)
-    assert found["stable"] == {"requests": 10, "errors": 0}
+    assert metric.spans(baseline=3)[0]["stable"] == {"fresh": (10, 0)}
     metric.more("old", 100, 7)
-    assert metric.ask(baseline=9, paired=True, counts=True)["stable"] == {
-        "requests": 100,
-        "errors": 7,
-    }  # not there (yet)
+    assert metric.spans(baseline=9)[0]["stable"]["old"] == (100, 7)  # not there (yet)
 
 
 def test_instances_that_came_from_elsewhere_are_no_baseline() -> None:
     metric = Measured(old=instance(0), new=instance(2))
     metric.more("old", 100)
     metric.more("new", 10)
-    assert metric.ask(paired=True, counts=True)["stable"]["requests"] == 100
+    assert metric.spans()[0]["stable"] == {"old": (100, 0)}
 
 
-def test_counts_go_on_from_those_before() -> None:
-    """Also in another run, whose counters begin at 0, and when an instance is gone."""
+def test_what_came_at_another_share_is_apart() -> None:
+    """The share was changed twice since the last measurement, and before the first one."""
     metric = Measured(old=instance(1), new=instance(2))
-    metric.more("old", 90, 1)
-    metric.more("new", 10, 2)
-    before = metric.ask(paired=True, counts=True)
-    later = Measured(old=instance(1), newer=instance(2))
-    later.more("old", 9)
-    later.more("newer", 1, 1)
-    found = later.ask(paired=True, counts=True, before=before)
-    assert (found["new"], found["stable"]) == (
-        {"requests": 11, "errors": 3},
-        {"requests": 99, "errors": 1},
-    )
-    assert {name: one["requests"] for name, one in found["instances"].items()} == {
-        "new": 10,
-        "newer": 1,
-    }
+    metric.cuts = [Cut(1, dict(metric.served))]
+    metric.driver.begin()
+    metric.more("old", 90)
+    metric.more("new", 10)
+    metric.cuts.append(Cut(2, dict(metric.served)))
+    metric.more("old", 50)
+    metric.more("new", 50, 5)
+    metric.cuts.append(Cut(3, dict(metric.served)))
+    metric.more("new", 7)
+    assert metric.spans() == [
+        {"new": {"new": (10, 0)}, "stable": {"old": (90, 0)}},
+        {"new": {"new": (50, 5)}, "stable": {"old": (50, 0)}},
+        {"new": {"new": (7, 0)}, "stable": {"old": (0, 0)}},
+    ]
+    assert len(metric.spans()) == 1
+
+
+def test_the_counters_of_a_change_of_the_share_are_kept_for_a_while() -> None:
+    looks = Looks()
+    looks.at(A, lb={A: server(0)})
+    for number in range(1, 31):
+        looks.at(A, lb={A: server(number)})
+        looks.counters.cut()
+    kept = looks.counters.cuts
+    assert [cut.number for cut in kept] == list(range(11, 31))
+    assert [cut.served["a"].requests for cut in kept] == list(range(11, 31))
 
 
 def test_an_instance_that_became_a_new_one_in_place_counts_from_there() -> None:
     metric = Measured(one=instance(1, 500, 100), old=instance(1))
     metric.served["one"] = instance(2, 20, 1)
     metric.more("old", 50)
-    found = metric.ask(paired=True, counts=True)
-    assert (found["new"], found["stable"]) == (
-        {"requests": 20, "errors": 1},
-        {"requests": 50, "errors": 0},
-    )
+    assert metric.spans() == [{"new": {"one": (20, 1)}, "stable": {"old": (50, 0)}}]
 
 
 def test_a_sample_is_a_mean_of_enough_answers_of_one_instance() -> None:
-    metric = Measured("latency", old=instance(1), new=instance(2))
+    metric = Measured("latency", old=instance(1), new=instance(2, 1))
+    assert metric.times() == ({}, {})
+    metric.now = 60.0  # the new instance is warm
     metric.more("old", ENOUGH, seconds=ENOUGH * 0.02)
     metric.more("new", ENOUGH - 1, seconds=3.0)
-    assert metric.ask(paired=True, counts=True) == {"new": [], "stable": [pytest.approx(0.02)]}
+    assert metric.times() == ({}, {"old": [pytest.approx(0.02)]})
     metric.more("new", 1, seconds=0.0)
-    assert metric.ask(paired=True, counts=True) == {
-        "new": [pytest.approx(3.0 / ENOUGH)],
-        "stable": [],
-    }
+    assert metric.times() == ({"new": [pytest.approx(3.0 / ENOUGH)]}, {})
     metric.more("new", ENOUGH, seconds=ENOUGH * 0.001)
     metric.more("old", ENOUGH, seconds=-0.3)  # rounded
-    assert metric.ask(paired=True, counts=True) == {"new": [FASTEST], "stable": [FASTEST]}
+    assert metric.times() == ({"new": [FASTEST]}, {"old": [FASTEST]})
+
+
+def test_what_a_new_instance_needs_while_it_is_cold_is_no_sample() -> None:
+    """Its minute begins with its first request, and what came within is not in a later sample."""
+    metric = Measured("latency", old=instance(1), new=instance(2))
+    metric.now = 100.0
+    assert metric.times() == ({}, {})
+    metric.more("new", ENOUGH, seconds=ENOUGH * 9.0)
+    assert metric.times()[0] == {}
+    metric.now = 159.0
+    metric.more("new", ENOUGH, seconds=ENOUGH * 9.0)
+    assert metric.times()[0] == {}
+    metric.now = 161.0
+    metric.more("new", ENOUGH, seconds=ENOUGH * 0.02)
+    assert metric.times()[0] == {"new": [pytest.approx(0.02)]}
 
 
 def test_kayenta_gets_rates() -> None:
@@ -386,6 +427,18 @@ def test_kayenta_gets_rates() -> None:
     metric.more("old", 100, 5)
     found = metric.ask(paired=True)
     assert found["stable"] == 0.05 and math.isnan(found["new"])
+
+
+@pytest.mark.parametrize("of", ["client_errors", "retries", "aborts", "connect_failures"])
+def test_what_else_is_counted_is_compared_as_errors_are(of: str) -> None:
+    """Retries may be more than the requests."""
+    metric = Measured(of, COUNTS, old=instance(1), new=instance(2))
+    metric.more("old", 50, errors=7)
+    metric.served["new"] = replace(metric.served["new"], requests=10, **{of: 30})
+    assert metric.spans() == [{"new": {"new": (10, 10)}, "stable": {"old": (50, 0)}}]
+    metric.served["new"] = replace(metric.served["new"], requests=30, **{of: 34})
+    found = metric.ask()
+    assert (found["new"]["errors"], found["new"]["requests"]) == (4, 20)
 
 
 def test_what_is_not_counted_is_refused() -> None:

@@ -437,13 +437,14 @@ def test_a_failed_one_is_made_again_and_one_that_is_not_ready_is_not() -> None:
 def test_a_way_back_that_fails_is_held_and_says_so() -> None:
     # That every walk ends is a property (test_invariants); here: what the end of the one back comes
     # to.
-    def walk(*_: object) -> None:
+    def walk(*_: object, **_named: object) -> None:
         raise RolloutFailed("no progress for 60 s: load balancer a")
 
     record = Record("shop", stable=Composition("1", 1, 3), draining={})
     record.rollout = Rollout(
         "r", "2", 2, 3, "canary", record.stable, 0.0, phase=Phase.ROLLING_BACK, reason="it is bad"
     )
+    said: list[str] = []
     loop = SimpleNamespace(
         fleet=some(3),
         run_stage=walk,
@@ -458,6 +459,11 @@ def test_a_way_back_that_fails_is_held_and_says_so() -> None:
             record=record,
             loop=loop,
             settings=SimpleNamespace(service="shop", headroom=1),
+            session=SimpleNamespace(timeline=lambda _rollout: []),
+            command="ansible-playbook progressive.rollout.{}".format,
+            fleet=loop.fleet,
+            balanced=False,
+            say=said.append,
             describe=dict,
         ),
     )
@@ -465,6 +471,8 @@ def test_a_way_back_that_fails_is_held_and_says_so() -> None:
         RolloutFailed, match=r"the rollback of 2 failed: no progress for 60 s.*rollout held"
     ):
         Rollback(run).run(record.rollout)
+    told = " ".join(" ".join(said).split())
+    assert "the rollback failed: no progress for 60 s: load balancer a" in told, told
     assert (record.rollout.phase, record.stable.revision) == ("held", "1")
     assert (
         record.rollout.reason

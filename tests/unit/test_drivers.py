@@ -19,9 +19,12 @@ import pytest
 import yaml
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import spec as analysis
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config import gates
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import gates, notify
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health import spec as health
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.autoscaler import (
+    AutoscalerDriver,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
     CheckDriver,
     Probe,
@@ -40,6 +43,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loa
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import (
     MetricDriver,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.notifier import (
+    NotifierDriver,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     PlatformDriver,
 )
@@ -55,10 +61,12 @@ Kind = type[BaseDriver]
 KINDS: tuple[Kind, ...] = (
     PlatformDriver,
     TrafficDriver,
+    AutoscalerDriver,
     GateDriver,
     MetricDriver,
     StoreDriver,
     CheckDriver,
+    NotifierDriver,
 )
 EXAMPLES: tuple[tuple[Kind, str], ...] = (
     (PlatformDriver, "local"),
@@ -102,9 +110,22 @@ LEAST: Mapping[str, Mapping[str, t.Any]] = {  # that a driver can be made with
     "gates/pause": {"duration": "1m"},
     "gates/web": {"url": "http://gate"},
     "gates/acme.shop.tickets": {"folder": "/srv/tickets"},
+    "autoscalers/command": {"get": ["/bin/get"], "set": ["/bin/set", "{min}", "{max}"]},
+    "autoscalers/hpa": {"name": "shop"},
+    "autoscalers/keda": {"name": "shop"},
+    "stores/etcd": {"endpoints": "http://etcd:2379"},
+    "stores/postgresql": {"servers": "db1"},
+    "metrics/access_log": {"file": "/var/log/rollout.log"},
     "metrics/command": COMMAND,
     "metrics/prometheus": {"address": "http://prometheus", "query": "up"},
     "metrics/web": {"url": "http://metrics"},
+    "notifiers/command": COMMAND,
+    "notifiers/email": {"host": "mail", "sender": "a@example.org", "to": "b@example.org"},
+    "notifiers/grafana_annotation": {"url": "http://grafana", "token": "t"},
+    "notifiers/mattermost": {"url": "http://mattermost"},
+    "notifiers/slack": {"url": "http://slack"},
+    "notifiers/teams": {"url": "http://teams"},
+    "notifiers/webhook": {"url": "http://hook"},
     "checks/http": {"http": "/healthz"},
     "checks/tcp": {"tcp": True},
 }
@@ -116,6 +137,7 @@ RESERVED: Mapping[str, t.Collection[str]] = {
         *(rule for rules in analysis.OF_JUDGE.values() for rule in rules),
     },
     "checks": health.OPTIONS,
+    "notifiers": notify.NOTIFY,
 }
 WRONG = (
     True,
@@ -176,7 +198,9 @@ def variable(kind: Kind) -> str:
         "gates": "gate",
         "metrics": "metric",
         "checks": "health",
+        "notifiers": "notify",
         "platforms": "rollout_platform",
+        "autoscalers": "rollout_autoscaler",
         "stores": "rollout_store",
     }
     return names.get(kind.folder, "rollout_traffic")
@@ -186,7 +210,15 @@ def make(kind: Kind, module: DriverModule[t.Any], given: Mapping[str, t.Any]) ->
     options = module.check(given, variable(kind))
     if issubclass(module.driver, CheckDriver):
         return module.driver(options)
-    context = Context("shop", t.cast(t.Any, Inventory()), counted=("errors", "latency"))
+    process = loader.load(PlatformDriver, "process", "rollout_platform")
+    context = Context(
+        "shop",
+        t.cast(t.Any, Inventory()),
+        platform=lambda _transport: process.driver(
+            process.check(PROCESS, "rollout_platform"), Context("shop", t.cast(t.Any, Inventory()))
+        ),
+        counted=("errors", "latency"),
+    )
     return t.cast("BaseDriver", module.driver(options, context))
 
 
@@ -197,7 +229,7 @@ def members(cls: type) -> dict[str, t.Any]:
 
 def test_every_kind_of_driver_has_some() -> None:
     assert {kind for kind, _name in DRIVERS} == set(KINDS)
-    assert len(DRIVERS) == 7 + 6 + 6 + 4 + 1 + 2 + len(EXAMPLES)
+    assert len(DRIVERS) == 7 + 6 + 3 + 6 + 7 + 4 + 2 + 7 + len(EXAMPLES)
 
 
 @every

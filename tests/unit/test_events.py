@@ -6,16 +6,26 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import typing as t
 from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.recorder import (
+    RequestCounts,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import shapes
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Served
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import events
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
+from hypothesis import given
+from hypothesis import strategies as st
 
 ASK = [{"driver": "approval"}]
 
@@ -62,6 +72,8 @@ def test_every_event_of_rollouts_fits_its_schema(shop: Service) -> None:
             found.add(event["kind"])
     assert found >= {
         "begin",
+        "plan",
+        "rotation",
         "resume",
         "stage",
         "phase",
@@ -74,6 +86,72 @@ def test_every_event_of_rollouts_fits_its_schema(shop: Service) -> None:
         "parked",
         "end",
     }
+
+
+def test_a_stage_has_the_bounds_of_the_budget_and_was_planned(shop: Service) -> None:
+    shop.play(revision="2")
+    assert shop.journal.rollout
+    events = shop.timeline(shop.journal.rollout.id)
+    (begin,) = [e for e in events if e["kind"] == "begin" and e["revision"] == "2"]
+    assert (begin["previous"], begin["strategy"]) == ("1", "rolling")
+    stages = [event for event in events if event["kind"] == "stage" and event["new"]]
+    assert stages[-1]["floor"] == 3 and stages[-1]["ceiling"] == 4
+    plans = [event for event in events if event["kind"] == "plan"]
+    planned = [stage["stage"] for plan in plans for stage in plan["stages"]]
+    assert {stage["stage"] for stage in stages} <= set(planned)
+
+
+def test_what_one_observation_shows_has_one_moment(shop: Service) -> None:
+    """So nothing seems to be missing between two instances of the same observation."""
+    shop.play(revision="2")
+    assert shop.journal.rollout
+    events = shop.timeline(shop.journal.rollout.id)
+    # two rollouts of one process within a second have the same timeline
+    begin = max(n for n, event in enumerate(events) if event["kind"] == "begin")
+    first = [e for e in events[:begin] if e["kind"] in ("state", "rotation")][-6:]
+    assert len(first) == 6 and len({event["at"] for event in first}) == 1
+
+
+ENDPOINT = Endpoint("127.0.0.1", 1)
+COUNTS = st.lists(
+    st.tuples(
+        st.floats(0, 10),  # seconds until it is counted
+        st.integers(0, 50),  # requests to the new instance
+        st.integers(0, 50),  # requests to the old instance, all of which fail
+    ),
+    min_size=1,
+)
+
+
+@given(COUNTS)
+def test_every_request_is_in_one_event(steps: list[tuple[float, int, int]]) -> None:
+    counts, served, elapsed = RequestCounts(), {}, 0.0
+    made, times = [], []
+    sent = {"new": 0, "old": 0}
+    for seconds, new, old in steps:
+        elapsed += seconds
+        sent["new"], sent["old"] = sent["new"] + new, sent["old"] + old
+        served = {
+            "a": Served("2", 2, "web", ENDPOINT, requests=sent["new"]),
+            "b": Served("1", 1, "web", ENDPOINT, requests=sent["old"], errors=sent["old"]),
+        }
+        if event := counts.take(served, 2, elapsed, False):
+            made.append(event)
+            times.append(elapsed)
+    assert all(later - sooner >= timing.DATA for sooner, later in itertools.pairwise(times))
+    if event := counts.take(served, 2, elapsed, True):
+        made.append(event)
+    assert sum(one.new["requests"] for one in made) == sent["new"]
+    assert sum(one.old["requests"] for one in made) == sent["old"]
+    assert sum(one.old["errors"] for one in made) == sent["old"]
+    assert counts.take(served, 2, elapsed + 999, True) is None
+
+
+def test_a_long_rollout_has_few_events_with_numbers() -> None:
+    elapsed, count = 0.0, 0
+    while elapsed < 7 * 86400:
+        elapsed, count = elapsed + timing.thinned(elapsed), count + 1
+    assert count < 1000
 
 
 def test_an_event_of_another_shape_does_not_fit() -> None:

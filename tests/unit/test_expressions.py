@@ -270,3 +270,53 @@ def test_what_is_no_path_is_refused(text: t.Any) -> None:
 )
 def test_nan_is_found_in_any_depth(result: t.Any, found: bool) -> None:
     assert has_nan(result) is found
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("result == 0", [0]),
+        ("result == 0", "0"),
+        ("result != '0'", 0),
+        ("result.a == 'x'", {"a": ["x"]}),
+        ("result == {}", []),
+        ("(result|select('gt', 5)) == [9]", [9]),
+        ("result|select('==', '5')|list == []", [5]),
+        ("result is eq('5')", 5),
+    ],
+)
+def test_values_of_different_kinds_are_not_compared(text: str, result: t.Any) -> None:
+    """They are never equal, and `failure_condition: result == 0` of a list would never fail."""
+    with pytest.raises(MetricError, match=r"== compares .* with .*; compare the same kinds"):
+        Expression(text, "condition").value(result)
+
+
+@pytest.mark.parametrize(
+    ("text", "result", "value"),
+    [
+        ("result == 0", 0.0, True),
+        ("result != 0", 1, True),
+        ("result == none", [], False),
+        ("result.a == none", {"a": None}, True),
+        ("result == true", True, True),
+        ("result[0] == 'up' and result[1] != 'up'", ["up", "down"], True),
+        ("result|select('==', 5)|list == [5]", [5, 6], True),
+        ("result == {'a': 1}", {"a": 1}, True),
+    ],
+)
+def test_values_of_one_kind_are_compared(text: str, result: t.Any, value: bool) -> None:
+    assert Expression(text, "condition").value(result) is value
+
+
+def test_two_values_are_compared_at_a_time() -> None:
+    with pytest.raises(InputError, match="compare two values at a time"):
+        Expression("0 == result == 0", "condition")
+
+
+@pytest.mark.parametrize("text", ["sum(result, [])", "result|sum(start=[])", "sum(result)"])
+def test_only_numbers_are_added(text: str) -> None:
+    """Lists would be copied once for each, and hold up everything else for minutes."""
+    with pytest.raises(MetricError, match="sum needs numbers, got a list"):
+        Expression(text, "condition").value([[0]] * 40_000)
+    assert Expression("sum(result)", "c").value([1, 2.5]) == 3.5
+    assert Expression("result|sum(attribute='a')", "c").value([{"a": 1}, {"a": 2}]) == 3

@@ -510,6 +510,28 @@ def test_a_gate_that_cannot_say_is_not_asked_again_and_waits_for_a_person() -> N
     assert len(started) == 1 and "approval" not in stage.kept
 
 
+def test_a_gate_that_watches_is_asked_on_while_a_person_decides(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also by a run that goes on. It says the latest, tells the verdict once, and may pass."""
+    monkeypatch.setattr(Scripted, "watches", True)
+    stage = Stage(ask("hook", interval=1.0))
+    stage.poll()
+    stage.answer(Answer(WAIT, "measuring"))
+    stage.poll(1)
+    assert stage.answer(DOUBT).verdicts
+    stage.poll(1)
+    status = stage.answer(Answer(PERSON, "needs 30 more requests"))
+    assert status.person and not status.verdicts
+    assert status.message.endswith(": needs 30 more requests")
+    again = Stage(ask("hook", interval=1.0), kept=stage.kept, now=stage.now)
+    again.poll(1)
+    again.answer(Answer(WAIT, "measuring"))
+    assert not again.kept["hook"].person  # a source that was away is back
+    again.poll(1)
+    assert again.answer(Answer(PASS, "enough")).passed
+
+
 @pytest.mark.parametrize("names", [(), ("approval", "pause"), None])
 def test_the_word_passes_a_gate_that_cannot_say_though_it_is_no_approval(
     names: tuple[str, ...] | None,
@@ -554,3 +576,14 @@ def test_a_question_under_way_is_ended_and_a_driver_closed() -> None:
     stage.poll()
     stage.keeper.close()
     assert ended == ["cancel", "close", "close"]
+
+
+def test_a_gate_that_nobody_asked_for_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked on, and its failure is one."""
+    monkeypatch.setattr(Scripted, "watches", True)
+    stage = Stage(replace(ask("hook", interval=1.0), by_default=True))
+    stage.poll()
+    status = stage.answer(DOUBT)
+    assert not status.person and not status.passed and not stage.kept["hook"].person
+    stage.poll(1)
+    assert stage.answer(Answer(FAIL, "errors 40 of 90")).failed

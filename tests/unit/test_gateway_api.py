@@ -467,7 +467,7 @@ def test_options_that_are_wrong_are_refused(given: t.Any, why: str) -> None:
 
 def test_the_options_of_the_page_and_the_example_are_taken() -> None:
     page = yaml.safe_load(SNIPPETS["docs/how-to/kubernetes.md"]["gateway.yml"])
-    example = yaml.safe_load((EXAMPLE / "shop.yml").read_text())
+    example = yaml.safe_load((EXAMPLE / "group_vars/all.yml").read_text())
     for given in (page["rollout_traffic"], example["rollout_traffic"]):
         assert given.pop("driver") == "gateway_api"
         gateway(Gateways(), **given).check()

@@ -23,6 +23,19 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.spec 
     Metric,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import MetricError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.counts import Counts
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.dispersion import (
+    Dispersion,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.latency import (
+    Histogram,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.tails import (
+    LEVELS,
+    QUANTILES,
+    Tails,
+    Times,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.threshold import (
     AnalysisPhase,
 )
@@ -32,7 +45,9 @@ GOOD, BAD, NEITHER = AnalysisPhase.SUCCESSFUL, AnalysisPhase.FAILED, AnalysisPha
 
 
 def parse(**given: t.Any) -> Analysis:
-    return spec.parse(spec.OPTIONS.parse(given, "gate."), "gate", True)
+    return spec.parse(
+        spec.OPTIONS.parse(given, "gate."), "gate", spec.standard(("errors", "latency"), False)
+    )
 
 
 def metric(**given: t.Any) -> Metric:
@@ -40,10 +55,8 @@ def metric(**given: t.Any) -> Metric:
     return found
 
 
-def take(
-    given: Metric, result: t.Any, state: judging.State | None = None, stratum: str = "1"
-) -> Measurement:
-    return judging.judge_result(given, {} if state is None else state, result, stratum)
+def take(given: Metric, result: t.Any, state: judging.State | None = None) -> Measurement:
+    return judging.judge_result(given, {} if state is None else state, result)
 
 
 # By thresholds
@@ -126,41 +139,45 @@ def of(requests: float, errors: float) -> dict[str, float]:
     return {"requests": requests, "errors": errors}
 
 
+def counted(
+    given: Metric, *results: t.Any, state: judging.State | None = None
+) -> tuple[Measurement, judging.State]:
+    """The last of these results as judged, each after a run that was killed; and the state."""
+    state = state or {}
+    for result in results:
+        state = json.loads(json.dumps(state, allow_nan=False))
+        taken = take(given, result, state)
+    return taken, state
+
+
 def test_errors_are_compared_and_remembered() -> None:
-    state: judging.State = {}
-    taken = take(metric(), {"new": of(10, 0), "stable": of(90, 0)}, state)
-    assert taken.phase is GOOD and taken.lacking and "needs 96 more requests" in taken.sentence
-    state = json.loads(json.dumps(state))  # as a run that goes on finds it
-    taken = take(metric(), {"new": of(110, 0), "stable": of(900, 0)}, state)
+    taken, state = counted(metric(), {"new": of(10, 0), "stable": of(90, 0)})
+    assert taken.phase is GOOD and taken.lacking and "more requests" in taken.sentence
+    taken, state = counted(metric(), {"new": of(150, 0), "stable": of(1350, 0)}, state=state)
     assert taken.phase is GOOD and not taken.lacking
-    taken = take(metric(), {"new": of(200, 10), "stable": of(1800, 3)}, state)
+    bad = [{"new": of(150 + n, n), "stable": of(1350 + 9 * n, 0)} for n in range(1, 16)]
+    taken, state = counted(metric(), *bad, state=state)
     assert taken.phase is BAD and taken.sentence.startswith(
-        "errors 10 of 200 against 3 of 1,800 on stable; e-value "
+        "errors 15 of 165 against 0 of 1,485 on stable; e-value "
     )
-    assert taken.value == {"new": of(200, 10), "stable": of(1800, 3)}
+    assert taken.value == {"new": of(165, 15), "stable": of(1485, 0)}
 
 
-def test_a_share_that_changes_begins_a_stratum() -> None:
+def test_a_share_that_changes_is_no_evidence() -> None:
     """At 10 % there were 9 errors of stable, and at 50 % as many on each side: nobody is worse,
     though new has more of all than its share.
     """
-    state: judging.State = {}
-    take(metric(tolerance=1), {"new": of(10, 0), "stable": of(90, 0)}, state, "step 1 10")
-    taken = take(
-        metric(tolerance=1), {"new": of(1010, 100), "stable": of(1090, 100)}, state, "step 2 50"
-    )
-    assert taken.phase is GOOD
-    assert [(one["name"], one["new"]["requests"]) for one in state["strata"]] == [
-        ("step 1 10", 10),
-        ("step 2 50", 1000),
+    sums = [{"new": of(10 * n, 0), "stable": of(90 * n, 0)} for n in range(1, 6)]
+    sums += [
+        {"new": of(50 + 50 * n, 5 * n), "stable": of(450 + 50 * n, 5 * n)} for n in range(1, 20)
     ]
+    assert counted(metric(tolerance=1), *sums)[0].phase is GOOD
 
 
 def test_counts_that_fall_are_not_believed() -> None:
-    state: judging.State = {}
-    take(metric(), {"new": of(100, 9), "stable": of(900, 1)}, state)
-    taken = take(metric(), {"new": of(3, 0), "stable": of(20, 0)}, state)
-    assert taken.phase is BAD and "errors 9 of 100 against 1 of 900" in taken.sentence
+    sums = [{"new": of(100 * n, 9 * n), "stable": of(900 * n, n)} for n in range(1, 9)]
+    taken, _state = counted(metric(), *sums, {"new": of(3, 0), "stable": of(20, 0)})
+    assert taken.phase is BAD and "errors 72 of 800 against 8 of 7,200" in taken.sentence
 
 
 def test_a_nan_is_nothing_counted() -> None:
@@ -182,20 +199,53 @@ def test_no_request_to_stable_is_nothing_to_compare() -> None:
 
 
 def test_one_bad_instance_is_named() -> None:
-    instances = {
-        f"a-{number}": {**of(300, 9 if number == 7 else 0), "host": "web1"}
-        for number in range(5, 9)
-    }
-    taken = take(metric(), {"new": of(1200, 9), "stable": of(2400, 12), "instances": instances})
+    """As a source says it that counts from the start, and as the load balancers do."""
+
+    def sums(n: int) -> dict[str, t.Any]:
+        instances = {
+            f"a-{number}": {**of(100 * n, 3 * n if number == 7 else 0), "host": "web1"}
+            for number in range(5, 9)
+        }
+        return {
+            "new": of(400 * n, 3 * n),
+            "stable": of(2400 * n, 18 * n),
+            "instances": instances,
+        }
+
+    taken, _state = counted(metric(), *(sums(n) for n in range(1, 31)))
     assert taken.phase is BAD and taken.sentence.startswith(
-        "a-7: errors 9 of 300 against 12 of 3,300 on all others; e-value "
+        "a-7: errors 90 of 3,000 against 540 of 81,000 on all others; e-value "
     )
-    # One alone is all of the new revision.
-    taken = take(
-        metric(),
-        {"new": of(300, 9), "stable": of(2400, 12), "instances": {"a-7": instances["a-7"]}},
-    )
-    assert taken.sentence.startswith("errors 9 of 300 against 12 of 2,400 on stable")
+    new = {f"a-{number}": {**of(100, 3 if number == 7 else 0), "host": "web1"} for number in (7, 8)}
+    stable = {f"b-{number}": {**of(100, 1), "host": "web2"} for number in range(6)}
+    taken, _state = counted(metric(), *[{"spans": [{"new": new, "stable": stable}]}] * 40)
+    assert taken.phase is BAD and taken.sentence.startswith("a-7: errors 120 of 4,000 against ")
+
+
+def test_the_journal_of_an_older_run_goes_on() -> None:
+    """It has strata, and counts from the start."""
+    new, stable = {"requests": 100.0, "errors": 9.0}, {"requests": 900.0, "errors": 1.0}
+    state: judging.State = {
+        "strata": [
+            {"name": "step 1 10", "new": new, "stable": stable, "evidence": None, "mean": None}
+        ],
+        "chapter": {"name": "step 1 10", "began": {}, "stable": stable, "evidence": {}},
+    }
+    taken, state = counted(metric(), {"new": of(200, 9), "stable": of(1800, 1)}, state=state)
+    assert taken.value == {"new": of(200, 9), "stable": of(1800, 1)}
+    assert "strata" not in state and "chapter" not in state
+    older = {"new": {"0": 5, "3": 6}, "stable": {"0": 20}}
+    taken, state = counted(metric(of="latency"), {"new": [1.0], "stable": [1.0]}, state=older)
+    assert "(12 samples)" in taken.sentence and "on stable (21 samples)" in taken.sentence
+
+
+def test_more_errors_than_requests_are_an_error_of_the_source() -> None:
+    with pytest.raises(MetricError, match="new: 50 errors in 10 requests; both") as error:
+        take(metric(), {"new": of(10, 50), "stable": of(90, 0)})
+    assert error.value.id == "PR-423"
+    instances = {"a": of(5, 20), "b": of(5, 0)}
+    with pytest.raises(MetricError, match="a: 20 errors in 5 requests"):
+        take(metric(), {"new": of(10, 5), "stable": of(90, 0), "instances": instances})
 
 
 def test_times_are_compared_and_remembered() -> None:
@@ -399,3 +449,57 @@ def test_whatever_a_metric_answers_is_judged_or_an_error_and_kept_briefly(
             assert len(json.dumps(measured.value, allow_nan=False)) < 1000
             assert measured.sentence.isprintable()
     assert len(json.dumps(state, allow_nan=False)) < 100_000
+
+
+# -- slow answers ----------------------------------------------------------------------------------
+
+STABLE = {"shop-1": Histogram({-160: 990, -140: 9, -120: 1})}
+HANGS = {"shop-7": Histogram({-160: 989, -140: 9, -120: 1, 32: 1})}
+
+
+def after(tails: Tails, new: Mapping[str, Histogram], looks: int) -> Tails:
+    for _look in range(looks):
+        tails = tails.after(Times(new, STABLE), 0.01, 1.2)
+    return tails
+
+
+def test_a_few_answers_that_hang_are_found_far_beyond_all_quantiles() -> None:
+    """Of a thousand requests in each look one takes 2 s: as many as are slower than p99.9."""
+    verdict, _remark = after(after(Tails(), {}, 1), HANGS, 20).verdict(0.01, 0.05)
+    assert verdict.worse and verdict.sentence.startswith("slowest by far (over 0.0964 s): 20 of")
+    verdict, _remark = after(after(Tails(), {}, 1), {"shop-7": STABLE["shop-1"]}, 20).verdict(
+        0.01, 0.05
+    )
+    assert not verdict.worse
+
+
+def test_tails_of_an_older_run_get_the_levels_that_they_lack() -> None:
+    known = after(Tails(), STABLE, 3)
+    state = json.loads(json.dumps(known.dump()))
+    assert json.loads(json.dumps(Tails.load(state).dump())) == state
+    state["tails"] = state["tails"][: len(QUANTILES)]
+    for tail in state["tails"]:
+        del tail["errors"]["dispersion"]["own_cells"]
+    again = after(Tails.load(state), HANGS, 1)
+    assert list(again.tails) == list(LEVELS)
+    assert not again.verdict(0.01, 0.05)[0].worse
+
+
+# -- errors with one cause -------------------------------------------------------------------------
+
+
+def seen(errors: list[float], known: Dispersion | None = None) -> float:
+    """How many errors have one cause, where a new instance had so many in each look."""
+    found = known or Dispersion()
+    for one in errors:
+        found = found.after([Counts(100, one)], {"old": Counts(100, 0)})
+    return found.of_look
+
+
+def test_errors_in_every_look_have_causes_of_their_own() -> None:
+    assert seen([4.0]) > 3.5  # by a single look, they may be of one client
+    assert seen([4.0] * 3) > 3
+    assert seen([4.0] * 100) < 1.5
+    assert seen([4.0, *[0.0] * 99]) > 3.9  # a burst
+    # by an older run, of which the looks are not known
+    assert seen([4.0] * 100, Dispersion(own=8.0, own_squares=32.0)) == 4.0

@@ -686,7 +686,7 @@ def test_an_autoscaler_is_refused() -> None:
     target = {"kind": "Deployment", "name": "shop"}
     scaler = {"metadata": {"name": "busy"}, "spec": {"scaleTargetRef": target}}
     server.objects[f"{api.AUTOSCALERS}/busy"] = scaler
-    with pytest.raises(InputError, match="HorizontalPodAutoscaler busy scales deployment shop"):
+    with pytest.raises(InputError, match="horizontalpodautoscalers/busy scales deployment shop"):
         driver(server).check()
     target["name"] = "other"
     driver(server).check()

@@ -213,7 +213,7 @@ def test_selectors_by_expressions(operator: str, values: list[str], found: bool)
 RIVALS = [
     ("argoproj.io", "v1alpha1", "rollouts", "workloadRef", "Argo Rollout busy drives"),
     ("flagger.app", "v1beta1", "canaries", "targetRef", "Flagger Canary busy drives"),
-    ("keda.sh", "v1alpha1", "scaledobjects", "scaleTargetRef", "KEDA ScaledObject busy drives"),
+    ("keda.sh", "v1alpha1", "scaledobjects", "scaleTargetRef", "scaledobjects/busy scales"),
 ]
 
 
@@ -234,7 +234,8 @@ def test_others_that_drive_the_deployment_are_refused(
     assert told(server) == []
     server.refuses = lambda asked: asked == path
     (line,) = told(server)
-    assert line.startswith(f"not known: whether a {why.removesuffix(' busy drives')} drives")
+    kind = "KEDA ScaledObject" if group == "keda.sh" else why.removesuffix(" busy drives")
+    assert line.startswith(f"not known: whether a {kind} drives")
     assert line.endswith(f"the right to list {plural}.{group}")
     server.refuses, server.lists = lambda asked: False, set()
     assert told(server) == [], "such as Argo CD without Rollouts"

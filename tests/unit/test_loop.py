@@ -244,7 +244,7 @@ def test_a_stable_instance_that_fails_while_it_is_waited_is_replaced_told_and_re
         ("2", 2): 1,
     }
     (line,) = [line for line in lines if "stable:" in line]
-    assert line == "shop 2 stable: shop-3 on web (exit code 3) failed; 2 of 3 are left, starting 1"
+    assert line == "shop 2 stable: shop-3 on web (exit code 3) failed; 2 left, starting 1"
     (event,) = [
         event for event in walk.session.store.timeline("shop-x") if event["kind"] == "repair"
     ]
@@ -487,6 +487,18 @@ def test_the_new_ones_are_shown_to_the_end_and_on_the_way_back_no_more(
     again.loop.run_stage(Stage("back", rolling(1, 3)), "1", again.rollout, dict)
     assert world.wrong == [] and world.preview == {}
     assert [report.labels.revision for report in world.alive()] == ["1"] * 3
+
+
+@pytest.mark.usefixtures("virtual")
+def test_the_counters_are_read_whenever_the_share_of_the_requests_changes(
+    walking: Callable[..., Walk],
+) -> None:
+    """So that an analysis compares each share apart: three came into rotation, and three left."""
+    world = World()
+    walk = walking(world)
+    walk.run()
+    done(world)
+    assert len(walk.loop.observer.counters.cuts) >= 6
 
 
 @pytest.mark.usefixtures("virtual")

@@ -13,15 +13,20 @@ import numpy as np
 import pytest
 import scipy
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges import kayenta
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.errors import (
-    CountHistory,
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.counts import (
     Counts,
-    Stratum,
-    combined_log_e,
+    Span,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.errors import (
+    ODDS,
+    ErrorHistory,
     compare_errors,
     tolerated,
+    trial,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.evalue import (
+    Bets,
+    Trial,
     least_evidence,
     log_e,
     log_mean,
@@ -113,34 +118,35 @@ counts = st.tuples(
 )
 
 
-@given(st.lists(counts, min_size=2, max_size=6), st.floats(0.5, 3))
+@given(st.lists(counts, min_size=1, max_size=6), st.floats(0.5, 3))
 @examples(100)
-def test_strata_of_one_odds_ratio(
-    given_strata: list[tuple[int, int, int, int]], tolerance: float
-) -> None:
-    strata = [
-        Stratum(str(at), Counts.of(n, k), Counts.of(m, s))
-        for at, (n, k, m, s) in enumerate(given_strata)
-    ]
-    # The likelihood ratio of each odds ratio, by scipy's binomial distribution, over the same grid.
-    quantiles = (np.arange(64) + 0.5) / 64  # of π, whose density is 2 / (1 + π)² above 1
-    odds = (1 + quantiles) / (1 - quantiles)
+def test_bets_on_odds_ratios(looks: list[tuple[int, int, int, int]], tolerance: float) -> None:
+    """The likelihood ratio of each odds ratio, by scipy's binomial distribution, over the same
+    grid; later bets win from their look on, less what the two looks before are against them.
+    """
+    odds = np.array([1 + excess for _log, excess in ODDS])
+    trials = [trial(Counts.of(n, k), Counts.of(m, s), tolerance) for n, k, m, s in looks]
 
-    def ratios(some: list[Stratum]) -> np.ndarray:
-        total = np.zeros(len(odds))
-        for one in some:
-            k, n = one.new.errors, one.errors
-            null = tolerated(one.share, tolerance)
-            other = scipy.special.expit(scipy.special.logit(null) + np.log(odds))
-            total += scipy.stats.binom.logpmf(k, n, other) - scipy.stats.binom.logpmf(k, n, null)
-        return total
+    def ratios(one: Trial) -> np.ndarray:
+        other = scipy.special.expit(scipy.special.logit(one.theta) + np.log(odds))
+        return scipy.stats.binom.logpmf(one.new, one.errors, other) - scipy.stats.binom.logpmf(
+            one.new, one.errors, one.theta
+        )
 
-    common = scipy.special.logsumexp(ratios(strata)) - scipy.special.logsumexp(ratios(strata[:1]))
-    separate = sum(one.log_e(tolerance) for one in strata[1:])
-    expected = (
-        strata[0].log_e(tolerance) + scipy.special.logsumexp([common, separate]) - math.log(2)
-    )
-    assert combined_log_e(strata, tolerance) == pytest.approx(expected, rel=1e-6, abs=1e-6)
+    found = [ratios(one) if one.errors else np.zeros(len(odds)) for one in trials]
+    told = [at for at, one in enumerate(trials) if one.errors]
+    started = []
+    for number, at in enumerate(told):
+        stake = 0.9 if not number else 0.1 / (number * (number + 1))
+        before = np.minimum(0, sum(found[max(0, at - 2) : at])) if number else 0.0
+        started.append(np.log(stake) + before + sum(found[at:]))
+    expected = scipy.special.logsumexp(started) - math.log(len(odds)) if told else 0.0
+    bets, plain = Bets(ODDS, 2), Bets(ODDS)
+    for one in trials:
+        bets, plain = bets.after(one), plain.after(one)
+    assert bets.log_e() == pytest.approx(expected, rel=1e-6, abs=1e-6)
+    alone = scipy.special.logsumexp(sum(found)) - math.log(len(odds)) if told else 0.0
+    assert plain.log_e() == pytest.approx(alone, rel=1e-6, abs=1e-6)
 
 
 def test_enough_requests_detect_about_nine_times_in_ten() -> None:
@@ -149,12 +155,21 @@ def test_enough_requests_detect_about_nine_times_in_ten() -> None:
     """
     found = []
     for percent, alpha, detect in product(range(1, 100, 7), (0.01, 0.02, 0.05), (0.01, 0.05, 0.2)):
-        history = CountHistory().add(
-            "", Counts(percent / 10_000, 0), Counts((100 - percent) / 10_000, 0)
-        )
+        span = Span.of_sides(Counts(percent / 10_000, 0), Counts((100 - percent) / 10_000, 0))
+        history = ErrorHistory().after([span], alpha, 1.0)
         requests = compare_errors(history, alpha, detect=detect).missing
-        enough = least_evidence(history.total.share, alpha)
-        found.append(scipy.stats.binom.sf((enough or math.inf) - 1, requests, detect))
+        enough = (
+            next(
+                errors
+                for errors in range(3, 5000)
+                if Bets(ODDS, 2).after(Trial(errors, errors, history.share)).log_e()
+                >= math.log(1 / alpha)
+            )
+            if percent < 99
+            else None
+        )
+        if enough:
+            found.append(scipy.stats.binom.sf(enough - 1, requests, detect))
     assert min(found) > 0.85 and statistics.fmean(found) > 0.9
 
 

@@ -17,16 +17,17 @@ import shlex
 import subprocess
 import typing as t
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import yaml
-from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.spec import (
-    OF_JUDGE,
-    SEQUENTIAL,
-)
+from ansible_collections.progressive.rollout.plugins.action import move
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import judging
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.needs import needs
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     GateError,
     InputError,
+    StoreAway,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import (
     gates,
@@ -34,24 +35,38 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.config import 
     variables,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.errors import (
-    CountHistory,
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges import errors
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.counts import (
     Counts,
-    compare_errors,
+    Span,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.instances import (
-    find_outliers,
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.latency import (
+    Histogram,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.messages import (
+    Look,
+    Message,
+    Messages,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.tails import (
+    Tails,
+    Times,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase, State
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     RolloutTarget,
+    Stage,
+    Waypoint,
     stages,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import web
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.expressions import (
     Expression,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    AccessLog,
+    Context,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import (
     FAIL,
     PASS,
@@ -59,9 +74,19 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gat
     Answer,
     GateDriver,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import kubernetes_rights
+from ansible_collections.progressive.rollout.plugins.plugin_utils.report.plan import needed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import patience
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Outcome
+from ansible_collections.progressive.rollout.plugins.plugin_utils.stores import (
+    etcd,
+    kubernetes,
+    postgresql,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import haproxy
-from ansible_collections.progressive.rollout.tests.simulations import verdict
+from ansible_collections.progressive.rollout.tests.simulations import models, verdict
+from ansible_collections.progressive.rollout.tests.support import haproxy as haproxy_support
+from ansible_collections.progressive.rollout.tests.support import nginx as nginx_support
 from ansible_collections.progressive.rollout.tests.support.pages import (
     EXAMPLE,
     EXAMPLES,
@@ -79,7 +104,7 @@ HOW_TO, TUTORIAL = "docs/how-to", "docs/tutorial"
 # tests/unit/test_containers.py
 USED = {
     **dict.fromkeys(EXAMPLES, {"setup", "rollout"}),
-    "README.md": {"make", "picture", "install", "shop.yml", "run", "canary.yml"},
+    "README.md": {"make", "picture", "install", "group_vars/all.yml", "run", "canary.yml"},
     f"{TUTORIAL}/first-rollout.md": {
         *(
             "install",
@@ -87,7 +112,7 @@ USED = {
             "haproxy.cfg",
             "haproxy",
             "inventory.yml",
-            "shop.yml",
+            "group_vars/all.yml",
             "deploy",
             "user",
             "rollout",
@@ -110,16 +135,36 @@ USED = {
             "verdicts",
             "places.yml",
             "metrics.yml",
+            "past.yml",
             "kayenta.yml",
             "doubt",
+            "messages.yml",
+            "new-message",
             "little.yml",
+            "dry-run.yml",
+            "dry-run",
+            "judge",
+            "replayed",
+            "plan",
             "probe.yml",
+            "log.yml",
+            "log-haproxy.cfg",
+            "log-nginx.conf",
+            "log-metrics.yml",
+            "saturation.yml",
+            "slow",
         ),
     },
     f"{HOW_TO}/awx.md": {"rollout.yml", "requirements.yml", "promote.yml", "abort.yml"},
     f"{HOW_TO}/blue-green.md": {"blue-green.yml"},
+    f"{HOW_TO}/report.md": {"report.yml", "report", "history"},
+    f"{HOW_TO}/notify.md": {"notify.yml", "template.yml"},
+    f"{HOW_TO}/metrics.md": {"metrics.yml", "rulebook"},
     f"{HOW_TO}/canary.md": {
         "canary.yml",
+        "ramp.yml",
+        "linear.yml",
+        "hold.yml",
         "replicas.yml",
         "groups.yml",
         "instances.yml",
@@ -127,10 +172,13 @@ USED = {
         "marked.yml",
     },
     f"{HOW_TO}/containers.md": {"containers.yml"},
-    f"{HOW_TO}/control.md": {"control"},
+    f"{HOW_TO}/control.md": {"control", "follow"},
     f"{HOW_TO}/drain-an-instance.md": {"drain.yml", "drain"},
     f"{HOW_TO}/envoy.md": {"envoy-files", "envoy.json", "envoy.yml"},
-    f"{HOW_TO}/freeze.md": {"freeze.yml"},
+    f"{HOW_TO}/freeze.md": {"freeze.yml", "window.yml"},
+    f"{HOW_TO}/molecule.md": {"default", "containers"},
+    f"{HOW_TO}/autoscalers.md": {"autoscaler.yml", "command.yml"},
+    f"{HOW_TO}/regions.md": {"regions.yml"},
     f"{HOW_TO}/gates-and-hooks.md": {"gates.yml", "receiver.py"},
     f"{HOW_TO}/haproxy.md": {"haproxy.cfg", "slots.yml", "dynamic.cfg", "dynamic.yml"},
     f"{HOW_TO}/in-a-play.md": {"play.yml"},
@@ -139,18 +187,24 @@ USED = {
         "serial.yml",
         "site.yml",
         "deploy.yml",
-        "shop.yml",
+        "group_vars/all.yml",
         "run",
         "haproxy.cfg",
     },
     f"{HOW_TO}/nginx.md": {"nginx-files", "nginx.conf", "nginx.yml"},
     f"{HOW_TO}/prepare-hosts.md": {"prepare.yml"},
     f"{HOW_TO}/scale-and-rebalance.md": {"within.yml"},
-    f"{HOW_TO}/kubernetes.md": {"kubernetes.yml", "service.yml", "gateway.yml", "prestop"},
+    f"{HOW_TO}/kubernetes.md": {
+        *("kubernetes.yml", "service.yml", "gateway.yml", "prestop", "clusters.yml", "waves.yml"),
+    },
     f"{HOW_TO}/swarm.md": {"swarm.yml"},
     f"{HOW_TO}/kubernetes-in-place.md": {"statefulset.yml", "daemonset.yml", "strategy"},
+    f"{HOW_TO}/stores.md": {
+        *("etcd.yml", "etcd-user", "postgresql.yml", "psycopg", "away", "new.yml", "move"),
+        *("kubernetes.yml", "kubectl", "role.yml"),
+    },
     f"{HOW_TO}/systemd.md": {"systemd.yml", "shop@.service"},
-    f"{HOW_TO}/troubleshoot.md": {"look", "events", "again"},
+    f"{HOW_TO}/troubleshoot.md": {"look", "events", "again", "failed"},
     f"{HOW_TO}/write-a-driver.md": {
         "local.py",
         "upstreams.py",
@@ -160,11 +214,12 @@ USED = {
         "greeting.yml",
         "drivers.yml",
     },
+    "docs/reference/quick-reference.md": {"line"},
     "docs/reference/variables.md": {"variables.yml"},
     # the first is a picture of folders
     "docs/explanation/idea.md": {"", "budget", "stages", "baseline"},
 }
-SHOP = yaml.safe_load(SNIPPETS["README.md"]["shop.yml"])
+SHOP = yaml.safe_load(SNIPPETS["README.md"]["group_vars/all.yml"])
 FLEET = RolloutTarget(
     2, 6, settings.parse({"service": "shop"}, drivers=False).budget.resolve(6), before=6, stable=1
 )
@@ -254,10 +309,13 @@ def test_every_command_names_a_playbook_files_and_variables_that_exist(
 
 # -- README.md -------------------------------------------------------------------------------------
 
-LINE = re.compile(  # of progress
-    r"\S+ \S+ \[#*\.*\] (\d+/\d+ new ready(, \d+ (starting|not ready|failed))*, \d+ old left(, \d+"
-    r" % of traffic to new)?, \d+ s"
-    r"( / ~\d+ s)?|promoted: \d+ instances? replaced(, \d+ starts? failed,)? in [\d.]+ s)"
+COUNTS = (  # of a line of progress
+    r"  new \d+/\d+ ready( \((\d+ (starting|not ready|failed)(, )?)+\))?  old \d+"
+    r"(  traffic \d+ %)?  \d\d:\d\d(, about \d+ s left)?"
+)
+LINE = re.compile(
+    rf"demo (1 -> 2{COUNTS}"
+    r"|2 promoted: \d+ instances? replaced(, \d+ starts? failed,)? in [\d.]+ s)"
 )
 
 
@@ -284,8 +342,17 @@ def test_readme_picture_shows_what_is_printed_today() -> None:
     ]
 
 
+def test_the_quick_reference_has_a_line_as_it_is_printed_and_every_playbook() -> None:
+    page = "docs/reference/quick-reference.md"
+    heading = r"shop 2\.4\.2 -> 2\.4\.3  step 3/4 50 %"
+    assert re.fullmatch(heading + COUNTS, SNIPPETS[page]["line"].strip())
+    playbooks = {path.stem for path in (ROOT / "playbooks").glob("*.yml")}
+    named = set(re.findall(r"`(\w+)`", read(page).partition("## A progress line")[0]))
+    assert playbooks - named == {"demo", "everything", "in_place"}
+
+
 def test_readme_shows_the_example_that_molecule_runs() -> None:
-    example = yaml.safe_load((EXAMPLE / "shop.yml").read_text())
+    example = yaml.safe_load((EXAMPLE / "group_vars/all.yml").read_text())
     for name, value in SHOP.items():
         same = (
             {key: example[name][key] for key in value} if isinstance(value, dict) else example[name]
@@ -308,6 +375,12 @@ LISTED = {  # the stages of six instances, and new and old ones of each
     },
     f"{HOW_TO}/canary.md": {
         "canary.yml": "step 1 1+6, step 3 a fifth 2+6, step 5 3+6, promote 6+0",
+        "ramp.yml": (
+            "step 1 1+6, step 1 ahead 2+6, step 2 2+6, step 2 ahead 3+6, step 3 3+6,"
+            " step 3 ahead 5+4, step 4 5+4, step 4 ahead 6+3, promote 6+0"
+        ),
+        "linear.yml": "step 1 2+6, step 2 3+6, promote 6+0",
+        "hold.yml": "step 1 2+6, prepare 6+6, promote 6+6, hold 6+6, retire 6+0",
         "replicas.yml": "step 1 1+5, step 3 3+3, promote 6+0",
         "groups.yml": "group 1 2+4, group 2 4+2, group 3 6+0, promote 6+0",
         "instances.yml": "step 1 1+6, step 2 3+4, promote 6+0",
@@ -319,7 +392,10 @@ LISTED = {  # the stages of six instances, and new and old ones of each
     f"{HOW_TO}/blue-green.md": {"blue-green.yml": "prepare 6+6, switch 6+6, hold 6+6, retire 6+0"},
     f"{HOW_TO}/gates-and-hooks.md": {"gates.yml": "confirm 0+6, replace 6+0, promote 6+0"},
     f"{HOW_TO}/scale-and-rebalance.md": {"within.yml": "replace 6+0, promote 6+0"},
-    f"{HOW_TO}/freeze.md": {"freeze.yml": "replace 6+0, promote 6+0"},
+    f"{HOW_TO}/freeze.md": {
+        "freeze.yml": "replace 6+0, promote 6+0",
+        "window.yml": "replace 6+0, promote 6+0",
+    },
     "docs/reference/variables.md": {"variables.yml": "replace 6+0, promote 6+0"},
 }
 
@@ -334,6 +410,48 @@ def test_strategies_are_what_the_pages_say(page: str, name: str) -> None:
     assert told == LISTED[page][name]
 
 
+def test_the_stores_are_as_the_page_says() -> None:
+    page = SNIPPETS[f"{HOW_TO}/stores.md"]
+    for name in ("etcd", "postgresql"):
+        store = parsed(**yaml.safe_load(page[f"{name}.yml"])).store
+        assert store.name == name and store.options["password"]
+        assert store.module.options["password"].no_log
+    new = yaml.safe_load(page["new.yml"])["rollout_to_store"]
+    assert move.ActionModule.own["to_store"].parse(new, "rollout_to_store").name == "etcd"
+    assert f"readwrite {etcd.OPTIONS['prefix'].default}/" in page["etcd-user"]
+    cluster = parsed(**yaml.safe_load(page["kubernetes.yml"])).store
+    needed = kubernetes_rights.role(
+        kubernetes.ROLE, cluster.options["namespace"], kubernetes.NEEDED
+    )
+    assert yaml.safe_load(page["role.yml"]) == needed
+    assert f"-l {kubernetes.SERVICE}=shop" in page["kubectl"]
+    options = postgresql.OPTIONS
+    assert f"CREATE ROLE {options['user'].default} " in page["psycopg"]
+    assert f"CREATE DATABASE {options['database'].default} " in page["psycopg"]
+
+
+def test_the_page_of_stores_shows_what_is_said_of_one_that_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    times = iter([0.0, 41.0])
+    monkeypatch.setattr(patience.clock, "now", lambda: next(times))
+    monkeypatch.setattr(patience, "PAUSE", 0)
+    said: list[str] = []
+    trouble = StoreAway(
+        "rollout_store.servers: database rollout at db1.example:5432: connection refused", "PR-508"
+    )
+    outcomes = iter([trouble, None])
+
+    def work() -> None:
+        if outcome := next(outcomes):
+            raise outcome
+
+    deadline = parsed().rules.progress_deadline
+    patience.Patience(deadline, said.append, lambda: None).call(work)
+    shown = SNIPPETS[f"{HOW_TO}/stores.md"]["away"].splitlines()
+    assert [f"shop: {line}" for line in said] == shown
+
+
 def test_the_freeze_windows_are_those_the_page_tells_of() -> None:
     ranged, recurring = parsed(
         **yaml.safe_load(SNIPPETS[f"{HOW_TO}/freeze.md"]["freeze.yml"])
@@ -341,8 +459,19 @@ def test_the_freeze_windows_are_those_the_page_tells_of() -> None:
     assert (ranged.reason, recurring.reason) == ("end of the year", "weekend")
 
 
+def test_the_autoscalers_of_the_page_are_accepted() -> None:
+    page = SNIPPETS[f"{HOW_TO}/autoscalers.md"]
+    held, raised = (
+        parsed(**yaml.safe_load(page[name])).autoscaler
+        for name in ("autoscaler.yml", "command.yml")
+    )
+    assert held and raised
+    assert (held.chosen.name, held.mode, held.limit) == ("hpa", "hold", 3600)
+    assert (raised.chosen.name, raised.mode) == ("command", "raise")
+
+
 def test_the_tutorials_own_service_is_accepted() -> None:
-    shop = yaml.safe_load(SNIPPETS[f"{TUTORIAL}/first-rollout.md"]["shop.yml"])
+    shop = yaml.safe_load(SNIPPETS[f"{TUTORIAL}/first-rollout.md"]["group_vars/all.yml"])
     assert parsed(**shop).platform.name == "process"
     own = yaml.safe_load(SNIPPETS[f"{TUTORIAL}/first-rollout.md"]["own.yml"])
     assert parsed(**(shop | own)).platform.options["env"] == {"DATABASE": "postgres://db/shop"}
@@ -403,8 +532,9 @@ def test_the_smaller_snippets_of_load_balancers_are_parts_of_those_that_are_run(
 
 @pytest.mark.parametrize("page", EXAMPLES)
 def test_an_example_has_what_its_page_names_and_nothing_else(page: str) -> None:
-    named = set(re.findall(r"`(\w+\.\w+)`", read(page)))
-    assert named == {path.name for path in (ROOT / page).parent.iterdir()} - {"README.md"}
+    named, folder = set(re.findall(r"`([\w/]+\.\w+)`", read(page))), (ROOT / page).parent
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert named == files - {"README.md"}
     words = [shlex.split(SNIPPETS[page][name]) for name in ("setup", "rollout")]
     operands = {
         word.removeprefix("@") for line in words for word in line if not word.startswith("-")
@@ -413,7 +543,8 @@ def test_an_example_has_what_its_page_names_and_nothing_else(page: str) -> None:
     assert operands <= named | revision | {"ansible-playbook", "kubectl", "apply"}
     name = Path(page).parent.name
     engine = name.partition("-")[0]
-    run_by = [f"extensions/molecule/{name}/molecule.yml", f"tests/engines/test_{engine}.py"]
+    run_by = [f"extensions/molecule/{name}/molecule.yml"]
+    run_by += [f"tests/{kind}/test_{engine}.py" for kind in ("engines", "e2e")]
     assert any((ROOT / path).exists() for path in run_by)
 
 
@@ -435,15 +566,55 @@ def test_an_analysis_is_accepted(name: str) -> None:
     tests/e2e/test_analysis.py what follows.
     """
     given = yaml.safe_load(SNIPPETS[ANALYSIS][name])
-    if "rollout_steps" not in given:  # the inside of an analysis
+    if "rollout_traffic" in given:
+        given = {
+            "rollout_strategy": "canary",
+            "rollout_steps": [{"set_weight": 10}, {"analysis": {}}],
+            **given,
+        }
+    elif "rollout_steps" not in given:  # the inside of an analysis
         given = {
             "rollout_strategy": "canary",
             "rollout_steps": [{"set_weight": 10}, {"analysis": given}],
         }
-    gate_runner.check(
-        parsed(**given).plan.gates,
-        Context("shop", t.cast(t.Any, Hosts()), counted=haproxy.Driver.counts),
-    )
+    settings = parsed(**given)
+    context = Context("shop", t.cast(t.Any, Hosts()), counted=settings.traffic.module.driver.counts)
+    context.platform = lambda transport: settings.platform.make(Context("shop", transport))
+    if name.startswith("log"):
+        context.access_log = AccessLog("/var/log/rollout.log", "load_balancers")
+    else:
+        context.counted = haproxy.Driver.counts
+    gate_runner.check(settings.plan.gates, context)
+
+
+def test_the_formats_of_logs_are_those_that_the_tests_use() -> None:
+    """tests/e2e/test_access_log.py has rollouts with them."""
+    supports = (("log-haproxy.cfg", haproxy_support), ("log-nginx.conf", nginx_support))
+    for name, config in supports:
+        shown = " ".join(SNIPPETS[ANALYSIS][name].split())
+        (formats,) = re.findall(r"log[-_]format [^;]*?\|%HU\"|log_format [^;]*;", config.CONFIG)
+        assert " ".join(formats.split()) in shown
+
+
+def test_the_judge_says_what_is_slow_as_the_page_says() -> None:
+    """Two new instances answer one request in 25 slowly, two stable ones one in 50."""
+    fast, slow = Histogram({-160: 98, -140: 2}), Histogram({-160: 96, -80: 4})
+    tails = Tails().after(Times({}, {"shop-1": fast, "shop-2": fast}), 0.01, 1.2)
+    while not tails.verdict(0.01, 0.05)[0].worse:
+        look = Times({"shop-7": slow, "shop-8": slow}, {"shop-1": fast, "shop-2": fast})
+        tails = tails.after(look, 0.01, 1.2)
+    verdict, _remark = tails.verdict(0.01, 0.05)
+    assert f"latency {verdict.sentence}" == SNIPPETS[ANALYSIS]["slow"].strip()
+
+
+def test_new_messages_are_told_as_the_page_says() -> None:
+    text = "ERROR cart: cannot load item 4711 | KeyError: 'price'"
+    new = {
+        "a": Message(14, text, ("shop-7", "shop-8", "shop-9")),
+        "b": Message(1, "ERROR b", ("shop-7",)),
+    }
+    found = Messages().after(Look(new, frozenset(), compared=True))
+    assert f"new-errors {found.sentence}" == SNIPPETS[ANALYSIS]["new-message"].strip()
 
 
 def test_the_conditions_of_an_analysis_hold() -> None:
@@ -455,41 +626,61 @@ def test_the_conditions_of_an_analysis_hold() -> None:
 
 
 def test_the_judges_say_what_the_page_says() -> None:
-    """Of errors exactly, by the numbers in it. Of latency the page has no samples."""
-    said = SNIPPETS[ANALYSIS]["verdicts"] + SNIPPETS[ANALYSIS]["doubt"]
-    rules = OF_JUDGE[SEQUENTIAL].parse({}, "")
+    """Of errors that come evenly, by the numbers in it. Of latency the page has no samples."""
+    said = "".join(SNIPPETS[ANALYSIS][name] for name in ("verdicts", "doubt", "dry-run"))
     found = list(ERRORS.finditer(said))
-    assert len(found) == 3 and len(LATENCY.findall(said)) == 2
+    assert len(found) == 4 and len(LATENCY.findall(said)) == 2
+    rules, alpha = models.ERRORS.rules, judging.SIDES * models.ERRORS.rules["alpha"]
     for line in found:
         failed, requests, others, all_others = (
             int(number.replace(",", "")) for number in line.groups()
         )
-        ledger = CountHistory().add("", Counts(requests, failed), Counts(all_others, others))
-        assert (
-            compare_errors(ledger, rules["alpha"], rules["tolerance"], rules["detect"]).sentence
-            == line[0]
+        looks = max(1, failed)
+        span = Span.of_sides(
+            Counts(requests / looks, failed / looks), Counts(all_others / looks, others / looks)
         )
-    assert "`shop-7: errors 9 of 300 against 2 of 2,700 on all others`" in read(ANALYSIS)
-    outliers = find_outliers(
-        {"shop-7": Counts(300, 9), "shop-8": Counts(300, 0)},
-        Counts(2400, 2),
-        rules["alpha"],
-        rules["tolerance"],
-    )
-    assert outliers.sentence.startswith("shop-7: errors 9 of 300 against 2 of 2,700 on all others;")
+        history = errors.ErrorHistory()
+        for _look in range(looks):
+            history = history.after([span], alpha, rules["tolerance"])
+        judged = errors.compare_errors(history, alpha, rules["tolerance"], rules["detect"])
+        assert judged.sentence == line[0]
 
 
 def test_so_many_requests_are_needed() -> None:
     head, *body = table(ANALYSIS, "needed")
-    rules = OF_JUDGE[SEQUENTIAL].parse({}, "")
+    rules, alpha = models.ERRORS.rules, judging.SIDES * models.ERRORS.rules["alpha"]
     for detect, row in zip((rules["detect"], 0.01), body, strict=True):
         for share, cell in zip(head[1:], row[1:], strict=True):
-            ledger = CountHistory().add(
-                "", Counts(0.01, 0), Counts(1 / float(share.removesuffix(" %")) - 0.01, 0)
-            )
-            assert compare_errors(
-                ledger, rules["alpha"], rules["tolerance"], detect
-            ).missing == int(cell.replace(",", ""))
+            others = 1 / (float(share.removesuffix(" %")) / 100) - 1
+            span = Span.of_sides(Counts(0.01, 0), Counts(0.01 * others, 0))
+            history = errors.ErrorHistory().after([span], alpha, rules["tolerance"])
+            judged = errors.compare_errors(history, alpha, rules["tolerance"], detect)
+            assert judged.missing == int(cell.replace(",", ""))
+            part = 1 / (1 + others)
+            planned = errors.requests_for(part, alpha, rules["tolerance"], detect)
+            assert planned == judged.missing
+
+
+def test_the_plan_says_what_an_analysis_needs_as_the_page_says() -> None:
+    """Of three requests a second."""
+    gate = gates.of_driver({"driver": "analysis"}, "step 3 analysis", "gate", gates.Person())
+    stage = Stage("step 1", Waypoint(2, 1, 9, 10, 10), (gate,))
+    usual = [{"name": "errors"}, {"name": "latency", "of": "latency"}]
+    (need,) = needs([stage], usual, 3.0)
+    assert f"requests    {needed(need)}" == SNIPPETS[ANALYSIS]["plan"].strip()
+
+
+def test_the_judge_is_as_robust_as_the_page_says() -> None:
+    """The whole table is printed by tests/simulations/models.py; this is some of it."""
+    _head, *body = table(TESTING, "models")
+    known = models.GOOD | models.BAD
+    assert [row[0] for row in body] == list(known)
+    good = len(models.GOOD)
+    assert all(float(row[2].removesuffix(" %")) <= 3 for row in body[:good])
+    for row in (
+        row for row in body if row[0] in ("1 -> 2 %", "requests: instances differ by 20 %")
+    ):
+        assert models.row(row[0], int(row[1])) == f"| {' | '.join(row)} |"
 
 
 def test_the_judges_are_as_good_as_the_page_says() -> None:
@@ -510,6 +701,9 @@ class Hosts:
 
     def hosts(self, pattern: str) -> list[str]:
         return [pattern]
+
+    def address(self, host: str) -> str:
+        return "10.0.0.1"
 
     def apart(self) -> Hosts:
         return self
@@ -586,3 +780,31 @@ def named(page: str, section: str = "") -> set[str]:
         for line in text.splitlines()
         for name in re.findall(r"`(\w+)`", line.split("|")[1] if line[:1] == "|" else "")
     }
+
+
+# -- pictures --------------------------------------------------------------------------------------
+
+PICTURES = sorted((ROOT / "docs").rglob("*.svg"))
+
+
+@pytest.mark.parametrize("path", PICTURES, ids=lambda path: path.name)
+def test_a_picture_needs_nothing_else_and_is_in_light_and_dark(path: Path) -> None:
+    text = path.read_text()
+    picture = ElementTree.fromstring(text)
+    assert picture.find("{http://www.w3.org/2000/svg}title") is not None
+    assert "prefers-color-scheme" in text and len(text) < 50_000
+    assert not re.search(r"<script|<image|@import|@font-face|url\([^#]", text)
+    assert re.findall(r"https?://(?!127\.0\.0\.1)[^\s<\"]+", text) == ["http://www.w3.org/2000/svg"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_picture_of_a_page_has_a_text_for_who_does_not_see_it(page: str) -> None:
+    shown = re.findall(r"!\[([^\]]*)\]\((\S+?)\)", read(page))
+    for text, path in shown:
+        assert len(text) > 20, path
+        assert path.startswith("http") or ((ROOT / page).parent / path).is_file(), path
+
+
+def test_every_picture_is_on_a_page() -> None:
+    pages = "\n".join(read(page) for page in PAGES)
+    assert PICTURES and all(f"{path.name})" in pages for path in PICTURES)

@@ -96,6 +96,14 @@ def test_nothing_secret_is_kept_and_all_else_is() -> None:
     assert not found.keys() & {"service", "store", "revision", "replicas", "supersede", "freeze"}
 
 
+def test_no_analysis_is_kept_and_differs_from_none_given() -> None:
+    none = {"service": "shop", "traffic": GIVEN["traffic"], "platform": GIVEN["platform"]}
+    none |= {"analysis": {}, "health": GIVEN["health"]}
+    assert remembered.restored(remembered.of(none), none)["analysis"] == {}
+    assert not settings.parse(none).plan.background
+    assert settings.parse({**none, "analysis": ""}).plan.background
+
+
 def test_it_goes_on_with_what_was_kept_and_with_secrets_as_they_are_given() -> None:
     found = remembered.restored(
         json.loads(json.dumps(remembered.of(GIVEN))),

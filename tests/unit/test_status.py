@@ -14,16 +14,20 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     Composition,
     Phase,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
-from ansible_collections.progressive.rollout.plugins.plugin_utils.report.progress import describe
-from ansible_collections.progressive.rollout.plugins.plugin_utils.report.status import lines
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import (
+    ProgressTracker,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.report.status import (
+    lines,
+    progress,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
     GateRecord,
+    GateState,
     Kind,
     Record,
     Rollout,
 )
-from ansible_collections.progressive.rollout.tests.support.simulator import some
 
 LEASE = {"holder": "me@here pid 7", "since": 0.0, "until": 60.0}
 
@@ -74,6 +78,37 @@ def test_under_way() -> None:
     first, lease = lines(record("progressing"), LEASE, [])[:2]
     assert first == "shop 2: progressing, started at 1970-01-01T00:00:00Z, previous revision 1"
     assert lease == "lease: me@here pid 7 since 1970-01-01T00:00:00Z until 1970-01-01T00:01:00Z"
+
+
+def test_how_far_it_is() -> None:
+    given = record("progressing")
+    rollout = given.rollout
+    assert rollout
+    rollout.name, rollout.strategy, rollout.sent = "step 3", "canary", {"new": 50, "all": 200}
+    rollout.given, rollout.tally = {"progress_deadline": "10m"}, ProgressTracker(since=1000.0)
+    rollout.gates = {"step 2 analysis": GateRecord(0.0, GateState.PASSED, "errors 0 of 9")}
+    rollout.asked = 20
+    far = progress(rollout, ["step 1", "step 3", "promote"], 1090.0)
+    assert far["gates"] == [
+        {"gate": "step 2 analysis", "state": "passed", "message": "errors 0 of 9", "by": ""}
+    ]
+    assert (far["number"], far["stages"], far["deadline_left"]) == (2, 3, 510.0)
+    found = lines(given, None, [], far=far)
+    assert found[2:5] == [
+        "strategy: canary, stage 2 of 3, 20 % of requests asked for,"
+        " 25.0 % of 200 requests measured",
+        "progress deadline: 8 min 30 s left",
+        "gate step 2 analysis: passed (errors 0 of 9)",
+    ]
+    rollout.phase = Phase.PAUSED
+    assert progress(rollout, [], 1090.0)["deadline_left"] is None
+    rollout.phase = Phase.HELD
+    assert progress(rollout, [], 1090.0)["deadline_left"] is None
+    unknown = progress(rollout, [], 1090.0) | {"asked": None}
+    assert lines(given, None, [], far=unknown)[2:4] == [
+        "strategy: canary, 25.0 % of 200 requests measured",
+        "gate step 2 analysis: passed (errors 0 of 9)",
+    ]
 
 
 def test_what_waits_for_a_person_says_what_to_do() -> None:
@@ -134,14 +169,15 @@ def test_columns_stand_below_each_other() -> None:
     assert second == "shop-100  2         web1  not ready  -         -         12 s  boom | crash"
 
 
-def test_what_is_compared_with_is_not_called_new() -> None:
-    fleet = [*some(3), *some(1, 3)]
-    assert describe(fleet, Waypoint(3, 2, 3, 5, baseline=3))[0].startswith(
-        "1/2 baseline ready, 3 old left"
-    )
-    assert describe(fleet, Waypoint(2, 2, 3, 5, baseline=3))[0].startswith(
-        "0/2 new ready, 4 old left"
-    )
+def test_columns_that_say_nothing_are_left_out_and_what_runs_is_said_once() -> None:
+    plain = {"rotation": None, "runs": "registry/shop:2"}
+    more = [instance("shop-1", **plain), instance("shop-2", **plain, restarts=4)]
+    assert lines(Record("shop"), None, more)[2:] == [
+        "instance  revision  host  state  age   restarts",
+        "shop-1    2         web1  ready  12 s  -",
+        "shop-2    2         web1  ready  12 s  4",
+        "2 runs registry/shop:2",
+    ]
 
 
 def test_spans_of_time() -> None:

@@ -8,12 +8,14 @@ words.
 from __future__ import annotations
 
 import typing as t
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 import yaml
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.gates import DAY
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.strategy import (
     fingerprint,
@@ -417,8 +419,29 @@ def test_lists_that_are_refused(steps: list[t.Any], words: tuple[str, ...]) -> N
             ("rollout_hold: has no effect with rollout_strategy rolling", "remove it"),
         ),
         (
-            {"strategy": "canary", "steps": [{"set_weight": 9}], "hold": 0},
-            ("rollout_hold: has no effect", "canary"),
+            {"strategy": "canary", "steps": [{"set_replicas": 1}], "hold": "5m"},
+            ("rollout_hold: the requests switch", "set_weight"),
+        ),
+        (
+            {"strategy": "canary", "steps": [{"set_weight": 100}], "hold": "5m"},
+            ("rollout_hold: the requests switch", "below 100"),
+        ),
+        (
+            {"strategy": "canary", "steps": [{"set_weight": 9}], "hold_replicas": "50%"},
+            ("rollout_hold_replicas: has no effect",),
+        ),
+        (
+            {"strategy": "blue_green", "hold_replicas": 2},
+            ("rollout_hold_replicas: has no effect",),
+        ),
+        (
+            {
+                "strategy": "canary",
+                "steps": [{"set_weight": 9}],
+                "hold": "5m",
+                "hold_replicas": 0,
+            },
+            ("rollout_hold_replicas: must be at least 1",),
         ),
         ({"auto_promote": False}, ("rollout_auto_promote: has no effect", "rolling")),
         ({"promote_delay": "5m"}, ("rollout_promote_delay: has no effect", "rolling")),
@@ -439,7 +462,8 @@ def test_what_roles_give_by_default_is_not_given(strategy: str) -> None:
     usual = yaml.safe_load(
         (Path(__file__).parents[2] / "roles/rolling/defaults/main.yml").read_text()
     )
-    given = {name: usual[f"rollout_{name}"] for name in ("auto_promote", "promote_delay", "hold")}
+    given = {name: usual[f"rollout_{name}"] for name in ("auto_promote", "promote_delay")}
+    given["hold"] = "30s"  # the default of earlier versions
     assert parse({"strategy": strategy, **given}) == parse({"strategy": strategy})
 
 
@@ -528,3 +552,77 @@ def test_a_fingerprint_tells_what_was_asked_for_apart() -> None:
     assert fingerprint(canary({"set_weight": "20"}, {"pause": "1m"})) == fingerprint(
         canary({"set_weight": 20}, {"pause": {"duration": 60}})
     )
+
+
+HAPROXY = {"driver": "haproxy", "hosts": "lb", "socket": "/run/haproxy.sock", "backend": "shop"}
+NGINX = {"driver": "nginx", "hosts": "lb"}
+
+
+@pytest.mark.parametrize(
+    ("given", "interval"),
+    [
+        ({"traffic": HAPROXY}, 10.0),
+        ({"traffic": HAPROXY, "strategy": "canary", "steps": [{"set_weight": 9}]}, 10.0),
+        ({"traffic": {**NGINX, "access_log": "/var/log/nginx/rollout.log"}}, 20.0),
+        ({"traffic": HAPROXY, "analysis": {}}, None),
+        ({"traffic": NGINX}, None),  # it counts nothing
+        ({}, None),
+        ({"traffic": HAPROXY, "strategy": "blue_green"}, None),  # nothing to compare with
+        (
+            {
+                "traffic": HAPROXY,
+                "strategy": "canary",
+                "steps": [{"set_weight": 9}, {"analysis": {}}],
+            },
+            None,
+        ),
+        ({"traffic": HAPROXY, "gates": {"post_rollout": [{"driver": "analysis"}]}}, None),
+        (
+            {
+                "traffic": HAPROXY,
+                "gates": {"post_rollout": [{"driver": "analysis", "dry_run": True}]},
+            },
+            10.0,
+        ),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_requests_are_compared_where_no_analysis_is_given(
+    given: dict[str, t.Any], interval: float | None
+) -> None:
+    plan = settings.parse({"service": "shop", **given}, drivers=False).plan
+    assert [gate.options["interval"] for gate in plan.background if gate.by_default] == (
+        [interval] if interval else []
+    )
+    assert len(plan.background) == (interval is not None)
+    assert fingerprint(plan) == fingerprint(replace(plan, background=()))
+
+
+ENVOY = {"driver": "envoy", "listen": "0.0.0.0:80", "path": "/etc/envoy/shop"}
+
+
+@pytest.mark.parametrize(
+    "traffic, expected",
+    [
+        (HAPROXY, ["errors", "latency", "4xx"]),
+        ({**HAPROXY, "access_log": "/var/log/haproxy.log"}, ["errors", "latency", "4xx"]),
+        (ENVOY, ["errors"]),
+        ({**ENVOY, "access_log": "/var/log/envoy.log"}, ["errors", "latency", "4xx"]),
+    ],
+)
+def test_by_default_what_is_counted_is_compared(
+    traffic: dict[str, t.Any], expected: list[str]
+) -> None:
+    plan = settings.parse({"service": "shop", "traffic": traffic}, drivers=False).plan
+    (gate,) = plan.background
+    assert [metric["name"] for metric in gate.options["metrics"]] == expected
+
+
+def test_a_dry_run_of_an_analysis_takes_the_place_of_none_and_fails_nothing() -> None:
+    given = {"service": "shop", "traffic": HAPROXY, "analysis": {"dry_run": True, "interval": "5s"}}
+    plan = settings.parse(given, drivers=False).plan
+    dry, usual = plan.background
+    assert (dry.key, usual.key) == ("analysis", "default analysis")
+    assert usual.by_default and not usual.options["dry_run"]
+    assert (dry.on_error, dry.on_timeout) == ("ignore", "promote")
+    assert usual.on_error == "ignore"

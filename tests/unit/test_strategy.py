@@ -15,8 +15,16 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget 
     Budget,
     Percent,
     ResolvedBudget,
+    up,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.ramp import (
+    geometric,
+    linear,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.ramp import (
+    steps as ramp_steps,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     FINISH,
     LISTS,
@@ -378,7 +386,7 @@ percents = st.lists(st.integers(1, 100), min_size=1, max_size=5, unique=True).ma
 def plans(draw: st.DrawFn) -> Plan:
     """Any that is parsed, and some that do not fit."""
     strategy = draw(st.sampled_from(sorted(LISTS)))
-    kind = draw(st.sampled_from(["weights", "instances", "groups", "replicas"]))
+    kind = draw(st.sampled_from(["weights", "instances", "groups", "replicas", "ramp"]))
     steps: tuple[Step, ...] | Groups
     if kind == "groups":
         steps = Groups(draw(st.integers(1, 7)), draw(st.integers(0, 4)), (TWO,))
@@ -386,6 +394,13 @@ def plans(draw: st.DrawFn) -> Plan:
         steps = tuple(
             Step(f"step {n}", instances=weight) for n, weight in enumerate(draw(percents))
         )
+    elif kind == "ramp":
+        start = draw(st.integers(1, 99))
+        shares = draw(st.sampled_from([geometric, linear]))(
+            start, draw(st.integers(5, 50)), draw(st.integers(start, 100))
+        )
+        waits = [(Gate(f"step {n} every", "pause"),) for n, _share in enumerate(shares)]
+        steps = tuple(ramp_steps(shares, waits, draw(st.booleans())))
     elif kind == "weights":
         steps = tuple(Step(f"step {n}", weight=weight) for n, weight in enumerate(draw(percents)))
     else:
@@ -393,7 +408,9 @@ def plans(draw: st.DrawFn) -> Plan:
         place = draw(st.integers(0, len(mixed)))
         mixed.insert(place, Step("replicas", replicas=draw(st.integers(1, 12))))
         steps = tuple(mixed)
-    return called(strategy, steps if strategy == "canary" else ())  # type: ignore[arg-type]
+    plan = called(strategy, steps if strategy == "canary" else ())  # type: ignore[arg-type]
+    kept = draw(st.none() | st.integers(1, 9)) if kind == "ramp" and strategy == "canary" else None
+    return replace(plan, standby=kept)
 
 
 @examples(300)
@@ -431,7 +448,11 @@ def test_what_holds_for_every_list(
             "capacity is not lowered before the promotion"
         )
         if point.new and not point.new_idle and not point.switches:
-            assert together <= point.desired + room.surge
+            kept = 0 if plan.standby is None else min(before, up(plan.standby, before))
+            if stage.name == "prepare":  # the complete new set, beside what carries the rest
+                rest = (point.desired - room.unavailable) * (100 - (point.weight or 0))
+                kept = max(kept, 1, math.ceil(Fraction(rest, 100)))
+            assert together <= max(point.desired + room.surge, point.new + kept)
             assert together >= point.desired
         if point.weight and not point.switches:
             assert point.new >= math.ceil(

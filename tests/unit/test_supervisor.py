@@ -26,6 +26,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     RolloutError,
     RolloutFailed,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import moment
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.freeze import Range
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import supervisor
@@ -142,6 +143,7 @@ class Walk:
         self.said: list[dict[str, t.Any]] = []
         self.events: list[dict[str, t.Any]] = []
         self.lines: list[str] = []
+        self.hints: list[str] = []  # how a wait is ended, and its heartbeats
         self.rollback_gates: tuple[Gate, ...] = ()
         self.background: tuple[Gate, ...] = ()
         self.described: dict[str, t.Any] = {}
@@ -157,7 +159,9 @@ class Walk:
         if self._supervisor is None:
             plan = Plan("canary", rollback_gates=self.rollback_gates, background=self.background)
             session = SimpleNamespace(
-                record=self.record, store=SimpleNamespace(words=self._words), changed=False
+                record=self.record,
+                commands=lambda: self._words(self.record.obeyed),
+                changed=False,
             )
             context = Context("shop", t.cast(t.Any, None))
             settings = replace(self.settings, plan=plan)
@@ -168,12 +172,18 @@ class Walk:
                 session=t.cast(t.Any, session),
                 context=context,
                 background=GateRunner(plan.background, context, self.rollout.background),
-                reporter=Reporter(self._note, self.lines.append, lambda: None),
+                reporter=Reporter(
+                    self._note, self._tell, self._tell, lambda: None, "run {}".format
+                ),
             )
         return self._supervisor
 
     def _words(self, after: int) -> Sequence[dict[str, t.Any]]:
         return [word for word in self.said if word["number"] > after]
+
+    def _tell(self, line: str) -> None:
+        hint = line.startswith(("to ", "this run waits")) or "(waiting for " in line
+        (self.hints if hint else self.lines).append(line)
 
     def _note(self, event: Event) -> None:
         self.events.append(event.to_dict())
@@ -1123,6 +1133,16 @@ def test_a_verdict_is_an_event_with_its_samples(
     assert walk.lines == ["step 2 analysis: errors 1 of 900"]
 
 
+@pytest.mark.parametrize("by_default", [False, True])
+def test_results_that_were_judged_are_an_event(now: SimpleNamespace, by_default: bool) -> None:
+    looked = {"settings": {"alpha": 0.02}, "results": {"errors": "eJw="}}
+    answer = Answer(PASS, "errors 1 of 900", looked=looked)
+    walk = Walk(now, told("step 2 analysis", says(answer), by_default=by_default))
+    assert walk.turn() == "passed"
+    default = {"by_default": True} if by_default else {}
+    assert walk.kinds("look") == [{"kind": "look", "gate": "step 2 analysis", **default, **looked}]
+
+
 def test_a_gate_that_leaves_it_to_a_person_parks_the_run(now: SimpleNamespace) -> None:
     walk = Walk(now, told("analysis", says(DOUBT)))
     assert walk.turn() == "waits" and walk.lines == [DOUBTFUL]
@@ -1139,3 +1159,47 @@ def test_whatever_it_ends_with_is_an_error_of_ours(now: SimpleNamespace) -> None
         walk.say(word)
         with pytest.raises(RolloutError):
             walk.turn()
+
+
+# -- what people read while it waits ---------------------------------------------------------------
+
+
+def test_a_wait_for_a_person_says_until_when_and_how_to_end_it(now: SimpleNamespace) -> None:
+    walk = Walk(now, approval())
+    walk.turn()
+    assert walk.hints == [
+        f"this run waits until {moment(clock.now() + HOUR)} (rollout_wait)",
+        "to continue: run promote",
+        "to roll back: run abort",
+    ]
+
+
+def test_a_wait_that_ends_by_itself_has_no_end_of_the_run(now: SimpleNamespace) -> None:
+    walk = Walk(now, pause(HOUR))
+    walk.turn()
+    assert walk.hints == [], "it may be short"
+    walk.turn(5)
+    walk.turn()
+    assert walk.hints == ["to continue: run promote", "to roll back: run abort"]
+
+
+def test_a_paused_rollout_is_resumed(now: SimpleNamespace) -> None:
+    walk = Walk(now)
+    walk.say("pause")
+    walk.turn()
+    assert walk.hints[1:] == ["to continue: run resume", "to roll back: run abort"]
+
+
+def test_no_command_ends_a_freeze(now: SimpleNamespace) -> None:
+    walk = Walk(now)
+    walk.frozen((0, 600))
+    walk.turn()
+    assert walk.hints[1:] == ["to roll back: run abort"]
+
+
+def test_a_silent_wait_has_a_heartbeat_each_minute(now: SimpleNamespace) -> None:
+    walk = Walk(now, approval())
+    for _turn in range(130):
+        walk.turn(1)
+    beats = [line.rpartition("(")[2] for line in walk.hints if "(waiting for " in line]
+    assert beats == ["waiting for 60 s)", "waiting for 2 min 00 s)"]

@@ -157,3 +157,21 @@ def test_a_number_of_many_digits_is_refused_with_its_place(number: int) -> None:
         refuse_odd_numbers([{"pause": number}], "rollout_steps")
     assert caught.value.id == "PR-104" and len(str(caught.value)) < 200
     refuse_odd_numbers([{"pause": 10**100}], "rollout_steps")
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ('{"max_surge": "2"}', {"max_surge": "2"}),
+        (' [{"pause": {}}]\n', [{"pause": {}}]),
+        ("6", "6"),
+        ("25%", "25%"),
+        ("", ""),
+        ("[urgent] prices are wrong", "[urgent] prices are wrong"),
+        ("[" * 100_000, "[" * 100_000),
+        (f"[{DIGITS}]", f"[{DIGITS}]"),
+        (["[1]"], ["[1]"]),
+    ],
+)
+def test_a_mapping_or_a_list_may_be_a_text_of_json(given: t.Any, found: t.Any) -> None:
+    assert values.data(given) == found

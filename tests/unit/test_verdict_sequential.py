@@ -10,43 +10,46 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import replace
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges import (
-    errors as error_test,
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.comparison import (
+    Comparison,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.counts import (
+    Counts,
+    Span,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.errors import (
-    STRATA,
-    CountHistory,
-    Counts,
-    Stratum,
+    ErrorHistory,
     compare_errors,
     tolerated,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.evalue import (
+    ALPHA,
+    Bets,
+    Trial,
     least_evidence,
     log_e,
+    odds_of,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.instances import (
-    Period,
-    find_outliers,
+    Instances,
+    Outliers,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.latency import (
+    AGREE,
     Histogram,
+    LatencyHistory,
+    Samples,
     compare_quantile,
+    slow_instances,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.verdict import (
-    Data,
-    Verdict,
-)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.verdict import Data
 from hypothesis import given
 from hypothesis import strategies as st
 
 NONE = Histogram({})
-
-
-def ledger(new: Counts, stable: Counts) -> CountHistory:
-    return CountHistory().add("step 1", new, stable)
 
 
 # The e-value
@@ -88,6 +91,20 @@ def test_on_average_there_is_no_evidence_where_both_are_alike() -> None:
         assert mean == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("lag", [0, 1, 2])
+def test_on_average_bets_win_nothing_where_both_are_alike(lag: int) -> None:
+    """The mean of their wealth over all that may happen in three looks of different shares."""
+    sizes, odds = ((4, 0.3), (3, 0.5), (4, 0.6)), odds_of((1.3, 2.0, 9.0))
+    mean = 0.0
+    for counted in itertools.product(*(range(n + 1) for n, _share in sizes)):
+        chance, bets = 1.0, Bets(odds, lag)
+        for k, (n, share) in zip(counted, sizes, strict=True):
+            chance *= math.comb(n, k) * share**k * (1 - share) ** (n - k)
+            bets = bets.after(Trial(k, n, share))
+        mean += chance * math.exp(bets.log_e())
+    assert mean == pytest.approx(1.0) if not lag else 0.9 <= mean <= 1.0
+
+
 def test_tolerance_is_the_share_of_errors_to_expect() -> None:
     assert tolerated(0.25, 1.0) == 0.25
     assert tolerated(0.5, 1.5) == pytest.approx(0.6)  # 3 to 2
@@ -97,58 +114,78 @@ def test_tolerance_is_the_share_of_errors_to_expect() -> None:
 # Errors
 # --------------------------------------------------------------------------------------------------
 
+Side = Counts | dict[str, Counts]
+
+
+def span(new: Side, stable: Side, **hosts: str) -> Span:
+    sides = [one if isinstance(one, dict) else {"": one} for one in (new, stable)]
+    return Span(sides[0], sides[1], hosts)
+
+
+def after(*looks: Span, alpha: float = ALPHA, tolerance: float = 1.0) -> ErrorHistory:
+    """What is known after these looks; each time as the journal has it."""
+    history = ErrorHistory()
+    for look in looks:
+        history = history.after([look], alpha, tolerance)
+        history = ErrorHistory.load(json.loads(json.dumps(history.dump(), allow_nan=False)))
+    return history
+
+
+def evenly(new: Counts, stable: Counts, looks: int = 30) -> list[Span]:
+    """These counts, evenly over so many looks."""
+    return [
+        span(*(Counts(one.requests / looks, one.errors / looks) for one in (new, stable)))
+    ] * looks
+
 
 def test_a_revision_that_fails_more_often_is_worse() -> None:
-    found = compare_errors(ledger(Counts(900, 12), Counts(2700, 3)))
-    assert found.worse
-    assert found.sentence == "errors 12 of 900 against 3 of 2,700 on stable; e-value 5,462 >= 50"
-    assert (found.threshold, found.data, found.missing) == (50.0, Data.ENOUGH, 0)
-    assert found.e_value == pytest.approx(5462.67)
+    found = compare_errors(after(*evenly(Counts(900, 12), Counts(2700, 3))))
+    assert found.worse and found.threshold == 50.0
+    assert found.sentence.startswith("errors 12 of 900 against 3 of 2,700 on stable; e-value ")
+    assert found.sentence.endswith(" >= 50") and found.e_value and found.e_value > 50
 
 
 def test_a_revision_that_fails_as_often_is_not() -> None:
-    found = compare_errors(ledger(Counts(90_000, 90), Counts(270_000, 270)))
-    assert not found.worse
-    assert (
-        found.sentence == "errors 90 of 90,000 against 270 of 270,000 on stable; e-value 0.057 < 50"
-    )
+    found = compare_errors(after(*evenly(Counts(90_000, 90), Counts(270_000, 270))))
+    assert not found.worse and found.data is Data.ENOUGH
+    assert found.sentence.startswith("errors 90 of 90,000 against 270 of 270,000 on stable; ")
 
 
 def test_one_that_fails_less_often_is_not_although_that_is_as_unlikely() -> None:
-    found = compare_errors(ledger(Counts(900, 0), Counts(2700, 60)))
+    found = compare_errors(after(*evenly(Counts(900, 0), Counts(2700, 60))))
     assert not found.worse and found.e_value is not None and found.e_value < 1
 
 
 def test_tolerance_allows_for_more() -> None:
-    counted = ledger(Counts(1000, 60), Counts(1000, 25))
-    assert compare_errors(counted).worse
-    assert not compare_errors(counted, tolerance=2.0).worse
+    counted = evenly(Counts(1000, 60), Counts(1000, 25))
+    assert compare_errors(after(*counted)).worse
+    assert not compare_errors(after(*counted, tolerance=2.0), tolerance=2.0).worse
 
 
 def test_low_traffic_says_how_many_requests_it_takes() -> None:
-    found = compare_errors(ledger(Counts(10), Counts(90)))
-    assert not found.worse and (found.data, found.missing) == (Data.LACKING, 90)
-    assert found.sentence.endswith("e-value 1 < 50; needs 90 more requests")
-    assert compare_errors(ledger(Counts(100), Counts(900))).data is Data.ENOUGH
+    found = compare_errors(after(span(Counts(10), Counts(90))))
+    assert not found.worse and found.data is Data.LACKING and found.missing
+    assert found.sentence.endswith(f"e-value 1 < 50; needs {found.missing} more requests")
+    needed = 10 + found.missing
+    assert compare_errors(after(span(Counts(needed), Counts(9 * needed)))).data is Data.ENOUGH
 
 
-@pytest.mark.parametrize(("requests", "of_stable"), [(100, 0), (900, 9), (4000, 80)])
-def test_after_so_many_requests_it_would_have_been_seen(requests: int, of_stable: int) -> None:
-    stable = Counts(9 * requests, of_stable)
-    missing = compare_errors(ledger(Counts(1, 0), stable)).missing
-    assert missing
-    # What the stable ones had by then, and 5 % of the new ones' requests failed.
-    new = 1 + missing
-    then = ledger(
-        Counts(new, math.ceil(new * 0.05)), Counts(9 * new, 9 * new * of_stable / stable.requests)
-    )
-    assert compare_errors(then).worse
+@pytest.mark.parametrize(("rate", "detected"), [(0.0, 0.05), (0.045, 0.135), (0.2, 0.6)])
+def test_what_must_be_detected_grows_with_what_stable_fails(rate: float, detected: float) -> None:
+    """A service that fails often can pass, too: three times as often is bad there."""
+    few = compare_errors(after(*evenly(Counts(30, 30 * rate), Counts(270, 270 * rate))))
+    assert few.missing
+    needed = 32 + few.missing
+    worse = evenly(Counts(needed, needed * detected), Counts(9 * needed, 9 * needed * rate))
+    assert compare_errors(after(*worse)).worse
+    many = evenly(Counts(needed, needed * rate), Counts(9 * needed, 9 * needed * rate))
+    assert compare_errors(after(*many)).data is Data.ENOUGH
 
 
 def test_a_failure_rate_that_is_that_of_stable_cannot_be_seen() -> None:
-    found = compare_errors(ledger(Counts(1000, 50), Counts(9000, 500)))
+    found = compare_errors(after(*evenly(Counts(1000, 900), Counts(9000, 9000))))
     assert found.data is Data.HOPELESS
-    assert found.sentence.endswith("stable's error rate is too high to detect 0.05")
+    assert found.sentence.endswith("stable's error rate is too high to detect 1")
 
 
 @pytest.mark.parametrize(
@@ -160,17 +197,25 @@ def test_a_failure_rate_that_is_that_of_stable_cannot_be_seen() -> None:
     ],
 )
 def test_one_side_without_requests(new: Counts, stable: Counts, missing: str) -> None:
-    found = compare_errors(ledger(new, stable))
+    found = compare_errors(after(span(new, stable)))
     assert not found.worse and found.data is Data.HOPELESS
     assert found.sentence.endswith(f"no requests to {missing}, nothing to compare")
 
 
-def test_an_e_value_just_below_the_threshold_is_not_rounded_up_to_it() -> None:
-    found = compare_errors(ledger(Counts(500, 9), Counts(500, 0)), alpha=1 / 51.5)
-    assert not found.worse and "e-value 51 < 51.5" in found.sentence
+def test_one_look_and_two_errors_are_no_verdict() -> None:
+    """However unlikely they are: one cause may have made them all."""
+    quiet = span({"a": Counts(10), "b": Counts(10)}, Counts(9980))
+    burst = span({"a": Counts(10, 9), "b": Counts(10, 9)}, Counts(9980))
+    found = compare_errors(after(burst, *[quiet] * 9))
+    assert not found.worse and found.data is Data.LACKING
+    assert found.sentence.endswith("too few looks with errors, or by its hosts")
+    assert compare_errors(after(burst, burst, *[quiet] * 2)).worse
+    single = span({"a": Counts(10, 9), "b": Counts(10)}, Counts(9980))
+    assert not compare_errors(after(single, single, *[quiet] * 9)).worse
+    assert compare_errors(after(single, single, single, *[quiet] * 2)).worse
 
 
-# Strata
+# Looks of different shares
 # --------------------------------------------------------------------------------------------------
 
 
@@ -178,126 +223,175 @@ def test_a_share_that_changes_between_calm_and_trouble_is_no_evidence() -> None:
     """All of the trouble falls into the time when most requests go to the new side: alike in
     each, and not in the sum.
     """
-    calm, trouble = (Counts(100, 0), Counts(9900, 0)), (Counts(5000, 250), Counts(5000, 250))
-    both = (calm[0] + trouble[0], calm[1] + trouble[1])
-    assert compare_errors(ledger(*both)).worse
-    assert not compare_errors(CountHistory().add("5 %", *calm).add("50 %", *both)).worse
+    calm, trouble = (
+        span(Counts(100, 0), Counts(9900, 0)),
+        span(Counts(5000, 250), Counts(5000, 250)),
+    )
+    sums = span(Counts(5100, 250), Counts(14_900, 250))
+    assert after(sums).bets.log_e() > 10
+    assert after(calm, trouble).bets.log_e() < 0
 
 
-def test_evidence_adds_up_over_strata() -> None:
-    first = CountHistory().add("25 %", Counts(100, 3), Counts(300, 0))
-    assert not compare_errors(first).worse
-    alone = ledger(Counts(100, 5), Counts(100, 0))
-    assert not compare_errors(alone).worse
-    assert compare_errors(first.add("50 %", Counts(200, 8), Counts(400, 0))).worse
+def test_evidence_adds_up_over_shares() -> None:
+    first = evenly(Counts(100, 4), Counts(300, 0), 4)
+    second = evenly(Counts(100, 4), Counts(100, 0), 4)
+    assert after(*first, *second).log_e > max(after(*first).log_e, after(*second).log_e)
 
 
-def test_being_better_in_one_stratum_is_no_evidence_in_another() -> None:
-    better = CountHistory().add("5 %", Counts(5000, 0), Counts(5000, 400))
-    assert not compare_errors(better.add("50 %", Counts(6000, 4), Counts(6000, 402))).worse
+def test_spans_of_one_look_have_a_share_each() -> None:
+    """It is one look: two of its spans with errors are not two looks with errors."""
+    calm, trouble = span(Counts(100), Counts(9900)), span(Counts(500, 250), Counts(500, 250))
+    apart = ErrorHistory().after([calm, trouble], ALPHA, 1.0)
+    assert apart.bets.log_e() == pytest.approx(after(calm, trouble).bets.log_e(), abs=1e-3)
+    assert (apart.shown.looks, apart.shown.events) == (1, 1)
 
 
-def test_counts_of_a_stratum_are_what_came_since_the_last() -> None:
-    counted = ledger(Counts(10, 1), Counts(90, 2)).add("step 1", Counts(20, 1), Counts(180, 2))
-    counted = counted.add("step 2", Counts(50, 4), Counts(210, 3))
-    assert [(stratum.name, stratum.new, stratum.stable) for stratum in counted.strata] == [
-        ("step 1", Counts(20, 1), Counts(180, 2)),
-        ("step 2", Counts(30, 3), Counts(30, 1)),
+counted = st.tuples(st.floats(1, 1e6), st.floats(1, 1e6), st.floats(0, 1), st.floats(0, 1))
+
+
+@given(st.lists(counted, min_size=1, max_size=8))
+def test_one_that_is_better_in_each_look_is_never_worse(
+    looks: list[tuple[float, float, float, float]],
+) -> None:
+    made = [
+        span(Counts(new, new * rate * part), Counts(stable, stable * rate))
+        for new, stable, rate, part in looks
     ]
-    assert counted.total.new == Counts(50, 4)
-    assert CountHistory.load(json.loads(json.dumps(counted.dump()))) == counted
+    assert not compare_errors(after(*made)).worse
 
 
-def test_a_counter_that_falls_is_not_believed() -> None:
-    counted = ledger(Counts(1000, 10), Counts(9000, 3))
-    assert counted.add("step 1", Counts(4, 0), Counts(30, 0)) == counted
-    assert counted.add("step 2", Counts(4, 0), Counts(30, 0)).total == counted.total
+@pytest.mark.parametrize("good", [5, 100])
+def test_one_that_was_good_for_long_and_becomes_bad_is_found(good: int) -> None:
+    calm = span(Counts(100, 1), Counts(900, 9))
+    bad = span(Counts(100, 10), Counts(900, 9))
+    assert compare_errors(after(*[calm] * good, *[bad] * 10)).worse
 
 
-def test_the_ledger_is_bounded() -> None:
-    counted = CountHistory()
-    for number in range(1, 2 * STRATA):
-        counted = counted.add(f"step {number}", Counts(number, 0), Counts(number, 0))
-    assert len(counted.strata) == STRATA
-    assert counted.total.new.requests == 2 * STRATA - 1
-
-
-@pytest.mark.parametrize("worse", [1.0, 2.0, 5.0])
-def test_what_a_bounded_ledger_comes_to_is_the_same(
-    monkeypatch: pytest.MonkeyPatch, worse: float
-) -> None:
-    """In a hundred steps from one instance to all of them. At the end everybody fails more
-    often: that is nobody's fault.
-    """
-
-    def judged(most: int) -> Verdict:
-        monkeypatch.setattr(error_test, "STRATA", most)
-        counted, new, stable = CountHistory(), Counts(), Counts()
-        for step in range(1, 100):
-            rate = 0.1 if step > 85 else 0.005
-            new += Counts(10 * step, 10 * step * rate * worse)
-            stable += Counts(1000 - 10 * step, (1000 - 10 * step) * rate)
-            counted = CountHistory.load(
-                json.loads(json.dumps(counted.add(f"{step} %", new, stable, 1.2).dump()))
-            )
-        return compare_errors(counted, tolerance=1.2)
-
-    bounded, unbounded = judged(STRATA), judged(1000)
-    assert bounded.worse is unbounded.worse is (worse > 1)
-    assert bounded.e_value and unbounded.e_value
-    assert 0.9 * unbounded.e_value < bounded.e_value <= unbounded.e_value * (1 + 1e-9)
-
-
-def test_where_both_are_alike_strata_are_no_evidence_on_average() -> None:
-    """The mean of the e-value over all that may happen in two strata, and in one that stands for
-    two.
-    """
-    sizes = ((6, 0.3), (4, 0.5), (5, 0.6))
-    mean = folded = 0.0
-    for counted in itertools.product(*(range(n + 1) for n, _share in sizes)):
-        chance = math.prod(
-            math.comb(n, k) * share**k * (1 - share) ** (n - k)
-            for k, (n, share) in zip(counted, sizes, strict=True)
-        )
-        first, *rest = (
-            Stratum("", Counts(100 * share, k), Counts(100 - 100 * share, n - k))
-            for k, (n, share) in zip(counted, sizes, strict=True)
-        )
-        mean += chance * (compare_errors(CountHistory((first, *rest))).e_value or 0.0)
-        folded += chance * (
-            compare_errors(CountHistory((first, rest[0].merged(rest[1], 1.0)))).e_value or 0.0
-        )
-    assert 0 < folded <= mean <= 1
-
-
-@given(
-    st.lists(
-        st.tuples(st.floats(1, 1e6), st.floats(1, 1e6), st.floats(0, 1), st.floats(0, 1)),
-        min_size=1,
-        max_size=8,
+def test_that_stable_had_an_outage_is_no_credit_for_what_comes() -> None:
+    outage, usual = (
+        {f"s{number}": Counts(100, errors) for number in range(9)} for errors in (40, 1)
     )
-)
-def test_one_that_is_better_in_each_stratum_is_never_worse(
-    strata: list[tuple[float, float, float, float]],
-) -> None:
-    made = tuple(
-        Stratum("", Counts(new, new * rate * part), Counts(stable, stable * rate))
-        for new, stable, rate, part in strata
-    )
-    assert not compare_errors(CountHistory(made)).worse
+    looks = [span(Counts(100, 0), outage)] * 3 + [span(Counts(100, 10), usual)] * 10
+    assert compare_errors(after(*looks)).worse
 
 
-def test_one_that_was_better_and_gets_worse_is_found() -> None:
-    """Stable had an outage: that the new side had none is no credit for what comes."""
-    counted = CountHistory().add("10 %", Counts(1000, 0), Counts(9000, 400))
-    assert compare_errors(counted.add("50 %", Counts(3000, 40), Counts(11000, 404))).worse
+# Trouble of both sides
+# --------------------------------------------------------------------------------------------------
 
 
-def test_evidence_does_not_fade_with_the_number_of_strata() -> None:
-    """Three errors to two in each of forty: none of them tells anything alone."""
-    strata = (Stratum("", Counts(100, 6), Counts(100, 4)),) * 40
-    assert not any(compare_errors(CountHistory((one,))).worse for one in strata)
-    assert compare_errors(CountHistory(strata)).worse
+@pytest.mark.parametrize("lag", [-2, -1, 0, 1, 2])
+def test_a_storm_that_reaches_both_sides_at_different_times_is_one_event(lag: int) -> None:
+    """A positive lag: the new side is later. There are a few errors all the time."""
+    looks = [[Counts(100, 1), Counts(900, 9)] for _look in range(20)]
+    looks[10][1], looks[10 + lag][0] = Counts(900, 270), Counts(100, 30)
+    made = [span(*look) for look in looks]
+    assert not any(compare_errors(after(*made[:end])).worse for end in range(1, 20))
+
+
+def test_a_verdict_says_what_it_waits_for() -> None:
+    calm, bad = span(Counts(100, 0), Counts(900, 9)), span(Counts(100, 10), Counts(900, 9))
+    said = [compare_errors(after(*[calm] * 5, *[bad] * number)) for number in range(1, 8)]
+    first = next(at for at, one in enumerate(said) if "for stable to show it" in one.sentence)
+    assert said[first].sentence.endswith("; 2 more looks for stable to show it")
+    assert said[first + 1].sentence.endswith("; 1 more look for stable to show it")
+    assert [one.worse for one in said[first : first + 3]] == [False, False, True]
+    assert said[first].data is Data.LACKING
+
+
+def test_who_loses_most_of_its_requests_is_not_waited_for() -> None:
+    calm, lost = span(Counts(100, 0), Counts(900, 9)), span(Counts(100, 60), Counts(900, 9))
+    many = [span({"a": Counts(50, 30), "b": Counts(50, 30)}, Counts(900, 9))] * 2
+    assert not compare_errors(after(*[calm] * 5, lost)).worse
+    assert compare_errors(after(*[calm] * 5, *many)).worse
+    both = [span({"a": Counts(50, 30), "b": Counts(50, 30)}, Counts(900, 90))] * 2
+    assert not compare_errors(after(*[calm] * 5, *both)).worse
+
+
+# How much errors vary
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("good", [0, 300])
+def test_a_rate_that_is_allowed_is_not_worse(good: int) -> None:
+    """Whatever stable's rate is, and however much evidence there is."""
+
+    def judge(compared: Comparison, rate: float, looks: int) -> tuple[Comparison, bool]:
+        for _look in range(looks):
+            look = [span(Counts(100, 100 * rate), Counts(900, 9))]
+            compared = compared.after(look, ALPHA, 2.0, at_least=0.5)
+            compared = Comparison.load(json.loads(json.dumps(compared.dump())))
+        found, _remark = compared.verdict(ALPHA, 2.0, 0.5, "client errors")
+        if found.e_value and found.e_value > 1e6 and not found.worse:
+            assert found.sentence.endswith("; below at_least by now")
+        return compared, found.worse
+
+    compared, worse = judge(Comparison(), 0.01, good)
+    assert not worse
+    compared, worse = judge(compared, 0.4, 40)
+    assert not worse
+    compared, worse = judge(compared, 1.0, 1)
+    assert not worse, "one look is no verdict"
+    compared, worse = judge(compared, 1.0, 1)
+    assert worse
+    assert judge(Comparison(), 1.0, 4)[1]
+
+
+def clumped(size: int, looks: int = 20) -> list[Span]:
+    """Stable instances fail in clumps: one of ten in each look, all on one instance."""
+    found = []
+    for look in range(looks):
+        stable = {f"s{number}": Counts(100) for number in range(10)}
+        stable[f"s{look % 10}"] = Counts(100, size)
+        new = {"n0": Counts(100, size if look % 10 == 0 else 0), "n1": Counts(100)}
+        found.append(span(new, stable))
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 3, 10])
+def test_errors_that_come_in_clumps_count_as_one(size: int) -> None:
+    assert after(*clumped(size)).dispersion.of_look == pytest.approx(size, rel=0.1)
+    bad = span({"n0": Counts(100, size), "n1": Counts(100)}, clumped(size)[0].stable)
+    assert after(*clumped(size), *[bad] * 3).log_e < 3
+
+
+def test_instances_that_differ_are_no_evidence() -> None:
+    """Of ten stable ones five fail three times as often as the others; so does the new one."""
+    stable = {f"s{number}": Counts(100, 3 if number % 2 else 1) for number in range(10)}
+    made = [span({"n": Counts(100, 3)}, stable)] * 60
+    assert not compare_errors(after(*made)).worse
+    alike = {f"s{number}": Counts(100, 2) for number in range(10)}
+    assert compare_errors(after(*[span({"n": Counts(100, 5)}, alike)] * 60)).worse
+
+
+def test_the_errors_of_a_bad_host_are_expected_there() -> None:
+    """One of two new instances is on a host on which old ones fail three times as often."""
+    hosts = {f"{side}{number}": f"web{number}" for side in "ns" for number in range(20)}
+    stable = {f"s{number}": Counts(1000, 30 if number == 3 else 10) for number in range(20)}
+    new = {"n3": Counts(1000, 30), "n4": Counts(1000, 10)}
+    assert not compare_errors(after(*[span(new, stable, **hosts)] * 30)).worse
+    assert after(*[span(new, stable, **hosts)] * 5).dispersion.risks(hosts, 3.0).keys() == {"web3"}
+    new = {"n3": Counts(1000, 60), "n4": Counts(1000, 60)}
+    assert compare_errors(after(*[span(new, stable, **hosts)] * 30)).worse
+
+
+def test_where_no_instances_are_known_looks_are_compared() -> None:
+    """What one look has and the next has not is one event."""
+    made = [span(Counts(100), Counts(900, 20 if look % 2 else 0)) for look in range(40)]
+    assert after(*made).dispersion.of_look == pytest.approx(20, rel=0.1)
+
+
+def test_what_is_kept_is_bounded() -> None:
+    """A thousand instances on each side, for a hundred looks."""
+    history, instances = ErrorHistory(), Instances()
+    sides = [
+        {f"{side}{number:04}": Counts(10, number % 3) for number in range(1000)} for side in "ns"
+    ]
+    for _look in range(100):
+        history = history.after([span(*sides)], ALPHA, 1.0)
+    for _look in range(2):
+        instances = instances.after([span(*sides)], history.dispersion, ALPHA, 1.0)
+    assert len(json.dumps(history.dump())) < 20_000
+    assert len(json.dumps(instances.dump())) < 150_000
 
 
 # Odd numbers
@@ -325,117 +419,115 @@ counts = st.builds(Counts.of, numbers, numbers)
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from("abc"), counts, counts), max_size=6),
+    st.lists(st.tuples(counts, counts), max_size=6),
     st.floats(1e-9, 0.5),
     st.floats(0.1, 10),
     st.floats(0.001, 1),
 )
 def test_any_counts_come_to_a_finding(
-    looks: list[tuple[str, Counts, Counts]], alpha: float, tolerance: float, detect: float
+    looks: list[tuple[Counts, Counts]], alpha: float, tolerance: float, detect: float
 ) -> None:
-    counted = CountHistory()
-    for look in looks:
-        counted = counted.add(*look)
-    found = compare_errors(counted, alpha, tolerance, detect)
+    history = after(*(span(*look) for look in looks), alpha=alpha, tolerance=tolerance)
+    found = compare_errors(history, alpha, tolerance, detect)
     assert found.e_value is None or math.isfinite(found.e_value)
     assert json.dumps(found.__dict__, allow_nan=False)
-    assert not found.worse or counted.total.new.errors > 0
+    assert not found.worse or history.new.errors > 0
 
 
 # Single instances
 # --------------------------------------------------------------------------------------------------
 
 
+def judged(*looks: Span, alpha: float = ALPHA) -> Outliers:
+    """The instances that are named after these looks; each time as the journal has it."""
+    history, instances = ErrorHistory(), Instances()
+    for look in looks:
+        history = history.after([look], alpha, 1.0)
+        instances = instances.after([look], history.dispersion, alpha, 1.0)
+        instances = Instances.load(json.loads(json.dumps(instances.dump(), allow_nan=False)))
+    return instances.outliers(history.dispersion, alpha)
+
+
+STABLE = {f"s{number}": Counts(100) for number in range(4)}
+
+
 def test_the_bad_one_is_named() -> None:
-    found = find_outliers(
-        {"web1": Counts(100, 0), "web2": Counts(100, 9), "web3": Counts(100, 1)}, Counts(700, 1)
-    )
+    new = {"web1": Counts(100, 0), "web2": Counts(100, 3), "web3": Counts(100, 0)}
+    found = judged(*[span(new, STABLE)] * 6)
     assert found.names == ("web2",)
-    assert (
-        found.sentence
-        == "web2: errors 9 of 100 against 2 of 900 on all others; e-value 1.9e+06 >= 150"
-    )
+    assert found.sentence.startswith("web2: errors 18 of 600 against 0 of 3,600 on all others; ")
 
 
 def test_none_is_named_where_all_are_alike() -> None:
-    found = find_outliers({f"web{number}": Counts(100, 2) for number in range(5)}, Counts(700, 14))
-    assert found.names == () and found.sentence == "no instance is worse than the others"
-    assert find_outliers({}, Counts(700, 14)).names == ()
-    assert find_outliers({"web1": Counts(100, 50)}, Counts()).names == ()
+    alike = {name: Counts(100, 2) for name in STABLE}
+    new = {f"web{number}": Counts(100, 2) for number in range(5)}
+    assert judged(*[span(new, alike)] * 20).names == ()
+    assert judged().names == ()
+    # a single one is the whole new side
+    assert judged(*[span({"web1": Counts(100, 50)}, STABLE)] * 6).names == ()
+
+
+def test_three_errors_of_one_client_name_nobody() -> None:
+    """A fleet of a hundred, half of it new: one client tries twice again, at once."""
+    quiet = {f"n{number}": Counts(20) for number in range(50)}
+    stable = {f"s{number}": Counts(20) for number in range(50)}
+    burst = quiet | {"n7": Counts(20, 3)}
+    looks = [span(quiet, stable)] * 5 + [span(burst, stable)] + [span(quiet, stable)] * 5
+    assert judged(*looks).names == () and not compare_errors(after(*looks)).worse
 
 
 def test_many_instances_take_more_evidence() -> None:
     """What names one of two is not enough for one of two hundred: one of them is always the
     worst.
     """
-    one = {"web0": Counts(100, 9)}
-    stable = Counts(300, 3)
-    assert find_outliers(one, stable).names == ("web0",)
-    silent = {f"idle{number}": Counts() for number in range(200)}
-    assert find_outliers(one | silent, stable).names == ()
+    bad, idle = {"n0": Counts(100, 1)}, {f"idle{number}": Counts() for number in range(150)}
+    few, many = ([span(bad | {"n1": Counts(100)} | some, STABLE)] * 7 for some in ({}, idle))
+    assert judged(*few).names == ("n0",) and judged(*many).names == ()
 
 
-def periods(*looks: tuple[str, dict[str, Counts], Counts]) -> tuple[Period, tuple[str, ...]]:
-    """The period after these looks, each with counts from the beginning; and who is named by
-    then.
-    """
-    name, new, stable = looks[0]
-    period = Period(name, dict.fromkeys(new, Counts()), Counts(), {})
-    for name, new, stable in looks:
-        period = period.after(name, new, stable, 1.0)
-        period = Period.load(json.loads(json.dumps(period.dump())))
-    return (
-        period,
-        find_outliers(
-            period.counts(new), stable.since(period.stable, Counts()), before=period.evidence
-        ).names,
+def test_a_host_that_is_bad_for_old_and_new_alike_is_said_and_is_no_verdict() -> None:
+    hosts = {f"{side}{number}": f"web{number}" for side in "ns" for number in range(10)}
+    new = {"n7": Counts(100, 9), "n8": Counts(100, 1)}
+    stable = {f"s{number}": Counts(100, 1) for number in range(10)}
+    found = judged(*[span(new, stable | {"s7": Counts(100, 9)}, **hosts)] * 30)
+    assert found.names == ()
+    assert found.remark == (
+        "host web7 is bad for old and new alike: errors 270 of 3,000 on n7, 270 of 3,000 on its old"
+        " instances"
     )
+    alone = judged(*[span(new, stable, **hosts)] * 30)
+    assert alone.names == ("n7",) and not alone.remark
 
 
 def test_one_that_came_when_all_began_to_fail_is_not_named() -> None:
     """The others have served in better times."""
-    quiet = ("10 %", {"web1": Counts(1000, 0)}, Counts(9000, 0))
-    came = ("20 %", {"web1": Counts(1010, 0), "web2": Counts(10, 0)}, Counts(9080, 0))
-    storm = ("20 %", {"web1": Counts(1110, 20), "web2": Counts(110, 20)}, Counts(9880, 160))
-    assert find_outliers(storm[1], storm[2]).names == ("web2",)  # as if all had served all the time
-    assert periods(quiet, came, storm)[1] == ()
-
-
-def test_evidence_lasts_when_the_share_changes_or_another_one_comes() -> None:
-    both = {"web1": Counts(100, 0), "web2": Counts(100, 2)}
-    more = {"web1": Counts(200, 0), "web2": Counts(200, 4)}
-    first, second = ("10 %", both, Counts(800, 0)), (more, Counts(1600, 0))
-    period, names = periods(first)
-    assert (names, period.evidence) == ((), {})
-    assert periods(first, ("10 %", *second))[1] == ("web2",)
-    assert periods(first, ("20 %", both, Counts(800, 0)))[1] == ()
-    period, names = periods(first, ("20 %", both, Counts(800, 0)), ("20 %", *second))
-    assert names == ("web2",) and period.counts(more) == {
-        "web1": Counts(100, 0),
-        "web2": Counts(100, 2),
-    }
-    third = {"web3": Counts(50, 2)}
-    period, names = periods(
-        first, ("10 %", both | third, Counts(800, 0)), ("10 %", more | third, Counts(1600, 0))
+    quiet = span({"web1": Counts(1000, 0)}, {name: Counts(1000) for name in STABLE})
+    storm = span(
+        {"web1": Counts(100, 20), "web2": Counts(100, 20)},
+        {name: Counts(100, 20) for name in STABLE},
     )
-    # what it was sent before it was first seen is left out
-    assert names == ("web2",) and period.evidence["web3"] == 0.0
+    assert judged(*[quiet] * 10, *[storm] * 10).names == ()
 
 
 # Latency
 # --------------------------------------------------------------------------------------------------
 
 
+def times(new: list[float], stable: list[float]) -> LatencyHistory:
+    """The samples of both sides, of one look."""
+    return LatencyHistory().after(Samples.of_sides(new, stable))
+
+
 def test_eleven_samples_are_the_fewest_that_tell_anything() -> None:
-    fast = NONE.add([1.0] * 11)
-    found = compare_quantile(NONE.add([3.0] * 11), fast)
+    fast = [1.0] * 11
+    found = compare_quantile(times([3.0] * 11, fast))
     assert found.worse and found.data is Data.ENOUGH
     assert (
         found.sentence
         == "median 2.95 to 3.02 (11 samples) against 0.979 to 1 on stable (11 samples); more than"
         " 1.1 times"
     )
-    found = compare_quantile(NONE.add([3.0] * 10), fast)
+    found = compare_quantile(times([3.0] * 10, fast))
     assert not found.worse and (found.data, found.missing) == (Data.LACKING, 1)
     assert (
         found.sentence
@@ -445,23 +537,22 @@ def test_eleven_samples_are_the_fewest_that_tell_anything() -> None:
 
 
 def test_alike_is_not_slower() -> None:
-    samples = NONE.add(number / 100 for number in range(1, 500))
-    assert not compare_quantile(samples, samples, tolerance=1.0).worse
+    samples = [number / 100 for number in range(1, 500)]
+    assert not compare_quantile(times(samples, samples), tolerance=1.0).worse
 
 
 def test_tolerance_of_latency() -> None:
-    slow, fast = NONE.add([1.5] * 50), NONE.add([1.0] * 50)
-    assert (
-        compare_quantile(slow, fast).worse and not compare_quantile(slow, fast, tolerance=1.6).worse
-    )
-    assert not compare_quantile(fast, slow).worse
+    slow, fast = [1.5] * 50, [1.0] * 50
+    assert compare_quantile(times(slow, fast)).worse
+    assert not compare_quantile(times(slow, fast), tolerance=1.6).worse
+    assert not compare_quantile(times(fast, slow)).worse
 
 
 def test_a_slow_tail_is_in_its_percentile_only() -> None:
-    fast = NONE.add([1.0] * 1900 + [2.0] * 100)
-    slow = NONE.add([1.0] * 1700 + [20.0] * 300)
-    assert not compare_quantile(slow, fast).worse
-    found = compare_quantile(slow, fast, quantile=0.95)
+    fast = [1.0] * 1900 + [2.0] * 100
+    slow = [1.0] * 1700 + [20.0] * 300
+    assert not compare_quantile(times(slow, fast)).worse
+    found = compare_quantile(replace(times(slow, fast), ratios=()), quantile=0.95)
     assert found.worse and found.sentence.startswith(
         "95th percentile 19.9 to 20.3 (2,000 samples) against"
     )
@@ -487,5 +578,55 @@ def test_any_samples_come_to_a_finding(
     assert Histogram.load(json.loads(json.dumps(samples.dump()))) == samples
     low, high = samples.interval(quantile, 0.01)
     assert 0 <= low <= high
-    assert not compare_quantile(samples, samples, quantile, tolerance=1.0).worse
-    assert compare_quantile(samples, NONE.add(stable), quantile).sentence
+    assert not compare_quantile(times(new, new), quantile, tolerance=1.0).worse
+    history = times(new, stable)
+    assert LatencyHistory.load(json.loads(json.dumps(history.dump()))) == history
+    assert compare_quantile(history, quantile).sentence
+
+
+def test_what_was_slow_at_first_is_no_verdict_once_it_is_not() -> None:
+    cold, warm = Samples.of_sides([3.0] * 5, [1.0] * 5), Samples.of_sides([1.0], [1.0] * 5)
+    history = LatencyHistory()
+    for _look in range(5):
+        history = history.after(cold)
+    assert compare_quantile(history).worse
+    for _look in range(AGREE):
+        history = history.after(warm)
+    found = compare_quantile(history)
+    assert not found.worse and found.sentence.endswith("was slower, but not in the last looks")
+
+
+def fleet(slow: dict[str, float], spread: float = 0.0) -> LatencyHistory:
+    """Two new and ten stable instances after forty looks, on five hosts; `slow` takes so much
+    longer.
+    """
+    names = [f"n{number}" for number in range(2)] + [f"s{number}" for number in range(10)]
+    hosts = {name: f"web{int(name[1:]) % 5}" for name in names}
+    seconds = {
+        name: [slow.get(name, 1.0) * math.exp(spread * (int(name[1:]) % 2 or -1))] for name in names
+    }
+    look = Samples(
+        {name: found for name, found in seconds.items() if name[0] == "n"},
+        {name: found for name, found in seconds.items() if name[0] == "s"},
+        hosts,
+    )
+    history = LatencyHistory()
+    for _look in range(40):
+        history = LatencyHistory.load(json.loads(json.dumps(history.after(look).dump())))
+    return history
+
+
+def test_where_stable_instances_differ_more_is_tolerated() -> None:
+    both = {"n0": 1.5, "n1": 1.5}
+    assert compare_quantile(fleet(both), tolerance=1.2).worse
+    assert not compare_quantile(fleet(both, spread=0.3), tolerance=1.2).worse
+    assert compare_quantile(fleet({"n0": 9.0, "n1": 9.0}, spread=0.3), tolerance=1.2).worse
+
+
+def test_one_slow_instance_is_named_unless_its_host_is_slow() -> None:
+    slow, remark = slow_instances(fleet({"n1": 10.0}), 0.5, ALPHA, 1.2)
+    assert slow.startswith("n1: 9.93 to 10.2 (40 samples) against at most 1 on stable")
+    assert not remark and slow_instances(fleet({}), 0.5, ALPHA, 1.2) == ("", "")
+    host = {"n1": 10.0, "s1": 10.0, "s6": 10.0}
+    slow, remark = slow_instances(fleet(host, spread=0.001), 0.5, ALPHA, 1.2)
+    assert not slow

@@ -12,7 +12,8 @@ host>/<service>/`: `instances/<id>.json` (one record an instance), `logs/<id>.lo
 Request: service, host, path, epoch, start (labels, env, stop_timeout in seconds, the hooks
 before_start and after_stop, and what the agent needs), stop (ids), forget (ids), keep (settings by
 key), retain (keys of all settings that are still wanted), stop_timeout and hook_timeout (seconds),
-and the agent's own settings. Answer: {"instances": [labels, process, age in seconds, detail; of one
+and the agent's own settings. With `usage`, reports of running instances also have what they use.
+Answer: {"instances": [labels, process, age in seconds, detail; of one
 that another program has started again, restarts and how many seconds ago it was restarted first],
 "kept": [keys]}, or {"stale": why} when a newer lease holder has acted here, or {"error": why}.
 Request {"recall": key, service, host, path}: answer {"settings": what was kept, or None}.
@@ -175,7 +176,12 @@ def _work(service: Service, request: dict[str, t.Any]) -> list[Record]:
             service.forget(records.pop(id))
     if request["start"] or request["forget"]:
         service.prune(records)
-    return [service.report(record) for record in records.values()]
+    reports = [service.report(record) for record in records.values()]
+    if request.get("usage"):
+        for report in reports:
+            if report["process"] == "running":
+                report["usage"] = service.usage(records[report["id"]])
+    return reports
 
 
 class Service:
@@ -214,6 +220,10 @@ class Service:
 
     def settle(self, told: list[Record]) -> None:
         """Wait a moment for the instances that were just told to stop."""
+
+    def usage(self, record: Record) -> dict[str, float]:
+        """Return what a running instance uses, as `_usage.py` reads it."""
+        return {}
 
     def remove(self, record: Record) -> None:
         """Remove what is left of an instance that is gone, beside its record and its log."""

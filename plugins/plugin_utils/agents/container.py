@@ -24,7 +24,7 @@ import re
 import time
 from calendar import timegm
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _service
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _service, _usage
 
 TYPE_CHECKING = False  # importing typing takes longer than a look at twenty instances
 if TYPE_CHECKING:
@@ -283,6 +283,9 @@ class Service(_service.Service):
         """Return the last lines that a container wrote, as far as its log can be read."""
         status, out, _said = self.call("logs", f"--tail={lines}", name, together=True)
         return out if status == 0 else ""
+
+    def usage(self, record: Record) -> dict[str, float]:
+        return _usage.of_cgroup(int(self.seen[record["id"]]["State"].get("Pid") or 0))
 
     def remove(self, record: Record) -> None:
         """Keep the end of the log.

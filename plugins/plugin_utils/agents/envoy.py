@@ -140,6 +140,7 @@ def entry(status: dict[str, t.Any]) -> Entry:
     eds = health.pop("eds_health_status", "HEALTHY")
     stats = {stat["name"]: int(stat.get("value", 0)) for stat in status.get("stats", [])}
     where = status["address"]["socket_address"]
+    unconnected = stats.get("cx_connect_fail", 0)  # errors of requests that were never sent
     return {
         "address": where["address"],
         "port": where["port_value"],
@@ -148,8 +149,9 @@ def entry(status: dict[str, t.Any]) -> Entry:
         "name": status.get("hostname", ""),
         "proven": not any(value and flag.startswith(DOUBTS) for flag, value in health.items()),
         "active": stats.get("rq_active", 0) + stats.get("rq_pending_active", 0),
-        "requests": stats.get("rq_total", 0),
+        "requests": stats.get("rq_total", 0) + unconnected,
         "errors": stats.get("rq_error", 0),
+        "connect_failures": unconnected,
     }
 
 

@@ -20,7 +20,7 @@ try:
 except ImportError:  # not CPython
     import signal
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _service
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _service, _usage
 
 TYPE_CHECKING = False  # importing typing takes longer than a look at twenty instances
 if TYPE_CHECKING:
@@ -176,6 +176,9 @@ class Service(_service.Service):
         while any(self.alive(record) for record in told) and time.monotonic() < deadline:
             time.sleep(_service.STOP_POLL)
 
+    def usage(self, record: Record) -> dict[str, float]:
+        return _usage.of_processes([record["pid"], *_others(record["pid"])])
+
     def remove(self, record: Record) -> None:
         if record.get("pid"):
             self.send(record, signal.SIGKILL)  # to processes it left behind
@@ -212,6 +215,18 @@ def _group(number: int) -> list[Stat]:
             continue
         if stat and stat.group == number:
             found.append(stat)
+    return found
+
+
+def _others(leader: int) -> list[int]:
+    """Return the other processes of a leader's session."""
+    found = []
+    for name in os.listdir("/proc"):
+        try:
+            if name.isdigit() and int(name) != leader and os.getsid(int(name)) == leader:
+                found.append(int(name))
+        except (ProcessLookupError, PermissionError):
+            continue
     return found
 
 

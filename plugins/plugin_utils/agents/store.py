@@ -15,50 +15,20 @@ import fcntl
 import os
 import time
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _bootstrap, _files
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import (
+    _bootstrap,
+    _files,
+    _journal,
+)
 
 TYPE_CHECKING = False  # importing typing costs more than an operation
 if TYPE_CHECKING:
     from typing import Any
 
-SCHEMA = 1  # of the record and the lease; files of a newer one are refused
-KEEP = 50  # timelines, and operators' words, of a service
-LONGEST = 3600.0  # seconds a lease may live
 LOCK_WAIT = 10.0  # seconds; an operation takes milliseconds, so a longer one is stuck
 
 _WRITES = ("acquire", "commit", "release", "post")
 _FIRST = ("acquire", "post")  # what may be the first to be written of a service
-# The kinds of fields that are read again.
-_NUMBER = (int, float)
-_EVENT: dict[str, Any] = {"at": _NUMBER, "kind": str, "instance": str, "state": str, "shares": dict}
-_WORD: dict[str, Any] = {
-    "number": int,
-    "at": _NUMBER,
-    "rollout": str,
-    "word": str,
-    "by": str,
-    "why": str,
-    "replicas": int,
-    "of": int,
-}
-_LEASE: dict[str, Any] = {
-    "token": str,
-    "holder": str,
-    "since": _NUMBER,
-    "until": _NUMBER,
-    "details": dict,
-    "epoch": int,
-    "ttl": _NUMBER,
-}
-_NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+-")
-
-
-class Refused(Exception):
-    """The operation was not done; `kind` says which exception it is for the caller."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
 
 
 class Files:
@@ -76,18 +46,8 @@ class Files:
         self.timelines = stem
 
     def timeline(self, rollout: object) -> str:
-        if (
-            not isinstance(rollout, str)
-            or not 0 < len(rollout) <= 128
-            or rollout[0] == "."
-            or not _NAME.issuperset(rollout)
-        ):
-            raise Refused(
-                "store",
-                f"service {self.service}: {rollout!r} cannot be a rollout's id: its timeline is a"
-                " file of that name",
-            )
-        return os.path.join(self.timelines, rollout + ".jsonl")
+        name = _journal.rollout(self.service, rollout)
+        return os.path.join(self.timelines, name + ".jsonl")
 
 
 def main(request: dict[str, Any]) -> dict[str, Any]:
@@ -108,7 +68,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
                 # said aloud: a child forked meanwhile shares the open file
                 fcntl.flock(lock, fcntl.LOCK_UN)
                 os.close(lock)
-    except Refused as exc:
+    except _journal.Refused as exc:
         return {"refused": exc.kind, "message": str(exc)}
     except OSError as exc:
         return {
@@ -123,15 +83,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
 
 def load(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
     """Return `record`: what was last committed, or an empty one."""
-    record = (
-        _read(
-            files.record,
-            "restore it, or move it away: then the next rollout begins from what it observes",
-        )
-        or {}
-    )
-    record.pop("schema", None)
-    return {"record": record}
+    return {"record": _journal.record(_read(files.record), files.record)}
 
 
 def lease(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
@@ -152,23 +104,8 @@ def acquire(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]
     if held and not ours:
         _bound(files, held, now)
     if held and not ours and held["until"] > now and not _same(held, request.get("instead")):
-        raise Refused(
-            "held",
-            f"service {files.service}: the lease is held by {_whose(held, now)}; wait, or end"
-            " that run",
-        )
-    taken = {
-        "schema": SCHEMA,
-        "token": request["token"],
-        "holder": request["holder"],
-        "since": held["since"] if held and ours else now,
-        "until": now + request["ttl"],
-        "ttl": request["ttl"],
-        # A store made anew begins with the clock, as hosts may remember the epochs of the one that
-        # was lost; in milliseconds, as leases may be taken faster than one in a second.
-        "epoch": epoch if ours else (epoch or int(now * 1000)) + 1,
-        "details": request["details"],
-    }
+        raise _journal.refuse_held(files.service, held, now)
+    taken = _journal.taken(held, epoch, request, now)
     _write(files, taken)
     return {"lease": taken, "previous": None if ours else held}
 
@@ -179,13 +116,7 @@ def commit(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
     The timeline is written first, then the record, then the lease; a failure undoes the timeline.
     """
     held, _epoch = _held(files)
-    if held is None or held["token"] != request["token"]:
-        who = f"it is held by {_whose(held, now)}" if held else "nobody holds it"
-        raise Refused(
-            "lost",
-            f"service {files.service}: this run no longer holds the lease; {who}. It stops before"
-            " its next action",
-        )
+    held = _journal.check_ours(files.service, held, request["token"], now)
     record, events = request["record"], request["events"]
     held.update(until=now + request["ttl"], ttl=request["ttl"])
     path, size = "", 0
@@ -195,7 +126,7 @@ def commit(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
         size = _append(files, path, events)
     try:
         if record is not None:
-            _files.stage(files.record, _bootstrap.dump(dict(record, schema=SCHEMA)), 0o600)
+            _files.stage(files.record, _bootstrap.dump(dict(record, schema=_journal.SCHEMA)), 0o600)
         _files.stage(files.lease, _bootstrap.dump(held), 0o600)
     except OSError:
         if events:
@@ -215,7 +146,7 @@ def release(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]
     """
     held, epoch = _held(files)
     if held and held["token"] == request["token"]:
-        _write(files, {"schema": SCHEMA, "epoch": epoch})
+        _write(files, {"schema": _journal.SCHEMA, "epoch": epoch})
     return {}
 
 
@@ -224,31 +155,22 @@ def timeline(files: Files, request: dict[str, Any], now: float) -> dict[str, Any
 
     What a crash left of a last line is not an event.
     """
-    return {"events": _lines(files.timeline(request["rollout"]), _EVENT)}
+    path = files.timeline(request["rollout"])
+    return {"events": _journal.lines(_read(path) or b"", path, _journal.EVENT)}
 
 
 def post(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
     """Take an operator's command (`word`); return its `number`.
 
     It needs no lease: an operator speaks to whoever holds it. The last commands are kept, each with
-    its number. What a play asks for (`request`) is taken for the first of its hosts (`host`) only.
+    its number.
     """
-    kept, new = _words(files), request["word"]
-    for word in kept:
-        if (
-            new.get("request")
-            and word.get("request") == new["request"]
-            and word.get("host") != new["host"]
-        ):
-            return {"number": word["number"]}
-    # A file that was lost does not begin with numbers that were obeyed already.
-    last = max(
-        kept[-1]["number"] if kept else 0, load(files, request, now)["record"].get("obeyed", 0)
-    )
-    kept.append(dict(new, number=last + 1))
-    _files.write(files.words, "".join(_bootstrap.dump(word) + "\n" for word in kept[-KEEP:]), 0o600)
-    _sync(files.journal)
-    return {"number": last + 1}
+    obeyed = load(files, request, now)["record"].get("obeyed", 0)
+    number, kept = _journal.posted(_words(files), request["word"], obeyed)
+    if kept is not None:
+        _files.write(files.words, _journal.joined(kept), 0o600)
+        _sync(files.journal)
+    return {"number": number}
 
 
 def words(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
@@ -291,7 +213,7 @@ def _lock(files: Files, op: str) -> int | None:
         except BlockingIOError:
             if time.monotonic() > deadline:
                 os.close(lock)
-                raise Refused(
+                raise _journal.Refused(
                     "store",
                     f"{files.lock} has been locked for {LOCK_WAIT:g} s; `fuser -v {files.lock}`"
                     " says by whom",
@@ -304,30 +226,13 @@ def _lock(files: Files, op: str) -> int | None:
 
 def _held(files: Files) -> tuple[dict[str, Any] | None, int]:
     """Return the lease that is held, expired or not (or None), and the last epoch."""
-    remedy = (
-        f'if no rollout of {files.service} runs, write {{"epoch": N}} into it, N above the last'
-        " run's (hosts refuse a lower one; if unknown, take what `date +%s000` prints)"
-    )
-    found = _read(files.lease, remedy) or {"epoch": 0}
-    wrong = _wrong(found, _LEASE)
-    for key in (
-        ("epoch", "token", "holder", "since", "until", "details")
-        if "token" in found
-        else ("epoch",)
-    ):
-        wrong = wrong or (key if found.get(key) is None else "")
-    if wrong:
-        raise Refused("damaged", f"{files.lease}: {wrong} is missing or wrong; {remedy}")
-    return (found if "token" in found else None), found["epoch"]
+    held, kept = _journal.held(_read(files.lease), files.lease, files.service)
+    return held, kept["epoch"]
 
 
 def _bound(files: Files, held: dict[str, Any], now: float) -> None:
-    """Have a lease end no later than it lives.
-
-    Otherwise it was taken by a clock that ran ahead, or this one was set back since. A holder that
-    is alive renews it long before.
-    """
-    latest = now + held.get("ttl", LONGEST)
+    """Have a lease end no later than it lives."""
+    latest = _journal.latest(held, now)
     if held["until"] > latest:
         held["until"] = latest
         _write(files, held)
@@ -340,101 +245,18 @@ def _same(held: dict[str, Any], instead: dict[str, Any] | None) -> bool:
     )
 
 
-def _whose(held: dict[str, Any], now: float) -> str:
-    left = held["until"] - now
-    rest = f"another {-int(-left // 1)} s" if left > 0 else "expired"
-    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(held["since"]))
-    return (
-        f"{held['holder']} since {since} until"
-        f" {time.strftime('%H:%M:%SZ', time.gmtime(held['until']))} ({rest})"
-    )
-
-
-def _read(path: str, remedy: str) -> dict[str, Any] | None:
-    """Return the JSON object in a file, or None if there is no file."""
+def _read(path: str) -> bytes | None:
+    """Return what is in a file, or None if there is no file."""
     try:
         with open(path, "rb") as stream:
-            data = stream.read()
+            return stream.read()
     except FileNotFoundError:
         return None
-    try:
-        found = _bootstrap.load(data)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise Refused("damaged", f"{path} is damaged (not a whole JSON object); {remedy}")
-    schema = found.get("schema", SCHEMA)
-    if not isinstance(schema, int) or schema > SCHEMA:
-        raise Refused(
-            "newer",
-            f"{path} has schema {schema!r}, this progressive.rollout knows up to {SCHEMA}: install"
-            " a newer one",
-        )
-    return found
-
-
-def _lines(path: str, kinds: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the JSON objects in a file, one a line, with fields of these kinds.
-
-    What a crash left of a last line is not an object; without a file there are none.
-    """
-    try:
-        with open(path, "rb") as stream:
-            lines = stream.read().split(b"\n")[:-1]
-    except FileNotFoundError:
-        return []
-    found = []
-    for number, line in enumerate(lines, 1):
-        try:
-            one = _bootstrap.load(line)
-        except (ValueError, RecursionError):
-            one = None
-        if not isinstance(one, dict):
-            raise Refused(
-                "damaged",
-                f"{path}: line {number} is not a JSON object; delete that line or move the file"
-                " away",
-            )
-        key = _wrong(one, kinds)
-        if key:
-            raise Refused(
-                "damaged",
-                f"{path}: line {number}: {key} is missing or wrong; delete that line or move the"
-                " file away",
-            )
-        found.append(one)
-    return found
-
-
-def _wrong(data: dict[str, Any], kinds: dict[str, Any]) -> str:
-    """Return the first field that is there and of another kind than it should be, or nothing.
-
-    Numbers have to be finite, and no moment farther away than the year 5138; what is counted (an
-    epoch, a number) may be that moment in milliseconds.
-    """
-    for key, kind in kinds.items():
-        value, most = data.get(key), 1e14 if kind is int else 1e11
-        number = isinstance(value, (int, float))
-        if value is not None and (
-            not isinstance(value, kind)
-            or isinstance(value, bool)
-            or (number and not abs(value) < most)
-        ):
-            return key
-    return ""
 
 
 def _words(files: Files) -> list[dict[str, Any]]:
     """Return the operators' commands that are kept, oldest first."""
-    found = _lines(files.words, _WORD)
-    for number, word in enumerate(found, 1):
-        if word.get("number") is None:
-            raise Refused(
-                "damaged",
-                f"{files.words}: line {number}: number is missing or wrong; delete that line or"
-                " move the file away",
-            )
-    return found
+    return _journal.words(_read(files.words) or b"", files.words)
 
 
 def _write(files: Files, lease: dict[str, Any]) -> None:
@@ -448,7 +270,7 @@ def _append(files: Files, path: str, events: list[dict[str, Any]]) -> int:
 
     A torn last line, left by a crash, goes first.
     """
-    lines = "".join(_bootstrap.dump(event) + "\n" for event in events).encode()
+    lines = _journal.joined(events).encode()
     os.makedirs(files.timelines, 0o700, exist_ok=True)
     new = not os.path.exists(path)
     target = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -478,9 +300,9 @@ def _prune(files: Files, newest: str) -> None:
         for entry in os.scandir(files.timelines)
         if entry.name.endswith(".jsonl") and entry.path != newest
     ]
-    if len(paths) >= KEEP:
+    if len(paths) >= _journal.KEEP:
         paths.sort(key=lambda path: (os.stat(path).st_mtime_ns, path))
-        for path in paths[: len(paths) - KEEP + 1]:
+        for path in paths[: len(paths) - _journal.KEEP + 1]:
             _files.discard(path)
 
 

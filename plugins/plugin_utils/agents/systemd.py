@@ -27,7 +27,11 @@ import os
 import pwd
 import time
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _bootstrap, _service
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import (
+    _bootstrap,
+    _service,
+    _usage,
+)
 
 TYPE_CHECKING = False  # importing typing takes longer than a look at twenty instances
 if TYPE_CHECKING:
@@ -41,7 +45,7 @@ SHAPE = "00-rollout.conf"  # the first of a unit's drop-ins
 OURS = "# Written by progressive.rollout"  # how templates of rollouts begin
 SHOWN = """
     LoadState FragmentPath EnvironmentFiles NeedDaemonReload Job ActiveState SubState Result
-    NRestarts InvocationID
+    NRestarts InvocationID MainPID
     ExecMainCode ExecMainStatus
     ExecMainStartTimestampMonotonic ExecMainExitTimestampMonotonic
     ActiveExitTimestampMonotonic""".split()
@@ -253,6 +257,9 @@ class Service(_service.Service):
             if refused:
                 record.update(error=refused[0], ended=refused[0])
             self.save(record)
+
+    def usage(self, record: Record) -> dict[str, float]:
+        return _usage.of_cgroup(int(self.units[record["unit"]].get("MainPID") or 0))
 
     def remove(self, record: Record) -> None:
         if self.owns(record):

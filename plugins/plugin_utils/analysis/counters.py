@@ -14,19 +14,21 @@ from dataclasses import replace
 
 from ..engine.model import Rotation
 from ..interfaces.platform import Endpoint, Labels
-from ..interfaces.traffic import WINDOW, Served, Server, Table
+from ..interfaces.traffic import COUNTS, WINDOW, Cut, Served, Server, Table
 
+_CUTS = 20  # changes of the share that are kept, for who measures less often
 _REST = 1 - 1 / WINDOW  # the part of a sliding mean that remains after one more request
 
 
 class Counters:
     """Adds up what load balancers count.
 
-    `served`, by instance, is replaced as a whole, so any thread may read it.
+    `served`, by instance, and `cuts` are replaced as a whole, so any thread may read them.
     """
 
     def __init__(self) -> None:
         self.served: Mapping[str, Served] = {}
+        self.cuts: tuple[Cut, ...] = ()
         self._last: dict[tuple[str, Endpoint], Server] = {}
 
     def take(self, table: Table, there: Iterable[Labels]) -> None:
@@ -48,6 +50,11 @@ class Counters:
                     found[labels.id] = _more(known, last.get((balancer, endpoint), server), server)
         self.served = found
 
+    def cut(self) -> None:
+        """Note that the share of the requests changes now."""
+        number = self.cuts[-1].number + 1 if self.cuts else 1
+        self.cuts = (*self.cuts, Cut(number, self.served))[-_CUTS:]
+
 
 def _more(served: Served, before: Server, now: Server) -> Served:
     """Add what one load balancer has counted between two observations."""
@@ -58,9 +65,12 @@ def _more(served: Served, before: Server, now: Server) -> Served:
         served,
         serving=served.serving or now.rotation is Rotation.IN,
         requests=served.requests + now.requests - before.requests,
-        errors=served.errors + max(0, now.errors - before.errors),
         answered=served.answered + answered,
         seconds=served.seconds + (_seconds(before, now) if answered else 0.0),
+        **{
+            name: getattr(served, name) + max(0, getattr(now, name) - getattr(before, name))
+            for name in COUNTS
+        },
     )
 
 

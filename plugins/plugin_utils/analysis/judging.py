@@ -18,17 +18,27 @@ from dataclasses import dataclass
 from ..base.errors import MetricError
 from ..base.text import clean
 from ..engine.judges import kayenta
-from ..engine.judges.errors import CountHistory, Counts, compare_errors
-from ..engine.judges.instances import Outliers, Period, find_outliers
-from ..engine.judges.latency import Histogram, compare_quantile
+from ..engine.judges.comparison import SIDES, Comparison
+from ..engine.judges.counts import Counts, Span
+from ..engine.judges.latency import (
+    Histogram,
+    LatencyHistory,
+    Samples,
+    compare_quantile,
+    slow_instances,
+)
+from ..engine.judges.messages import Look, Message, Messages
+from ..engine.judges.saturation import Saturation, Seen
+from ..engine.judges.tails import QUANTILES, Tails, Times
 from ..engine.judges.threshold import AnalysisPhase, phase_of
 from ..engine.judges.verdict import Data, Verdict
 from ..inputs import values
 from ..inputs.expressions import has_nan
-from .spec import KAYENTA, SEQUENTIAL, THRESHOLD, Analysis, Metric
+from .spec import KAYENTA, NEW_MESSAGES, SEQUENTIAL, THRESHOLD, Analysis, Metric
 
 State = dict[str, t.Any]
 MOST = 1000  # samples of each side that Kayenta's judge keeps
+MORE = 1.1  # errors for each request that are an estimate's rounding, and not another thing
 
 
 @dataclass(frozen=True)
@@ -39,18 +49,19 @@ class Measurement:
     sentence: str  # what is known by now
     value: t.Any  # what was measured, briefly
     lacking: bool = False  # there is not enough data yet to say that all is well
+    evidence: float | None = None  # against the new revision, if the judge has a number for it
+    threshold: float | None = None  # from which on it is enough
 
 
-def judge_result(metric: Metric, state: State, result: t.Any, stratum: str) -> Measurement:
+def judge_result(metric: Metric, state: State, result: t.Any) -> Measurement:
     """Judge a result, and update the judge's state.
 
-    The share of the requests stays the same within a `stratum`. Raises MetricError for a result
-    that the judge cannot use.
+    Raises MetricError for a result that the judge cannot use.
     """
-    return _JUDGES[metric.judge](metric, state, result, stratum)
+    return _JUDGES[metric.judge](metric, state, result)
 
 
-def _by_threshold(metric: Metric, state: State, result: t.Any, stratum: str) -> Measurement:
+def _by_threshold(metric: Metric, state: State, result: t.Any) -> Measurement:
     """Judge by the metric's conditions. A NaN is inconclusive, unless they handle it."""
     if result is None or result in ([], {}, ""):
         raise MetricError("empty result", "PR-423")
@@ -75,73 +86,213 @@ _WORDS = {
 }
 
 
-def _by_sequential(metric: Metric, state: State, result: t.Any, stratum: str) -> Measurement:
+def _by_sequential(metric: Metric, state: State, result: t.Any) -> Measurement:
+    """Judge errors by what was counted, and times by samples."""
+    if isinstance(result, Mapping) and "spans" in result:
+        return _by_errors(metric, state, [_span(one) for one in result["spans"]])
+    if isinstance(result, Mapping) and "samples" in result:
+        return _by_times(metric, state, _samples(result))
+    if isinstance(result, Mapping) and "times" in result:
+        return _by_tails(metric, state, _times(result["times"]))
+    if isinstance(result, Mapping) and "usage" in result:
+        return _by_usage(metric, state, result)
     sides = _pair(result)
     if all(isinstance(side, Mapping) for side in sides.values()):
-        return _by_counts(metric, state, result, stratum)
-    samples = {
-        side: Histogram.load(state.get(side, {})).add(_numbers(found))
-        for side, found in sides.items()
-    }
-    state.update({side: histogram.dump() for side, histogram in samples.items()})
+        return _by_errors(metric, state, [_came(state, result)])
+    new, stable = (_numbers(found) for found in sides.values())
+    return _by_times(metric, state, Samples.of_sides(new, stable))
+
+
+def _by_times(metric: Metric, state: State, look: Samples) -> Measurement:
+    """Judge by the times of both sides, and of each new instance."""
     rules = metric.rules
-    verdict = compare_quantile(
-        samples["new"], samples["stable"], rules["quantile"], rules["alpha"], rules["tolerance"]
-    )
-    return _measurement(verdict, {side: _last(_numbers(found)) for side, found in sides.items()})
+    history = LatencyHistory.load(state).after(look)
+    state.update(history.dump())
+    alpha, quantile, tolerance = rules["alpha"], rules["quantile"], rules["tolerance"]
+    verdict = compare_quantile(history, quantile, SIDES * alpha, tolerance)
+    slow, remark = slow_instances(history, quantile, (1 - SIDES) * alpha, tolerance)
+    if slow and not verdict.worse:
+        verdict = Verdict(True, slow)
+    value = {
+        "new": _last([one for found in look.new.values() for one in found]),
+        "stable": _last([one for found in look.stable.values() for one in found]),
+    }
+    return _measurement(verdict, value, remark)
 
 
-def _by_counts(
-    metric: Metric, state: State, result: Mapping[str, t.Any], stratum: str
-) -> Measurement:
+def _by_errors(metric: Metric, state: State, look: Sequence[Span]) -> Measurement:
     """Judge by the errors of both sides, and of each new instance."""
-    rules, new, stable = metric.rules, _counts(result["new"]), _counts(result["stable"])
-    history = CountHistory.load(state.get("strata", ())).add(
-        stratum, new, stable, rules["tolerance"]
+    rules = metric.rules
+    alpha, tolerance = rules["alpha"], rules["tolerance"]
+    known = _comparison(state, alpha, tolerance)
+    compared = known.after(look, alpha, tolerance, rules["at_least"])
+    state.update(compared.dump())
+    what = str(metric.options.get("of", "errors")).replace("_", " ")
+    verdict, remark = compared.verdict(alpha, tolerance, rules["detect"], what)
+    value = {"new": vars(compared.sides.new), "stable": vars(compared.sides.stable)}
+    return _measurement(verdict, value, remark)
+
+
+def _comparison(state: State, alpha: float, tolerance: float) -> Comparison:
+    """Return what is known of the errors; also from the journal of an older run."""
+    if "errors" in state:
+        return Comparison.load(state)
+    compared = Comparison()
+    for stratum in state.pop("strata", ()):
+        new, stable = (Counts(**stratum[side]) for side in ("new", "stable"))
+        compared = compared.after([Span.of_sides(new, stable)], alpha, tolerance)
+    state.pop("chapter", None)
+    return compared
+
+
+def _by_tails(metric: Metric, state: State, look: Times) -> Measurement:
+    """Judge by the times of single answers, at several quantiles."""
+    rules = metric.rules
+    alpha, tolerance = rules["alpha"], rules["tolerance"]
+    known = Tails.load(state["tails"]) if "tails" in state else Tails()
+    tails = known.after(look, alpha, tolerance)
+    state["tails"] = tails.dump()
+    verdict, remark = tails.verdict(alpha, rules["detect"])
+    value = {"new": _quantiles(look.new), "stable": _quantiles(look.stable)}
+    return _measurement(verdict, value, remark)
+
+
+def _by_usage(metric: Metric, state: State, result: Mapping[str, t.Any]) -> Measurement:
+    """Judge by what instances use of their hosts."""
+    new, stable = (
+        {name: Seen(**seen) for name, seen in result["usage"][side].items()}
+        for side in ("new", "stable")
     )
-    state["strata"] = history.dump()
-    verdict = compare_errors(history, rules["alpha"], rules["tolerance"], rules["detect"])
-    if instances := _instances(result.get("instances") or {}):
-        outliers = _outliers(metric, state, instances, stable, stratum)
-        if outliers.names and not verdict.worse:
-            verdict = Verdict(True, outliers.sentence)
-    return _measurement(verdict, {"new": vars(new), "stable": vars(stable)})
+    known = Saturation.load(state["usage"]) if "usage" in state else Saturation()
+    saturation = known.after(float(result["at"]), new, stable)
+    state["usage"] = saturation.dump()
+    value = {"new": len(new), "stable": len(stable)}
+    return _measurement(saturation.verdict(metric.rules["tolerance"]), value)
 
 
-def _outliers(
-    metric: Metric, state: State, instances: Mapping[str, Counts], stable: Counts, stratum: str
-) -> Outliers:
-    """Find the new instances that are worse than all others."""
-    rules, known = metric.rules, state.get("chapter")
-    period = (
-        Period.load(known)
-        if known
-        else Period(stratum, dict.fromkeys(instances, Counts()), Counts(), {})
+def _quantiles(side: Mapping[str, Histogram]) -> dict[str, float]:
+    """Return the seconds at some quantiles of a side, to show them; {} without answers."""
+    found = Histogram.sum(side.values())
+    return {
+        f"p{100 * quantile:g}": round(found.seconds_of(quantile), 4)
+        for quantile in QUANTILES
+        if found.buckets
+    }
+
+
+def _span(found: Mapping[str, t.Any]) -> Span:
+    """Return what a driver that counts itself has counted of each instance."""
+    sides = {
+        side: {
+            name: Counts(float(one["requests"]), float(one["errors"]))
+            for name, one in found[side].items()
+        }
+        for side in ("new", "stable")
+    }
+    hosts = {name: str(one.get("host", "")) for side in sides for name, one in found[side].items()}
+    return Span(sides["new"], sides["stable"], hosts)
+
+
+def _times(found: Mapping[str, t.Any]) -> Times:
+    """Return the times of single answers, of each instance."""
+    new, stable = (
+        {name: Histogram.load(buckets) for name, buckets in found[side].items()}
+        for side in ("new", "stable")
     )
-    period = period.after(stratum, instances, stable, rules["tolerance"])
-    state["chapter"] = period.dump()
-    if len(instances) < 2:
-        return Outliers((), "")  # one instance is the whole new side
-    on_stable = stable.since(period.stable, Counts())
-    return find_outliers(
-        period.counts(instances), on_stable, rules["alpha"], rules["tolerance"], period.evidence
+    return Times(new, stable, found["hosts"])
+
+
+def _samples(found: Mapping[str, t.Any]) -> Samples:
+    """Return the samples of each instance of a driver that knows the instances."""
+    new, stable = (
+        {name: _numbers(samples) for name, samples in found["samples"][side].items()}
+        for side in ("new", "stable")
     )
+    return Samples(new, stable, found.get("hosts") or {})
 
 
-def _measurement(verdict: Verdict, value: t.Any) -> Measurement:
+def _came(state: State, result: Mapping[str, t.Any]) -> Span:
+    """Return what came since the last look, where a source counts from the start.
+
+    A counter that falls was reset: what it had counts until it has more.
+    """
+    now = {"": _counts(result["new"], "new"), **_instances(result.get("instances") or {})}
+    stable = _counts(result["stable"], "stable")
+    known = state.get("last", {})
+    before = {name: Counts(*one) for name, one in known.get("new", {}).items()}
+    if "strata" in state:  # of an older run, which kept the sums of strata
+        before[""], was = (
+            sum((Counts(**one[side]) for one in state["strata"]), Counts())
+            for side in ("new", "stable")
+        )
+    else:
+        was = Counts(*known.get("stable", (0.0, 0.0)))
+    came = {name: _since(one, before.get(name, Counts())) for name, one in now.items()}
+    state["last"] = {
+        "new": {name: _most(one, before.get(name, Counts())) for name, one in now.items()},
+        "stable": _most(stable, was),
+    }
+    if len(came) > 1:  # what is of no instance that is known
+        came[""] = came[""] - sum((one for name, one in came.items() if name), Counts())
+    new = {name: one for name, one in came.items() if name or one.requests or len(came) == 1}
+    return Span(new, {"": _since(stable, was)})
+
+
+def _since(now: Counts, before: Counts) -> Counts:
+    return Counts.of(now.requests - before.requests, now.errors - before.errors)
+
+
+def _most(now: Counts, before: Counts) -> list[float]:
+    return [max(now.requests, before.requests), max(now.errors, before.errors)]
+
+
+def _measurement(verdict: Verdict, value: t.Any, remark: str = "") -> Measurement:
     phase = AnalysisPhase.FAILED if verdict.worse else AnalysisPhase.SUCCESSFUL
-    return Measurement(phase, verdict.sentence, value, verdict.data is not Data.ENOUGH)
+    sentence = f"{verdict.sentence}; {remark}" if remark else verdict.sentence
+    lacking = verdict.data is not Data.ENOUGH
+    return Measurement(phase, sentence, value, lacking, verdict.e_value, verdict.threshold)
 
 
-def _by_kayenta(metric: Metric, state: State, result: t.Any, stratum: str) -> Measurement:
-    """Keep the samples: Kayenta's judge is asked once, at the end."""
+def _by_kayenta(metric: Metric, state: State, result: t.Any) -> Measurement:
+    """Keep the samples: Kayenta's judge is asked once, at the end.
+
+    A result of the past has all of its time, and takes the place of those before.
+    """
     sides = {side: _numbers(found) for side, found in _pair(result).items()}
     for side, found in sides.items():
-        state[side] = [*state.get(side, ()), *_plain(found)][-MOST:]
+        before = () if "past" in result else state.get(side, ())
+        state[side] = [*before, *_plain(found)][-MOST:]
     text = f"{len(state['new'])} samples against {len(state['stable'])} on stable"
     return Measurement(
         AnalysisPhase.SUCCESSFUL, text, {side: _last(found) for side, found in sides.items()}
     )
+
+
+def _by_messages(metric: Metric, state: State, result: t.Any) -> Measurement:
+    """Judge by the messages that only new instances have logged."""
+    new = {
+        key: Message(one["times"], one["example"], tuple(one["instances"]))
+        for key, one in result["new"].items()
+    }
+    look = Look(
+        new,
+        frozenset(result["old"]),
+        compared=result["compared"],
+        crowded=result["crowded"],
+        skipped=result["skipped"],
+    )
+    known = Messages.load(state["messages"]) if "messages" in state else Messages()
+    known = known.after(look)
+    state["messages"] = known.dump()
+    fails = metric.rules["failure"] == "any"
+    phase = AnalysisPhase.FAILED if fails and known.failures else AnalysisPhase.SUCCESSFUL
+    lacking = fails and (known.crowded or not known.compared)
+    return Measurement(phase, known.sentence, known.value, lacking)
+
+
+def has_new_messages(state: State) -> bool:
+    """Whether new instances have logged what is worth telling whatever decides."""
+    return bool("messages" in state and state["messages"]["new"])
 
 
 def judge_by_kayenta(
@@ -173,7 +324,12 @@ _LABELS = {
     kayenta.Label.ERROR: AnalysisPhase.ERROR,
     kayenta.Label.FAIL: AnalysisPhase.FAILED,
 }
-_JUDGES = {THRESHOLD: _by_threshold, SEQUENTIAL: _by_sequential, KAYENTA: _by_kayenta}
+_JUDGES = {
+    THRESHOLD: _by_threshold,
+    SEQUENTIAL: _by_sequential,
+    KAYENTA: _by_kayenta,
+    NEW_MESSAGES: _by_messages,
+}
 
 
 def _pair(result: t.Any) -> dict[str, t.Any]:
@@ -182,14 +338,21 @@ def _pair(result: t.Any) -> dict[str, t.Any]:
     return {"new": result["new"], "stable": result["stable"]}
 
 
-def _counts(found: t.Any) -> Counts:
+def _counts(found: t.Any, whose: str) -> Counts:
     if not isinstance(found, Mapping) or not all(
         _is_number(found.get(key)) for key in ("requests", "errors")
     ):
         raise MetricError(
             f"expected a mapping with requests and errors, got {_shown(found)}", "PR-423"
         )
-    return Counts.of(float(found["requests"]), float(found["errors"]))
+    requests, errors = float(found["requests"]), float(found["errors"])
+    if errors > MORE * requests + 1:
+        raise MetricError(
+            f"{whose}: {errors:g} errors in {requests:g} requests; both have to count the same"
+            " requests",
+            "PR-423",
+        )
+    return Counts.of(requests, errors)
 
 
 def _instances(found: t.Any) -> dict[str, Counts]:
@@ -199,7 +362,8 @@ def _instances(found: t.Any) -> dict[str, Counts]:
             f"instances: expected a mapping of at most {values.MOST:,}, got {_shown(found)}",
             "PR-423",
         )
-    return {clean(name, 100): _counts(counts) for name, counts in found.items()}
+    known = ((clean(name, 100), counts) for name, counts in found.items())
+    return {name: _counts(counts, name) for name, counts in known}
 
 
 def _numbers(found: t.Any) -> list[float]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import typing as t
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..base.errors import InputError
@@ -32,7 +32,12 @@ from ..interfaces import loader
 from ..interfaces.loader import DriverModule
 from ..interfaces.metric import MetricDriver
 
-THRESHOLD, SEQUENTIAL, KAYENTA = JUDGES = ("threshold", "sequential", "kayenta")
+THRESHOLD, SEQUENTIAL, KAYENTA, NEW_MESSAGES = JUDGES = (
+    "threshold",
+    "sequential",
+    "kayenta",
+    "new_messages",
+)
 CONDITIONS = ("success_condition", "failure_condition")
 CONDITION = Kind("str", Expression)
 _ABOVE_0 = number(0.0, 1e6, exclusive=True)
@@ -49,8 +54,10 @@ METRIC = Options(
                 " them."
             ),
             kayenta="Compares new and stable instances at the end, as Kayenta does.",
+            new_messages="Finds messages that only new instances log, of C(driver=instance_log).",
         ),
-        "How it is judged. V(threshold) with a condition, else V(sequential) if not given.",
+        "How it is judged. V(threshold) with a condition, V(new_messages) with"
+        " C(driver=instance_log), else V(sequential) if not given.",
     ),
     Field(
         "interval", duration(0.1), "How often it is measured. As the analysis says if not given."
@@ -113,8 +120,8 @@ OF_JUDGE: Mapping[str, Options] = {
         Field(
             "alpha",
             number(0.0, 0.5, True),
-            "Probability of a false alarm, over all measurements.",
-            default=0.02,
+            "Probability of a false alarm of this metric, a part of the analysis' C(alpha). An"
+            " equal part if not given.",
         ),
         Field(
             "tolerance",
@@ -133,6 +140,13 @@ OF_JUDGE: Mapping[str, Options] = {
             number(0.0, 1.0, True),
             "Rate of errors that must be detected. It says how many requests a verdict takes.",
             default=0.05,
+        ),
+        Field(
+            "at_least",
+            number(0.0, 1.0),
+            "Rate of errors of the new instances from which on they may be worse. Lower rates are"
+            " not, whatever the rate of the stable instances is.",
+            default=0,
         ),
     ),
     KAYENTA: Options(
@@ -177,6 +191,18 @@ OF_JUDGE: Mapping[str, Options] = {
         Field("critical_decrease", _ABOVE_0, "Effect of a decrease that alone fails the analysis."),
         Field("group", NAME, "Group of the metric, for C(weights).", default="metrics"),
     ),
+    NEW_MESSAGES: Options(
+        Field(
+            "failure",
+            choice(
+                never="None: they are named in reasons, the timeline and the report.",
+                any="One that came three times or in two measurements, and that no old instance"
+                " logged in the two measurements that followed.",
+            ),
+            "Which error messages of new instances only are a failure.",
+            default="never",
+        ),
+    ),
 }
 OPTIONS = Options(
     Field(
@@ -195,11 +221,30 @@ OPTIONS = Options(
             ),
             drivers="metrics",
         ),
-        "What is measured. If not given, errors and, where the load balancers measure it, latency,"
-        " as the load balancers count them.",
+        "What is measured. If not given, errors and, where the load balancers measure or log it,"
+        " latency.",
     ),
     Field("interval", duration(0.1), "How often each metric is measured.", default="10s"),
     Field("count", whole(0), "Number of measurements of each metric.", default=30),
+    Field(
+        "alpha",
+        number(0.0, 0.5, True),
+        "Probability that a good revision fails, over all metrics, instances and measurements of"
+        " the judge V(sequential).",
+        default=0.02,
+    ),
+    Field(
+        "on_enough",
+        choice(
+            **{
+                "pass": "It passes by itself.",
+                "ask": "The person is told, and asked still.",
+            }
+        ),
+        "What follows where a person was asked since there was too little data, and by now there is"
+        " enough, and all is well.",
+        default="pass",
+    ),
     Field(
         "pass",
         number(0, 100),
@@ -233,8 +278,17 @@ OPTIONS = Options(
         " the settings of this rollout, so that only the revision differs.",
         default=False,
     ),
+    Field(
+        "dry_run",
+        FLAG,
+        "Whether the analysis is only measured, judged and reported. It never fails the rollout,"
+        " and asks no person.",
+        default=False,
+    ),
 )
-STANDARD = ({"name": "errors"}, {"name": "latency", "of": "latency"})  # where no metrics are given
+
+# of an analysis: what says how results are judged
+JUDGING = ("interval", "count", "alpha", "on_enough", "pass", "marginal", "weights", "dry_run")
 
 
 @dataclass(frozen=True)
@@ -253,6 +307,16 @@ class Metric:
     dry_run: bool = False  # only measured and reported
     variable: str = "metric"  # the option that defines it, for messages
 
+    @property
+    def spends_alpha(self) -> bool:
+        """Whether its judge takes a part of the analysis' probability of a false alarm."""
+        return self.judge == SEQUENTIAL and self.module.driver.spends_alpha
+
+    @property
+    def decides(self) -> bool:
+        """Whether the rollout depends on it; any other metric is only reported."""
+        return not self.dry_run and self.rules.get("failure") != "never"
+
 
 @dataclass(frozen=True)
 class Analysis:
@@ -262,6 +326,8 @@ class Analysis:
     passing: float  # the score that Kayenta's judge passes, 0 to 100
     marginal: float
     weights: Mapping[str, float]  # of groups of metrics
+    passes_late: bool = True  # once there is enough data, though a person was asked
+    dry_run: bool = False  # it never fails the rollout, and asks no person
 
     @property
     def lasts(self) -> float:
@@ -272,14 +338,54 @@ class Analysis:
         )
 
 
-def parse(options: Mapping[str, t.Any], variable: str, times: bool) -> Analysis:
-    """Return the analysis of a gate's options.
+def standard(counted: Collection[str], logged: bool) -> list[dict[str, str]]:
+    """Return the metrics where none are given.
 
-    `times`: whether the load balancers measure latency.
+    `counted` is what the load balancers count; `logged`: they have an access log.
     """
-    given = options["metrics"]
-    if given is None:
-        given = STANDARD if times else STANDARD[:1]
+    log = {"driver": "access_log"}
+    metrics = [{"name": "errors", **(log if logged and "errors" not in counted else {})}]
+    if "driver" in metrics[0]:
+        metrics[0]["of"] = "errors"
+    if logged:
+        metrics.append({"name": "latency", **log})
+    elif "latency" in counted:
+        metrics.append({"name": "latency", "of": "latency"})
+    return metrics
+
+
+def refusals(counted: Collection[str], logged: bool) -> list[dict[str, t.Any]]:
+    """Return the metric that finds a revision that refuses most requests, such as with 404.
+
+    Fewer refusals may have good reasons, so that they are no part of `standard`.
+    """
+    most = {"name": "4xx", "tolerance": 2, "at_least": 0.5, "detect": 0.5}
+    if "client_errors" in counted:
+        return [{**most, "of": "client_errors"}]
+    return [{**most, "driver": "access_log", "of": "errors", "statuses": ["4xx"]}] if logged else []
+
+
+def recorded(
+    options: Mapping[str, t.Any], usual: Sequence[Mapping[str, t.Any]]
+) -> dict[str, t.Any]:
+    """Return the options of a gate that say how results are judged, none of which is a secret."""
+    given = usual if options["metrics"] is None else options["metrics"]
+    known = {"of", *METRIC, *(name for table in OF_JUDGE.values() for name in table)}
+    metrics = [{name: metric[name] for name in metric if name in known} for metric in given]
+    return {**{name: options[name] for name in JUDGING}, "metrics": metrics}
+
+
+def parse(
+    options: Mapping[str, t.Any],
+    variable: str,
+    usual: Sequence[Mapping[str, t.Any]],
+    again: bool = False,
+) -> Analysis:
+    """Return the analysis of a gate's options, with the `usual` metrics if it has none.
+
+    `again`: they were `recorded`, so that nothing can be measured, and results are judged again.
+    """
+    given = usual if options["metrics"] is None else options["metrics"]
     given = values.sequence(given, f"{variable}.metrics", "[{name: errors}], or leave it out")
     if not given:
         raise InputError(
@@ -287,7 +393,7 @@ def parse(options: Mapping[str, t.Any], variable: str, times: bool) -> Analysis:
             "PR-125",
         )
     metrics = tuple(
-        _metric(one, options["interval"], options["count"], f"{variable}.metrics[{index}]")
+        _metric(one, options, f"{variable}.metrics[{one['name'] if again else index}]", again)
         for index, one in enumerate(given)
     )
     names = [metric.name for metric in metrics]
@@ -311,20 +417,60 @@ def parse(options: Mapping[str, t.Any], variable: str, times: bool) -> Analysis:
         group: values.number(weight, f"{variable}.weights.{group}", 0, 100)
         for group, weight in weights.items()
     }
-    if sum(found.values()) > 100:
+    if found and abs(sum(found.values()) - 100) > 0.01:
+        missing = ", ".join(sorted(groups - found.keys()))
         raise InputError(
-            f"{variable}.weights: their sum is {sum(found.values()):g}, more than 100; lower one",
+            f"{variable}.weights: their sum is {sum(found.values()):g}; it must be 100"
+            f"{f', with those of {missing}' if missing else ''}",
             "PR-104",
         )
-    return Analysis(metrics, passing, marginal, found)
+    metrics = _with_alpha(metrics, options["alpha"], f"{variable}.alpha")
+    late = options["on_enough"] == "pass"
+    return Analysis(metrics, passing, marginal, found, late, options["dry_run"])
 
 
-def _metric(given: t.Any, interval: float, count: int, variable: str) -> Metric:
+def _with_alpha(metrics: tuple[Metric, ...], alpha: float, variable: str) -> tuple[Metric, ...]:
+    """Return the metrics, each with its part of the analysis' probability of a false alarm.
+
+    Those that decide nothing, or take no part of it, have all of it.
+    """
+    deciding = [one for one in metrics if one.spends_alpha and one.decides]
+    given = [one.rules["alpha"] for one in deciding if one.rules["alpha"] is not None]
+    rest, others = alpha - sum(given), len(deciding) - len(given)
+    if rest < -1e-9 or (others and rest <= 0):
+        raise InputError(
+            f"{variable}: the metrics' own alpha sum to {sum(given):g}, and {alpha:g} is for all;"
+            " raise it, or lower theirs",
+            "PR-104",
+        )
+
+    def part(one: Metric) -> Metric:
+        own = one.rules["alpha"] or (rest / others if one in deciding else alpha)
+        return replace(one, rules={**one.rules, "alpha": own})
+
+    return tuple(part(one) if one.judge == SEQUENTIAL else one for one in metrics)
+
+
+def _metric(given: t.Any, analysis: Mapping[str, t.Any], variable: str, again: bool) -> Metric:
     given = values.mapping(given, variable, "a metric: {name: errors}")
-    usual = THRESHOLD if set(CONDITIONS).intersection(given) else SEQUENTIAL
-    judge = METRIC["judge"].parse(given.get("judge"), f"{variable}.judge") or usual
     driver = METRIC["driver"].parse(given.get("driver"), f"{variable}.driver")
     module = loader.load(MetricDriver, driver, variable)
+    own = module.driver.judge
+    usual = own or (THRESHOLD if set(CONDITIONS).intersection(given) else SEQUENTIAL)
+    judge = METRIC["judge"].parse(given.get("judge"), f"{variable}.judge") or usual
+    if judge != own and NEW_MESSAGES in (judge, own):
+        raise InputError(
+            f"{variable}.judge: {judge} cannot judge what the driver {driver} measures; leave judge"
+            " out",
+            "PR-107",
+        )
+    past = module.driver.past
+    if judge != KAYENTA and past and given.get(past) is not None:
+        raise InputError(
+            f"{variable}.{past}: values of the past are for the judge kayenta, and this metric's is"
+            f" {judge}; set judge to kayenta, or leave {past} out",
+            "PR-107",
+        )
     _refuse_other_judges(set(given) - set(module.options), judge, variable)
     rules = OF_JUDGE[judge]
     values.refuse_unknown(given, {*METRIC, *rules, *module.options}, f"{variable}.")
@@ -333,8 +479,8 @@ def _metric(given: t.Any, interval: float, count: int, variable: str) -> Metric:
         rules.parse(rules.part(given), f"{variable}."),
     )
     limits = Limits(
-        count=common["count"] or count,
-        interval=common["interval"] or interval,
+        count=common["count"] or analysis["count"],
+        interval=common["interval"] or analysis["interval"],
         initial_delay=common["initial_delay"],
         consecutive_error_limit=common["consecutive_error_limit"],
         **LIMITS.part(judged),
@@ -348,7 +494,7 @@ def _metric(given: t.Any, interval: float, count: int, variable: str) -> Metric:
     return Metric(
         common["name"],
         driver,
-        module.check(module.options.part(given), variable),
+        module.options.part(given) if again else module.check(module.options.part(given), variable),
         module,
         judge,
         {} if judge == THRESHOLD else judged,

@@ -68,14 +68,63 @@ class MetricError(RolloutError):
     id = "PR-420"
 
 
+class AutoscalerError(RolloutError):
+    """An autoscaler could not be read, refused a change, or was changed meanwhile."""
+
+    id = "PR-260"
+
+
+class AutoscalerGone(AutoscalerError):
+    """The autoscaler does not exist any more."""
+
+    id = "PR-261"
+
+
 class StoreError(RolloutError):
     """The journal cannot be read or written."""
 
     id = "PR-500"
 
 
+class StoreAway(StoreError):
+    """The store of the journal does not answer, or cannot write now."""
+
+    id = "PR-508"
+
+
+class StoreGone(RolloutError):
+    """The store of the journal stayed away for too long: stop, and leave all as it is."""
+
+    id = "PR-511"
+
+
+class ReportError(RolloutError):
+    """The report of a rollout cannot be written, which concerns no rollout."""
+
+    id = "PR-630"
+
+
+class NotifyError(RolloutError):
+    """A receiver could not be told of a rollout, which goes on.
+
+    `again`: another attempt may succeed.
+    """
+
+    id = "PR-631"
+
+    def __init__(self, text: str = "", id: str = "", again: bool = True) -> None:
+        super().__init__(text, id)
+        self.again = again
+
+
+class MetricsError(RolloutError):
+    """The metrics of a rollout cannot be written or pushed, which concerns no rollout."""
+
+    id = "PR-632"
+
+
 # Errors that may pass: nothing is changed until they have.
-TRANSIENT = (PlatformError, TrafficError, TransportError, StoreError)
+TRANSIENT = (PlatformError, TrafficError, TransportError, StoreError, AutoscalerError)
 
 
 class LeaseHeld(RolloutError):

@@ -127,7 +127,8 @@ MESSAGES: Mapping[str, Message] = {
         "Write an absolute path, with the characters that the message names.",
     ),
     "PR-124": Message(
-        "An item of `rollout_freeze` is not a range of dates or a recurring time.",
+        "An item of `rollout_freeze` or `rollout_window` is not a range of dates or a recurring"
+        " time, or leaves no time to move.",
         "Write `from` and `to`, or `cron` and `duration`. See [freeze](../how-to/freeze.md).",
     ),
     "PR-125": Message("The value is empty.", "Write a value, or leave the option out."),
@@ -146,6 +147,28 @@ MESSAGES: Mapping[str, Message] = {
         "Run without `--limit`, or name fewer hosts in `rollout_platform.hosts`.",
     ),
     "PR-129": Message("The instance is not one of this service.", "Take its name from status.yml."),
+    "PR-130": Message(
+        "The journal has no such rollout.",
+        "Take its id from history.yml, or leave `rollout_id` out for the last one.",
+    ),
+    "PR-131": Message(
+        "The revision is older than the stable one, or than that of the rollout in progress, by"
+        " `rollout_order`.",
+        "Roll out a newer revision, or go back with rollback.yml.",
+    ),
+    "PR-132": Message(
+        "No analysis of the rollout has a metric of this name.",
+        "Take a name of those that the message lists.",
+    ),
+    "PR-151": Message(
+        "The targets of a rollout do not divide its hosts or load balancers.",
+        "Name each in exactly one target of `rollout_targets`.",
+    ),
+    "PR-152": Message(
+        "The template of a notification is not one of jinja2, or uses a name that it does not get.",
+        "Correct it; the message names what it gets. Mark it with `!unsafe`, so that Ansible does"
+        " not fill it in.",
+    ),
     # -- hosts, platforms, instances
     "PR-200": Message(
         "A host could not be reached, or a command failed on it.", "Try `ansible HOST -m ping`."
@@ -227,6 +250,14 @@ MESSAGES: Mapping[str, Message] = {
         "Hosts are not prepared for this rollout (`rollout_prepare_tasks`).",
         "Run prepare.yml; bring back hosts that were not reached, or remove them.",
     ),
+    "PR-225": Message(
+        "No host says what its instances use of it.",
+        "Bring the hosts back; until then, the metric says nothing about the revision.",
+    ),
+    "PR-226": Message(
+        "The platform does not know what instances use of their hosts.",
+        "Use a metric of the driver `prometheus`, or a platform that runs instances on hosts.",
+    ),
     "PR-240": Message(
         "The API server of Kubernetes does not answer, or refused a request.",
         "Do what its own words in the message say; the rollout retries meanwhile.",
@@ -256,6 +287,10 @@ MESSAGES: Mapping[str, Message] = {
         "Somebody else has changed the Deployment or its ReplicaSets during the rollout.",
         "Undo that, or bring the Deployment to where it is to be with `kubectl`, then rerun.",
     ),
+    "PR-247": Message(
+        "The clusters of a rollout are named twice, or not where they are needed.",
+        "Name each once, and the same ones in `rollout_platform` and `rollout_traffic`.",
+    ),
     "PR-250": Message(
         "No manager of the swarm answers, or one of several does not.",
         "Start Docker there, mend the quorum, or correct `hosts`, `socket` or `become`; the"
@@ -278,6 +313,26 @@ MESSAGES: Mapping[str, Message] = {
         "Do what its own words in the message say; the rollout retries meanwhile.",
     ),
     # -- load balancers
+    "PR-260": Message(
+        "The autoscaler could not be read or changed, or was changed by somebody else meanwhile."
+        " It is tried again.",
+        "Mend what the message names.",
+    ),
+    "PR-261": Message(
+        "`rollout_autoscaler` names no autoscaler, one that cannot be managed, or one that was"
+        " deleted while the rollout lasts.",
+        "Correct `rollout_autoscaler`, or leave it out.",
+    ),
+    "PR-262": Message(
+        "Somebody else has changed the autoscaler while a rollout managed it. Their value stays,"
+        " and the rollout leaves it alone from then on.",
+        "Check that it is meant to stay.",
+    ),
+    "PR-263": Message(
+        "The autoscaler could not be put back to what it was. The journal has its original.",
+        "Mend what the message names, then run a playbook of the service again: it puts the"
+        " autoscaler back.",
+    ),
     "PR-300": Message(
         "A load balancer could not be asked or changed.",
         "Do what the message says; the rollout retries meanwhile.",
@@ -365,6 +420,22 @@ MESSAGES: Mapping[str, Message] = {
         "The new instances got no requests, so nothing could be measured.",
         "Wait for traffic, or send synthetic requests with `probe`.",
     ),
+    "PR-428": Message(
+        "The access log of a load balancer cannot be read.",
+        "Correct `file`, the rights of the log, or the load balancer's log format.",
+    ),
+    "PR-429": Message(
+        "It is not known what instances use of their hosts.",
+        "Look at the hosts that the message names, or use a platform that runs instances on hosts.",
+    ),
+    "PR-434": Message(
+        "The log of an instance cannot be read, or the platform does not say where it is.",
+        "Correct what the message names, such as the rights of the log; or leave the metric out.",
+    ),
+    "PR-450": Message(
+        "A metric has too few values of the past of both revisions.",
+        "Measure later, or with a shorter `step`.",
+    ),
     # -- journal, lease, runs
     "PR-500": Message(
         "The journal cannot be read or written.",
@@ -387,6 +458,35 @@ MESSAGES: Mapping[str, Message] = {
     "PR-506": Message("A file of the journal is damaged.", "Do what the message says."),
     "PR-507": Message(
         "The journal was written by a newer version.", "Upgrade the collection on this controller."
+    ),
+    "PR-508": Message(
+        "The store of the journal does not answer, or cannot write now. The service stays as it"
+        " is, and the run waits, up to `rollout_progress_deadline`.",
+        "Mend what the message names; if the run has ended meanwhile, run the playbook again.",
+    ),
+    "PR-509": Message(
+        "The record of a service is too large for the store.", "Use a store of another kind."
+    ),
+    "PR-510": Message(
+        "The store of the journal refuses the user.",
+        "Correct the user and password, or what the user may do.",
+    ),
+    "PR-511": Message(
+        "The store of the journal stayed away for longer than `rollout_progress_deadline`. The"
+        " service stays as it is.",
+        "Mend the store, then run the playbook again: the rollout continues.",
+    ),
+    "PR-512": Message(
+        "The journal was moved to another store, or is a copy that is not complete.",
+        "Set `rollout_store` to where the journal is, or run store.yml again.",
+    ),
+    "PR-513": Message(
+        "The store that the journal is to be moved to has a journal of the service.",
+        "Give another store, or remove that journal.",
+    ),
+    "PR-514": Message(
+        "The copy of a journal differs from what was written. The original is still in use.",
+        "Remove the copy, then run store.yml again.",
     ),
     # -- rollouts
     "PR-600": Message("The rollout failed.", "See the reason in the message."),
@@ -463,6 +563,21 @@ MESSAGES: Mapping[str, Message] = {
         "All instances are where they are to be, and the platform did not take the rollout over.",
         "Do what the message says, then rerun: it continues there.",
     ),
+    "PR-630": Message(
+        "The report of a rollout could not be written. The rollout continues without it.",
+        "Create the directory of `rollout_report` on the controller, or grant access; report.yml"
+        " writes the report again.",
+    ),
+    "PR-631": Message(
+        "A receiver of `rollout_notify` could not be told. The rollout continues.",
+        "Mend what the message names. What the run could not send by its end, the next run of the"
+        " service sends; what failed in all attempts is not sent again.",
+    ),
+    "PR-632": Message(
+        "The metrics of a rollout could not be written or pushed. The rollout continues.",
+        "Create the directory of `rollout_metrics.textfile` on the controller, grant access, or"
+        " mend the Pushgateway.",
+    ),
     # -- operator commands
     "PR-700": Message(
         "The command does not fit the phase of the rollout.", "Use one that the message names."
@@ -476,6 +591,18 @@ MESSAGES: Mapping[str, Message] = {
     ),
     "PR-703": Message(
         "The other run did not give way in time.", "See what it does (status.yml), and run again."
+    ),
+    "PR-704": Message(
+        "No run works on the rollout that was followed.",
+        "Do what the message says: run the rollout again, or roll it back.",
+    ),
+    "PR-705": Message(
+        "The rollout that was followed did not end as it was to.",
+        "See the block above the message: what failed, what serves now, and what to do.",
+    ),
+    "PR-706": Message(
+        "A gate or an analysis failed after the promotion, within `rollout_watch`.",
+        "See why in the message. The service was rolled back, unless the message says otherwise.",
     ),
     # -- defects
     "PR-900": Message("An internal error.", "Report it, with the output of `-vvv`."),

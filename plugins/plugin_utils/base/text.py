@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 import typing as t
+from collections.abc import Sequence
 
 SHOWN = 500  # characters of a text from outside, at most
 
@@ -24,6 +25,15 @@ def clean(text: t.Any, limit: int = SHOWN) -> str:
 def printable(text: str) -> str:
     """Return a text of any length and several lines without what could move a terminal's cursor."""
     return "".join(char if char.isprintable() or char in "\n\t" else "?" for char in text)
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table whose columns are aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
 
 
 def size(memory: float) -> str:

@@ -1,7 +1,8 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Freeze windows: times in which a rollout must not move. The caller passes the present time.
+"""Times in which a rollout must not move (`rollout_freeze`), and those in which alone it may
+(`rollout_window`). The caller passes the present time.
 
 Moments are seconds since the epoch. A window is a range of local times or begins at each time of a
 cron expression.
@@ -28,12 +29,23 @@ YEARS = range(1970, 3000)  # beyond them `datetime` and others' programs overflo
 Span = tuple[float, float, str]  # begins, ends, the reason
 
 
+ALWAYS = "always"
+
+
 @dataclass(frozen=True)
 class Freeze:
     """Nothing may move before `until`, because of `reason`."""
 
     until: float
     reason: str
+    closed: bool = False  # no window is open; otherwise it is frozen
+
+    def __str__(self) -> str:
+        """Return the state and its reason, for people."""
+        if not self.closed:
+            return f"frozen: {self.reason}"
+        where = "" if self.reason.startswith("rollout_window") else f": {self.reason}"
+        return f"outside rollout_window{where}"
 
 
 @dataclass(frozen=True)
@@ -101,6 +113,26 @@ def frozen(windows: Iterable[Window], now: float) -> Freeze | None:
     return Freeze(until, reason) if until > now else None
 
 
+def closed(windows: Iterable[Window], now: float) -> Freeze | None:
+    """Return until when no window is open; None: one is, or there are none."""
+    opens = []
+    for window in windows:
+        for begin, end, reason in window.spans(now):
+            if begin <= now < end:
+                return None
+            if begin > now:
+                opens.append((begin, reason))
+                break
+    if opens:
+        return Freeze(*min(opens), closed=True)
+    return Freeze(now + YEAR, "it does not open again", closed=True) if windows else None
+
+
+def stopped(freeze: Iterable[Window], windows: Iterable[Window], now: float) -> Freeze | None:
+    """Return why nothing may move now; a freeze comes before a window."""
+    return frozen(freeze, now) or closed(windows, now)
+
+
 def _zone(value: t.Any, variable: str) -> tzinfo:
     if value is None or value == "UTC":
         return UTC  # needs no data
@@ -118,13 +150,13 @@ def _zone(value: t.Any, variable: str) -> tzinfo:
 
 WINDOW = Options(
     Field("from", RAW, "A date, or a date and time (V(2026-12-24 16:00))."),
-    Field("to", RAW, "Another. A date is frozen as a whole."),
+    Field("to", RAW, "Another. A date counts as a whole."),
     Field(
         "cron",
         TEXT,
         "Five fields, as cron takes them. Needs the Python package C(cronsim) on the controller.",
     ),
-    Field("duration", duration(60.0), "How long the freeze lasts."),
+    Field("duration", duration(60.0), "How long it lasts."),
     Field("timezone", Kind("str", _zone), "Name of the time zone.", default="UTC"),
     Field("reason", Kind("str", values.line), "Reason, which is shown while the rollout waits."),
 )
@@ -136,6 +168,19 @@ def parse(value: t.Any, variable: str = "rollout_freeze") -> tuple[Window, ...]:
         value or (), variable, "windows, each with from and to, or cron and duration"
     )
     return tuple(_window(item, f"{variable}[{index}]") for index, item in enumerate(windows))
+
+
+def parse_open(value: t.Any, variable: str = "rollout_window") -> tuple[Window, ...]:
+    """Return the windows in which a rollout may move; none for `always`."""
+    if value == ALWAYS:
+        return ()
+    if not isinstance(value, list) or not value:
+        raise InputError(
+            f"{variable}: {values.shown(value)} has no window, so that nothing could ever move;"
+            f' write [{{cron: "0 9 * * mon-fri", duration: 8h}}], or {ALWAYS}',
+            "PR-124",
+        )
+    return parse(value, variable)
 
 
 def _window(given: t.Any, variable: str) -> Window:

@@ -17,11 +17,14 @@ from ..analysis import spec
 from ..analysis.spec import THRESHOLD
 from ..base.errors import InputError
 from ..base.text import span
-from ..engine.strategy import Gate
+from ..engine.judges.threshold import Limits
+from ..engine.strategy import Gate, Plan
 from ..inputs import values
 from ..inputs.options import DURATION, TEXT, Field, Kind, Options, choice, duration, whole
 from ..interfaces import loader
 from ..interfaces.gate import GateDriver
+from ..interfaces.loader import DriverChoice
+from ..interfaces.traffic import TrafficDriver
 
 DAY = 86400.0  # seconds that a person is waited for by default
 CALLS = {
@@ -37,6 +40,7 @@ CALLS = {
     ),
 }
 _ANALYSIS = "rollout_analysis"
+_LOGGED = 20.0  # seconds between two looks at access logs: Envoy writes its own every 10 s
 
 
 # Options --------------------------------------------------------------------------------------
@@ -206,6 +210,8 @@ def of_driver(given: t.Any, key: str, variable: str, person: Person) -> Gate:
     gate = bounded(gate, common)
     if driver == "analysis":
         _check_end(gate)
+        if options["dry_run"]:  # neither an error nor its timeout fails the rollout
+            gate = replace(gate, on_error="ignore", on_timeout="promote")
     return gate
 
 
@@ -214,7 +220,9 @@ def _check_end(gate: Gate) -> None:
     values.whole(gate.options["count"], gate.variable + ".count", 1)
     if gate.timeout is None:
         return
-    lasts = spec.parse(gate.options, gate.variable, True).lasts
+    lasts = spec.parse(
+        gate.options, gate.variable, spec.standard(("errors", "latency"), False)
+    ).lasts
     if lasts >= gate.timeout:
         raise InputError(
             f"{gate.variable}.timeout: {span(gate.timeout)} is shorter than the analysis, which"
@@ -257,10 +265,7 @@ def background(given: t.Any) -> tuple[tuple[Gate, ...], tuple[Gate, ...], int]:
     gate = replace(gate, options={**gate.options, "count": 0})
     if not bake:
         return (gate,), (), first
-    metrics = spec.parse(gate.options, _ANALYSIS, False).metrics
-    limits = [
-        metric.limits for metric in metrics if metric.judge == THRESHOLD and not metric.dry_run
-    ]
+    limits = absolute(gate)
     if not limits:
         raise InputError(
             f"{_ANALYSIS}.bake: there is no stable instance to compare with by then; give metrics a"
@@ -270,6 +275,30 @@ def background(given: t.Any) -> tuple[tuple[Gate, ...], tuple[Gate, ...], int]:
     # Long enough for one more measurement.
     once = min(one.interval or 0.0 for one in limits)
     return (gate,), (timer("bake", max(bake, once)),), first
+
+
+def watched(plan: Plan, traffic: DriverChoice[TrafficDriver]) -> Plan:
+    """Return a plan without an analysis with one of what the load balancers count.
+
+    A dry run takes the place of none.
+    """
+    logs, counted = bool(traffic.options.get("access_log")), traffic.module.driver.counts
+    has_own = any(gate.driver == "analysis" and not gate.options["dry_run"] for gate in plan.gates)
+    if has_own or not (logs or counted) or plan.strategy == "blue_green":
+        return plan
+    metrics = spec.standard(counted, logs) + spec.refusals(counted, logs)
+    given = {"metrics": metrics, **({"interval": _LOGGED} if logs else {})}
+    key = "default analysis" if plan.background else "analysis"
+    gate = analysis({**given, "timeout": "unlimited"}, key, _ANALYSIS, Person())
+    options = {**gate.options, "count": 0}
+    gate = replace(gate, options=options, by_default=True, on_error="ignore")
+    return replace(plan, background=(*plan.background, gate))
+
+
+def absolute(analysis: Gate) -> list[Limits]:
+    """Return the limits of the metrics that need no stable instance to compare with."""
+    metrics = spec.parse(analysis.options, _ANALYSIS, spec.standard(("errors",), False)).metrics
+    return [one.limits for one in metrics if one.judge == THRESHOLD and not one.dry_run]
 
 
 def bounded(gate: Gate, common: Mapping[str, t.Any]) -> Gate:

@@ -15,8 +15,10 @@ from functools import partial
 
 from ..base.errors import InputError
 from ..health import spec
+from ..inputs import values
 from ..inputs.options import Options
 from ..interfaces import loader
+from ..interfaces.autoscaler import AutoscalerDriver
 from ..interfaces.driver import BaseDriver
 from ..interfaces.gate import GateDriver
 from ..interfaces.metric import MetricDriver
@@ -26,17 +28,28 @@ from ..state.record import Record
 
 SECRET = "<secret, not kept>"  # instead of a value
 # Arguments that identify the rollout, or concern one run only.
-NOT_KEPT = ("service", "revision", "replicas", "store", "supersede")
+NOT_KEPT = ("service", "revision", "replicas", "store", "supersede", "order", "older", "notify")
 # Arguments of this run that override those kept, unless they are the defaults that roles pass.
-OF_RUN: Mapping[str, t.Any] = {"wait": "1h", "freeze": []}
+OF_RUN: Mapping[str, t.Any] = {
+    "wait": "1h",
+    "freeze": [],
+    "window": None,
+    "report": "",
+    "notify": [],
+    "metrics": {},
+}
 
 
 def of(args: Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Return what to keep of a step's arguments, which were checked."""
+    """Return what to keep of a step's arguments, which were checked.
+
+    What is empty is not given, but for an analysis: an empty one is none, in place of the default.
+    """
     given = {
         name: value
         for name, value in args.items()
-        if name not in NOT_KEPT and value not in (None, "", {}, [])
+        if name not in NOT_KEPT
+        and (value not in (None, "", {}, []) or (name, value) == ("analysis", {}))
     }
     return {name: READ[name](value) if name in READ else value for name, value in given.items()}
 
@@ -49,10 +62,13 @@ def of_rollout(record: Record) -> dict[str, t.Any]:
     rollout = record.open
     if rollout is None:
         return {}
-    platform = dict(rollout.given.get("platform", {}))
+    given = dict(rollout.given)
+    if given.get("strategy") == "canary" and given.get("hold") == "30s":
+        del given["hold"]  # the default in earlier versions, which had no effect
+    platform = dict(given.get("platform", {}))
     if rollout.generation in record.settings:
         platform = {name: value for name, value in platform.items() if value != SECRET}
-    return {**rollout.given, "platform": platform} if platform else dict(rollout.given)
+    return {**given, "platform": platform} if platform else given
 
 
 def restored(kept: Mapping[str, t.Any], args: Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -162,12 +178,22 @@ def _calls(given: Mapping[str, t.Any]) -> dict[str, t.Any]:
     return {call: [_gate(one) for one in gates or ()] for call, gates in given.items()}
 
 
+def _targets(given: t.Any) -> t.Any:
+    return [
+        {**one, "gates": [_gate(gate) for gate in one["gates"]]} if one.get("gates") else one
+        for one in given
+    ]
+
+
 READ: Mapping[str, Callable[[t.Any], t.Any]] = {
     "platform": partial(_driven, PlatformDriver, ""),
     "traffic": partial(_driven, TrafficDriver, "none"),
+    "autoscaler": partial(_driven, AutoscalerDriver, ""),
     "health": lambda given: _marked(spec.table(given), given),
     "steps": _steps,
     "gates": _calls,
     "analysis": _analysis,
     "approval": _gate,
+    "hold": lambda given: values.duration(given, "rollout_hold"),
+    "targets": _targets,
 }

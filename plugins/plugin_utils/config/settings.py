@@ -25,8 +25,10 @@ from ..interfaces.loader import DriverChoice, DriverModule
 from ..interfaces.platform import PlatformDriver
 from ..interfaces.store import StoreDriver
 from ..interfaces.traffic import TrafficDriver
-from . import strategy
+from . import gates, strategy
+from .autoscaler import FOLLOW, Autoscaler
 from .freeze import Window
+from .notify import Receiver
 from .variables import COMMON, PREFIX
 
 # For steps that do not work with the fleet.
@@ -58,8 +60,15 @@ class Settings:
     store: DriverChoice[StoreDriver]
     lease: float
     freeze: tuple[Window, ...]
+    window: tuple[Window, ...]  # in which alone it moves; none: always
+    order: int | None  # of the revision among all
+    older: bool  # whether an older revision may follow
     supersede: bool
     wait: float  # how long a run waits for a person before it parks the rollout
+    autoscaler: Autoscaler | None
+    report: str | None  # the path of the rollout's report
+    notify: tuple[Receiver, ...]
+    metrics: dict[str, t.Any] | None  # where they are written and pushed
 
 
 def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
@@ -92,10 +101,13 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
         "traffic",
         "store",
         "lease",
+        "autoscaler",
     )
     plan, platform = strategy.parse(args), known["platform"] or NO_PLATFORM
+    if args.get("analysis") in (None, "") or plan.background:
+        plan = gates.watched(plan, known["traffic"])
     if platform.driver.refills:
-        _check_refilled(plan, known["budget"])
+        _check_refilled(plan, known["budget"], known["autoscaler"])
         # Nothing is started beside what is there, and no part of a fleet with an identity is given
         # up at once.
         known["budget"] = Budget(0, known["budget"].max_unavailable)
@@ -114,16 +126,42 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
         platform=platform,
         health=health,
         checks=checks,
-        **{name: known[name] for name in (*same, "freeze", "supersede", "wait")},
+        window=known["window"] or (),
+        **{
+            name: known[name]
+            for name in (
+                *same,
+                "freeze",
+                "order",
+                "older",
+                "supersede",
+                "wait",
+                "report",
+                "notify",
+                "metrics",
+            )
+        },
     )
 
 
-def _check_refilled(plan: Plan, budget: Budget) -> None:
-    """Refuse what needs instances beside those that are there."""
+def _check_refilled(plan: Plan, budget: Budget, autoscaler: Autoscaler | None) -> None:
+    """Refuse what needs instances beside those that are there, or another number of them."""
+    if autoscaler and autoscaler.mode == FOLLOW:
+        raise InputError(
+            "rollout_autoscaler.mode: follow, but a rollout of this workload follows its number of"
+            " instances anyway; use none",
+            "PR-107",
+        )
     if plan.strategy == "blue_green":
         raise InputError(
             "rollout_strategy: blue_green needs a second set of instances, and this workload"
             " replaces each instance at its place; use rolling or canary",
+            "PR-107",
+        )
+    if plan.standby is not None:
+        raise InputError(
+            "rollout_hold: needs instances beside those that are there, and this workload replaces"
+            " each instance at its place; remove it",
             "PR-107",
         )
     if plan.baseline:

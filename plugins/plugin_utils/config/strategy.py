@@ -8,10 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import typing as t
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from decimal import Decimal
 
 from ..base.errors import InputError
+from ..engine import ramp
+from ..engine.budget import Amount, Percent
 from ..engine.model import FailureAction
 from ..engine.strategy import LISTS, Gate, Groups, Plan, Step
 from ..inputs import values
@@ -28,14 +31,24 @@ from ..inputs.options import (
     choice,
     whole,
 )
-from . import gates
+from . import gates, waves
 from .gates import Person
 
-WARM = "30s"  # that the old set of blue_green is kept by default
+ALL = Percent(Decimal(100))
 # to the field of a Step
 SETS = {"set_weight": "weight", "set_replicas": "replicas", "instance_weight": "instances"}
 KINDS = (*SETS, "pause", "gate", "analysis")
 _STEPS = "rollout_steps"
+_WARM = 30.0  # seconds that the old set of blue_green is kept by default
+# fields that a plan got later, with the values that change nothing
+LATER = (
+    ("waves", ()),
+    ("clusters", ()),
+    ("ahead", None),
+    ("early", False),
+    ("standby", None),
+    ("by_default", False),
+)
 
 
 # Options --------------------------------------------------------------------------------------
@@ -106,18 +119,62 @@ GROUPS = Options(
     Field(
         "gates",
         Kind("list", as_it_is, elements="dict"),
-        "Gates with C(acceptance=checks), as of M(progressive.rollout.gate).",
+        "Gates with C(acceptance=checks), or after C(every) of each share of a C(ramp), as of"
+        " M(progressive.rollout.gate).",
     ),
 )
+RAMP = Options(
+    Field(
+        "ramp",
+        choice(
+            geometric="Each share is C(factor) times the one before.",
+            linear="Each share is C(increment) more than the one before.",
+        ),
+        "How the share of the requests rises from step to step.",
+        required=True,
+    ),
+    Field(
+        "start",
+        whole(1, 99),
+        "The first percentage. V(10) with C(ramp=geometric), C(increment) with C(ramp=linear).",
+    ),
+    Field("factor", whole(2, 100), "With C(ramp=geometric). V(2) if not given."),
+    Field("increment", whole(1, 99), "With C(ramp=linear). V(5) if not given."),
+    Field(
+        "every",
+        DURATION,
+        "How long each share stays, from when the load balancers have it and its instances are"
+        " ready.",
+        default=0,
+    ),
+    Field(
+        "max",
+        whole(1, 100),
+        "The last percentage. Below 100 the rollout stays there, until a person promotes it.",
+        default=100,
+    ),
+    GROUPS["gates"],
+    Field(
+        "ahead",
+        FLAG,
+        "Whether the new instances of the next step start while a share stays, as far as"
+        " O(budget) has room for them. They do not raise the share.",
+        default=False,
+    ),
+)
+OF_KIND = {"geometric": ("factor", 2), "linear": ("increment", 5)}  # with the default
 VARIABLES = Options(
+    waves.FIELD,
     Field(
         "steps",
-        Kind("raw", as_it_is, fields=Options(*STEP.fields, *GROUPS.fields)),
+        Kind("raw", as_it_is, fields=Options(*STEP.fields, *GROUPS.fields, *RAMP.fields)),
         "The steps of O(strategy=canary), a list. After the last one all instances are new. Each"
         " item has exactly one of C(set_weight), C(set_replicas), C(instance_weight), C(pause),"
         " C(gate) and C(analysis), and may have C(name), C(on_failure) and C(reversible).\nOr a"
         " mapping with C(group_size), C(cycles), C(acceptance), C(wait), C(gates) and"
-        " C(allowed_failures): as many groups of that size, one after the other, then all others.",
+        " C(allowed_failures): as many groups of that size, one after the other, then all others.\n"
+        "Or a mapping with C(ramp), C(start), C(factor) or C(increment), C(every), C(max), C(gates)"
+        " and C(ahead): shares that rise by themselves.",
         default=[],
     ),
     Field(
@@ -142,8 +199,10 @@ VARIABLES = Options(
         Kind("dict", as_it_is, fields=gates.ANALYSIS),
         "What is measured from a step on, and judged after each measurement. A metric that fails"
         " ends the rollout as O(on_failure) says. One that cannot be measured holds the fleet as it"
-        " is and waits for a person.",
-        default={},
+        " is and waits for a person. If not given, and there is no analysis in O(steps), O(gates)"
+        " or O(targets) either, the load balancers' requests to new and old instances are compared"
+        " as long as both have some (not with O(strategy=blue_green)): a new revision that is worse"
+        " is a failure, and nothing else has an effect. V({}) is no analysis.",
     ),
     Field(
         "approval",
@@ -167,9 +226,15 @@ VARIABLES = Options(
     Field(
         "hold",
         DURATION,
-        "With O(strategy=blue_green), how long the old set stays ready after the switch, without"
-        " requests. Until then a rollback is one switch.",
-        default=WARM,
+        "How long old instances stay ready after the promotion, without requests. Until then a"
+        " rollback is one switch. V(30s) if not given with O(strategy=blue_green). With"
+        " O(strategy=canary) none stay if not given, and all of them stay until then.",
+    ),
+    Field(
+        "hold_replicas",
+        AMOUNT,
+        "With O(strategy=canary) and O(hold), how many old instances stay. Percentages are of those"
+        " before the rollout. V(100%) if not given. With fewer, a rollback starts the others.",
     ),
 )
 
@@ -187,7 +252,8 @@ def parse(args: Mapping[str, t.Any]) -> Plan:
     calls = gates.by_moment(known["gates"], person)
     auto, delay, warm = known["auto_promote"], known["promote_delay"], known["hold"]
     _refuse_unused(strategy, auto, delay, warm)
-    return Plan(
+    standby = _standby(strategy, steps, warm, known["hold_replicas"])
+    plan = Plan(
         strategy,
         steps,
         opening,
@@ -196,7 +262,8 @@ def parse(args: Mapping[str, t.Any]) -> Plan:
             if auto
             else (person.gate("promotion approval"),)
         ),
-        hold=gates.lasting(gates.timer("hold", warm)),
+        hold=gates.lasting(gates.timer("hold", _WARM if warm is None else warm)),
+        standby=standby,
         confirm_rollout=calls["confirm_rollout"],
         confirm_traffic_increase=calls["confirm_traffic_increase"],
         confirm_promotion=calls["confirm_promotion"],
@@ -204,15 +271,16 @@ def parse(args: Mapping[str, t.Any]) -> Plan:
         background=background,
         rollback_gates=calls["rollback"],
     )
+    return replace(plan, waves=waves.parse(known["targets"], plan, person))
 
 
-def _refuse_unused(strategy: str, auto: bool, delay: float, hold: float) -> None:
+def _refuse_unused(strategy: str, auto: bool, delay: float, hold: float | None) -> None:
     """Refuse what has no effect. Defaults count as not given, since roles pass every variable."""
     if strategy != "blue_green":
         unlike = {
             "rollout_auto_promote": not auto,
             "rollout_promote_delay": delay > 0,
-            "rollout_hold": hold != VARIABLES["hold"].parse(WARM, ""),
+            "rollout_hold": strategy == "rolling" and hold not in (None, _WARM),
         }
         for variable in (variable for variable, given in unlike.items() if given):
             raise InputError(
@@ -228,10 +296,42 @@ def _refuse_unused(strategy: str, auto: bool, delay: float, hold: float) -> None
         )
 
 
+def _standby(
+    strategy: str, steps: tuple[Step, ...] | Groups, hold: float | None, given: Amount | None
+) -> Amount | None:
+    """Return how many old instances of a canary stay on standby; None: none."""
+    if given is not None and (strategy != "canary" or not hold):
+        raise InputError(
+            "rollout_hold_replicas: has no effect without rollout_hold and rollout_strategy:"
+            " canary; remove it",
+            "PR-107",
+        )
+    if strategy != "canary" or not hold:
+        return None
+    listed = () if isinstance(steps, Groups) else steps
+    weights = [step.weight for step in listed if step.weight is not None]
+    if not weights or weights[-1] == 100:
+        raise InputError(
+            "rollout_hold: the requests switch from the old instances at the promotion; write"
+            f" {_STEPS} with set_weight below 100",
+            "PR-107",
+        )
+    if given is not None and not (given if isinstance(given, int) else given.value):
+        raise InputError("rollout_hold_replicas: must be at least 1", "PR-104")
+    return ALL if given is None else given
+
+
 def fingerprint(plan: Plan) -> str:
     """Return a short hash of the plan, the same in every run. It reveals nothing."""
-    text = json.dumps(asdict(plan), sort_keys=True, default=str)
+    asked = tuple(gate for gate in plan.background if not gate.by_default)
+    plan = replace(plan, background=asked)
+    text = json.dumps(asdict(plan, dict_factory=_hashed), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _hashed(items: Iterable[tuple[str, t.Any]]) -> dict[str, t.Any]:
+    """Return fields without those that a plan of an earlier version did not have."""
+    return {name: value for name, value in items if (name, value) not in LATER}
 
 
 # Steps ----------------------------------------------------------------------------------------
@@ -241,8 +341,11 @@ def _steps(
     given: t.Any, strategy: str, person: Person, first: int
 ) -> tuple[tuple[Step, ...] | Groups, tuple[Gate, ...]]:
     """Return the steps of a canary, and the gates before the first step."""
+    is_ramp = isinstance(given, Mapping) and "ramp" in given
     if first > 1 and (
-        strategy != "canary" or not isinstance(given, Sequence) or first > len(given)
+        strategy != "canary"
+        or not (isinstance(given, Sequence) or is_ramp)
+        or first > (len(_shares(given)) if is_ramp else len(given))
     ):
         raise InputError(
             f"rollout_analysis.starting_step: {_STEPS} has no step {first}; write the number of one"
@@ -257,6 +360,8 @@ def _steps(
                 "PR-109",
             )
         return (), ()
+    if is_ramp:
+        return _ramp(given, person, first), ()
     if isinstance(given, Mapping) and given:
         return _groups(given, person), ()
     if not given:
@@ -380,6 +485,48 @@ def _check_order(steps: Sequence[Step], kinds: Sequence[str]) -> None:
                 "PR-109",
             )
         weight, instances = step.weight or weight, step.instances or instances
+
+
+def _shares(given: Mapping[str, t.Any]) -> tuple[int, ...]:
+    """Return the percentages of a ramp."""
+    found = RAMP.parse(given, f"{_STEPS}.")
+    kind, most = found["ramp"], found["max"]
+    name, default = OF_KIND[kind]
+    for other in {"factor", "increment"} - {name}:
+        if found[other] is not None:
+            raise InputError(
+                f"{_STEPS}.{other}: has no effect with ramp: {kind}; write {name}, or remove it",
+                "PR-107",
+            )
+    rise = default if found[name] is None else found[name]
+    start = found["start"] or (10 if kind == "geometric" else rise)
+    if most < start:
+        raise InputError(
+            f"{_STEPS}.max: {most} is less than start ({start}); raise it, or lower start", "PR-104"
+        )
+    return (ramp.geometric if kind == "geometric" else ramp.linear)(start, rise, most)
+
+
+def _ramp(given: Mapping[str, t.Any], person: Person, first: int) -> tuple[Step, ...]:
+    """Return the steps of a ramp.
+
+    Its words are those of [Picchu](https://github.com/Medium/picchu).
+    """
+    shares, found = _shares(given), RAMP.parse(given, f"{_STEPS}.")
+    waits: list[tuple[Gate, ...]] = []
+    for number, share in enumerate(shares, 1):
+        name = f"step {number}"
+        asked = gates.in_list(found["gates"], f"{name} gate", f"{_STEPS}.gates", person)
+        stays = share == found["max"] < 100
+        timer = () if stays else gates.lasting(gates.timer(f"{name} every", found["every"]))
+        waits.append((*timer, *asked, *([person.gate(f"{name} max")] if stays else [])))
+    if not any(waits):
+        raise InputError(
+            f"{_STEPS}.every: without it and gates, no share would stay; write one, as in"
+            " every: 10m",
+            "PR-109",
+        )
+    return tuple(ramp.steps(shares, waits, found["ahead"], first))
 
 
 def _groups(given: Mapping[str, t.Any], person: Person) -> Groups:

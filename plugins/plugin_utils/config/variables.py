@@ -28,14 +28,13 @@ from ..inputs.options import (
     duration,
     whole,
 )
-from ..interfaces import loader
-from ..interfaces.driver import BaseDriver
-from ..interfaces.loader import DriverChoice
 from ..interfaces.platform import PlatformDriver
 from ..interfaces.store import StoreDriver
 from ..interfaces.traffic import TrafficDriver
+from ..remote import http_client
 from ..state import commands
-from . import freeze, strategy
+from . import autoscaler, freeze, notify, strategy
+from .drivers import driver
 
 PREFIX = "rollout_"  # messages name variables as playbooks do
 
@@ -150,6 +149,17 @@ def _is_zero(value: Amount) -> bool:
     return (value if isinstance(value, int) else value.value) == 0
 
 
+def order(given: t.Any, variable: str) -> int:
+    """Return the place of a revision among all."""
+    if isinstance(given, (bool, float)) or not re.fullmatch(r"[0-9]{1,18}", str(given).strip()):
+        raise InputError(
+            f"{variable}: {values.shown(given)} is not a whole number of at most 18 digits; write"
+            " the time of the commit (git log -1 --format=%ct), or the number of the build",
+            "PR-118",
+        )
+    return int(str(given).strip())
+
+
 def headroom(given: t.Any, variable: str) -> Fraction:
     """Return how many times its usual requests a stable instance can take.
 
@@ -166,33 +176,40 @@ def headroom(given: t.Any, variable: str) -> Fraction:
     return Fraction(str(given))
 
 
-# Drivers --------------------------------------------------------------------------------------
+# Metrics of rollouts --------------------------------------------------------------------------
 
 
-def driver(kind: type[BaseDriver], default: str | None = None) -> Kind:
-    """Return the kind of a mapping with the name of a driver and its options."""
+def _textfile(value: t.Any, variable: str) -> str:
+    """Return the path of a file that node_exporter's textfile collector reads."""
+    path = values.absolute(value, variable)
+    if not path.endswith(".prom"):
+        raise InputError(
+            f"{variable}: {path!r} does not end with .prom, so node_exporter would not read it;"
+            " rename it",
+            "PR-123",
+        )
+    return path
 
-    def parse(given: t.Any, variable: str) -> DriverChoice[t.Any]:
-        options = values.mapping(given, variable)
-        name = options.pop("driver", default)
-        if not isinstance(name, str) or not name:
-            what = (
-                "not given; give one"
-                if name is None
-                else f"{name!r} is not the name of a driver; write one"
-            )
-            raise InputError(f"{variable}.driver: {what}, as in {{driver: process}}", "PR-108")
-        module = loader.load(kind, name, variable)
-        return DriverChoice(name, module, module.check(options, variable))
 
-    named = Field(
-        "driver",
-        TEXT,
-        "Name of the driver. One of another collection is V(namespace.collection.driver).",
-        default=default,
-        required=default is None,
-    )
-    return Kind("dict", parse, fields=Options(named), drivers=kind.folder)
+_METRICS = Options(
+    Field(
+        "textfile",
+        Kind("str", _textfile, "An absolute path that ends with V(.prom)."),
+        "File on the controller for the textfile collector of node_exporter. Each service needs a"
+        " file of its own.",
+    ),
+    Field(
+        "pushgateway",
+        Kind("str", lambda value, variable: http_client.url(value, variable, ())),
+        "URL of a Pushgateway. The group is C(job=rollout) with C(service).",
+    ),
+)
+
+
+def metrics(given: t.Any, variable: str) -> dict[str, t.Any] | None:
+    """Return where metrics go, None for nowhere."""
+    found = _METRICS.parse(values.mapping(given, variable), f"{variable}.")
+    return found if any(found.values()) else None
 
 
 # The table ------------------------------------------------------------------------------------
@@ -339,12 +356,38 @@ COMMON = Options(
     ),
     *strategy.VARIABLES.fields,
     Field(
+        "autoscaler",
+        Kind("dict", autoscaler.parse, fields=autoscaler.FIELDS, drivers="autoscalers"),
+        "What scales the service outside of rollouts: C(driver) and its options. It is changed"
+        " while a rollout lasts, and put back at its end. None if not given.",
+    ),
+    Field(
         "freeze",
         Kind("list", freeze.parse, elements="dict", fields=freeze.WINDOW),
         "Times in which a rollout does not move. What is in progress is finished, then the rollout"
         " waits. A rollback does not.\nEach is a range, C(from) and C(to), or recurs, C(cron) and"
         " C(duration).",
         default=[],
+    ),
+    Field(
+        "window",
+        Kind("raw", freeze.parse_open, fields=freeze.WINDOW),
+        "Times in which alone a rollout moves, a list as O(freeze). Where both are given, a freeze"
+        " comes first. V(always) ends the limit for this run, which the timeline then shows.\n"
+        "A rollback moves at any time.",
+    ),
+    Field(
+        "order",
+        Kind("int", order),
+        "The place of the revision among all, such as the time of its commit (V(1732300000)). A"
+        " revision with a lower number than the stable one, or than that of the rollout in"
+        " progress, is refused. Rollbacks are not.",
+    ),
+    Field(
+        "older",
+        FLAG,
+        "Whether an older revision by O(order) may be rolled out all the same.",
+        default=False,
     ),
     Field(
         "supersede",
@@ -360,6 +403,28 @@ COMMON = Options(
         "How long a run waits for a person or the end of a freeze. After that it ends successfully"
         " with the rollout parked (RV(ignore:parked)). The next run continues it.",
         default="1h",
+    ),
+    Field(
+        "report",
+        Kind("str", values.report),
+        "Where the report of the rollout is written on the controller, and kept up to date while it"
+        " runs. An absolute path that ends with V(.html), V(.md) (Markdown) or V(.xml) (JUnit), or"
+        " with V(/): then a directory, which has to exist, gets all of them and an index of the"
+        " service's rollouts, below the name of the service. None if not given.",
+    ),
+    Field(
+        "notify",
+        notify.KIND,
+        "Who is told of the rollout: each receiver with C(driver), its options, and C(on), what it"
+        " is told of. It holds no rollout up. The journal does not keep it, so each run needs it.",
+        default=[],
+    ),
+    Field(
+        "metrics",
+        Kind("dict", metrics, fields=_METRICS),
+        "Where the metrics of the service are kept up to date while its rollout runs, in"
+        " OpenMetrics. Give C(textfile), C(pushgateway), or both.",
+        default={},
     ),
 )
 
@@ -431,13 +496,56 @@ TASK_FILE = (
     "A relative path is looked for beside the playbook, in the working directory and beside the"
     " inventory."
 )
+ID = Field(
+    "id",
+    TEXT,
+    "Id of a rollout, of those that C(history.yml) shows. The last one if not given.",
+)
+TRY = Field(
+    "try",
+    MAPPING,
+    "What takes the place of the settings that the analyses of a past rollout had: C(alpha),"
+    " C(count), C(on_enough), C(pass), C(marginal), C(weights) and C(dry_run) of an analysis, and"
+    " C(metrics) with a C(name) and the options of its judge, such as C(tolerance) and C(detect).",
+)
+FOLLOW = Field(
+    "follow",
+    FLAG,
+    "Whether a playbook that leaves the rollout to another run shows it until it ends or waits for"
+    " a person. It fails if the rollout does not become what it is to be, and if no run works on"
+    " it.",
+    default=False,
+)
+WATCH = Field(
+    "watch",
+    DURATION,
+    "How long C(watch.yml) asks background gates and analysis, and gates for a rollback, after a"
+    " promotion. If one fails, it rolls back to the revision before.",
+    default=0,
+)
+OF = Field(
+    "of",
+    TEXT,
+    "Id of a rollout. Nothing is done unless it is the last one, or this rollback of it. Any if"
+    " not given.",
+)
 OF_ROLES = Options(
+    ID,
+    TRY,
+    FOLLOW,
+    WATCH,
     RESTART,
     REBALANCE,
     TO,
     COMMAND,
     WHY,
     FORCE,
+    Field(
+        "awx",
+        MAPPING,
+        "What the role C(awx) has to know beside the service's variables. C(ansible-doc -t role"
+        " progressive.rollout.awx) shows its options.",
+    ),
     Field(
         "prepare_tasks",
         TEXT,
@@ -480,4 +588,5 @@ OF_STEPS = (
     "reached",
     "through",
     "withdraw",
+    "to_store",
 )  # variables of single steps

@@ -61,6 +61,7 @@ class StepAction(ActionBase):
             what = f"{type(exc).__name__}: {exc}"
             result.update(
                 failed=True,
+                failure="PR-900",
                 msg=(
                     f"internal error in progressive.rollout (please report): {what} (traceback with"
                     " -vvv) [PR-900]"
@@ -82,9 +83,13 @@ class StepAction(ActionBase):
     def _open(self, task_vars: dict[str, t.Any], outlives: bool = False) -> StepContext:
         """Make the step's context from its arguments. `outlives`: see `interrupt.Guard`."""
         for name, value in self._task.args.items():
-            refuse_odd_numbers(value, PREFIX + name)
-        args = plain(self._task.args)
+            refuse_odd_numbers(values.data(value), PREFIX + name)
         mine = Options(*self.own.fields, KEPT)
+        texts = {one.name for one in (*COMMON.fields, *mine.fields) if one.kind.type == "str"}
+        args = {
+            name: value if name in texts else values.data(value)
+            for name, value in plain(self._task.args).items()
+        }
         values.refuse_unknown(args, (*COMMON, *mine), PREFIX)
         given = {name: args.pop(name) for name in mine if name in args}
         own = {
@@ -105,6 +110,7 @@ class StepAction(ActionBase):
             outlives,
         )
         step.restored = bool(known)
+        step.warn = lambda line: display.warning(printable(line))
         return step
 
     def _left_out(self, task_vars: Mapping[str, t.Any]) -> bool:
@@ -144,7 +150,7 @@ def _detail(line: str) -> None:
 
 
 def _failed(exc: RolloutError) -> Result:
-    return {"failed": True, "msg": f"{printable(str(exc))} [{exc.id}]"}
+    return {"failed": True, "failure": exc.id, "msg": f"{printable(str(exc))} [{exc.id}]"}
 
 
 def plain(value: t.Any) -> t.Any:

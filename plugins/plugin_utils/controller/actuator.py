@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from ..base.errors import RolloutFailed, TrafficError, TransportError
 from ..engine.evaluate import Decision
 from ..engine.model import Instance, Rotation, State
+from ..engine.shares import Target
 from ..engine.weights import WeightSplit
 from ..health.monitor import HealthMonitor
 from ..interfaces.platform import Labels, Report
@@ -35,6 +36,7 @@ class Actuator:
         session: Session,
         checker: HealthMonitor,
         now: Callable[[], float],
+        regions: Sequence[Target] = (),
     ) -> None:
         self.changed = False  # whether anything outside was changed
         self.split: WeightSplit | None = None  # of the requests; None: weights stay as they are
@@ -45,6 +47,7 @@ class Actuator:
         self._session = session
         self._checker = checker
         self._now = now
+        self._regions = regions
         # what was last decided about existing instances
         self._last: tuple[tuple[str, ...], ...] = ()
         # since when only entries of instances that are gone are left to remove
@@ -67,6 +70,8 @@ class Actuator:
         forget = _remains(snapshot.fleet)
         self._commit(decision, bool(starts or targets or forget))
         self.changed = self.changed or bool(starts or decision.retire or targets)
+        if targets:
+            self._observer.cut()
         if targets and decision.standby:
             self._switch(snapshot, targets, undo_switch)
         elif targets:
@@ -123,7 +128,9 @@ class Actuator:
         if snapshot.table is None:
             return None
         out = {*self._session.record.draining, *standby}
-        targets = fleets.targets(snapshot.reports, snapshot.table, admit, out, leaving, self.split)
+        targets = fleets.targets(
+            snapshot.reports, snapshot.table, admit, out, leaving, self.split, self._regions
+        )
         return targets if fleets.differs(snapshot.table, targets) else None
 
     def _sync(self, starts: Sequence[Labels], stop: Sequence[str], forget: Sequence[str]) -> None:
@@ -150,7 +157,13 @@ class Actuator:
         """Undo a switch; raises RolloutFailed, or `error` if nothing was changed."""
         before: Table = snapshot.table or {}
         shown = fleets.targets(
-            snapshot.reports, before, (), self._session.record.draining, (), self.split
+            snapshot.reports,
+            before,
+            (),
+            self._session.record.draining,
+            (),
+            self.split,
+            self._regions,
         )
         if not fleets.differs(self._traffic.observe(), shown):
             raise error  # it was refused, and may succeed in the next iteration

@@ -17,6 +17,7 @@ from ..engine.budget import up
 from ..engine.model import Composition, Instance, Phase, Rotation, State
 from ..engine.progress import Rules
 from ..engine.strategy import Stage, Waypoint
+from ..engine.targets import divide
 from ..health.monitor import HealthMonitor
 from ..interfaces.context import Context
 from ..interfaces.platform import Report
@@ -27,11 +28,13 @@ from ..state.lease import Session
 from ..state.record import Rollout
 from . import timing
 from .actuator import Actuator
+from .autoscaling import Autoscaling
 from .interrupt import Guard
 from .observer import Observer, Snapshot
 from .placement import Placement
 from .preview import PreviewPool
 from .recorder import Recorder
+from .regions import targets_of
 
 
 class BaseLoop:
@@ -56,13 +59,14 @@ class BaseLoop:
         self.now = now
         self.platform = settings.platform.make(context)
         self.traffic = settings.traffic.make(context)
+        self.targets = targets_of(settings.plan, self.platform, self.traffic, context.transport)
         self.balanced = settings.traffic.name != "none"
         self.rules = self._rules()
         self.previews = [
             PreviewPool(preview.traffic, preview.idle_only) for preview in self.traffic.previews()
         ]
         self.reported: set[str] = set()  # stable instances whose failure was reported
-        self.recorder = Recorder(session, self.balanced)
+        self.recorder = Recorder(session, self.balanced, lambda: self.observer.counters.served)
         self.observer = Observer(
             self.platform,
             self.traffic if self.balanced else None,
@@ -71,6 +75,7 @@ class BaseLoop:
             context=context,
             checker=checker,
             watch_new=self.rules.watch_new,
+            targets=self.targets,
             say=say,
             now=now,
         )
@@ -82,9 +87,12 @@ class BaseLoop:
             session=session,
             checker=checker,
             now=now,
+            regions=self.targets,
         )
+        self.autoscaling = Autoscaling(settings, context, session, self.recorder, say, now)
         self.placement = Placement(self.platform, self.observer, session)
         context.served = lambda: self.observer.counters.served
+        context.cuts = lambda: self.observer.counters.cuts
 
     @property
     def fleet(self) -> Sequence[Instance]:
@@ -110,11 +118,16 @@ class BaseLoop:
         """Observe the service, and note what has changed."""
         snapshot = self.observer.observe()
         self.recorder.note_fleet(snapshot.fleet)
+        self.recorder.note_requests()
         return snapshot
 
     def observe_for(self, waypoint: Waypoint) -> Snapshot:
         """Observe the service on the way to a waypoint."""
         return self.placement.with_leaving(self.observe(), waypoint)
+
+    def divided(self, waypoint: Waypoint) -> Waypoint:
+        """Return the waypoint with a part for each target, where there are any."""
+        return divide(waypoint, self.targets)
 
     def fitted(self, waypoint: Waypoint) -> Waypoint:
         """Return the waypoint for as many instances as the platform has, where it fills places."""

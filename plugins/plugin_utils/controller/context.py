@@ -14,21 +14,32 @@ from functools import cached_property
 
 from ..base.errors import AlreadyRunning, Interrupted, RolloutError
 from ..config.settings import Settings
-from ..engine.model import Phase
+from ..engine.model import Instance, Phase
 from ..engine.strategy import Waypoint
 from ..health.monitor import HealthMonitor
-from ..interfaces.context import Context
+from ..interfaces.context import AccessLog, Context
 from ..interfaces.platform import PlatformDriver
+from ..interfaces.store import StoreDriver
 from ..remote.transport import Transport
+from ..report.failure import Broken
 from ..report.view import NextView, RolloutView
 from ..state import events, identity
 from ..state.lease import Session
+from ..state.patience import Patience
 from ..state.record import Record
+from . import announcer
 from . import fleet as fleets
+from .announcer import Announcer, Timeline
+from .beside import Beside
 from .interrupt import Guard
+from .live_metrics import LiveMetrics
 from .loop import ReconcileLoop
+from .reports import LiveReport
 
 Result = dict[str, t.Any]
+
+# what a failed step returns of its rollout
+BRIEF = ("id", "service", "revision", "stable", "phase", "outcome")
 
 
 class StepContext:
@@ -36,6 +47,8 @@ class StepContext:
 
     # whether the settings are those that the journal kept of the rollout in progress
     restored = False
+    announcing = False
+    warn: Callable[[str], None] | None = None  # shows a warning; `say` does if there is none
 
     def __init__(
         self,
@@ -69,6 +82,8 @@ class StepContext:
         self.transport.say = lambda line: say(f"{settings.service}: {line}")
         self.context = Context(settings.service, self.transport, settings.checks, self._platform)
         self.context.counted = settings.traffic.module.driver.counts
+        if file := settings.traffic.options.get("access_log"):
+            self.context.access_log = AccessLog(file, settings.traffic.options.get("hosts"))
         self.checker = HealthMonitor(settings.checks, self.transport)
         self.context.wake = self.checker.wake
         self.guard = Guard(self.checker.wake, outlives)
@@ -78,7 +93,8 @@ class StepContext:
         store = settings.store.make(journal)
         asks = [action._task.action, settings.revision, *_request(own)]
         me = identity.identity(self.guard.parent, task_vars, action._task, asks)
-        self.session = Session(store, settings.service, me, settings.lease)
+        patience = Patience(settings.rules.progress_deadline, self.transport.say, self.guard.check)
+        self.session = Session(store, settings.service, me, settings.lease, patience)
 
     @cached_property
     def loop(self) -> ReconcileLoop:
@@ -116,11 +132,16 @@ class StepContext:
                 if isinstance(exc, RolloutError):
                     self._note_failure(exc)
             with suppress(RolloutError):
+                self._end_notices(exc)
+            with suppress(RolloutError):
                 if self._keeps_lease(exc):
                     self.session.rest()
                 else:
+                    self._leave_autoscaler()
                     self.session.release()
         finally:
+            for one in self.live:
+                one.close()
             if "loop" in self.__dict__:
                 self.loop.close()
             self.checker.close()
@@ -128,10 +149,16 @@ class StepContext:
             self.transport.close()
             self.guard.__exit__(kind, exc, trace)
 
+    def _leave_autoscaler(self) -> None:
+        """Put the autoscaler back where the run ends before the rollout does."""
+        if self.session.epoch and "loop" in self.__dict__:
+            with suppress(RolloutError):
+                self.loop.autoscaling.leave()
+
     def _note_failure(self, exc: RolloutError) -> None:
         if self.session.epoch or "loop" in self.__dict__:
-            known = self.describe()
-            self.facts = {"rollout": known} if known["id"] or known["fleet"] else {}
+            known = self.describe()  # in short: Ansible prints all that a failed task returns
+            self.facts = {"rollout": {name: known[name] for name in BRIEF}} if known["id"] else {}
         if isinstance(exc, Interrupted) and self.session.epoch:
             self.loop.event(events.RunInterrupted(reason=str(exc)))
             self.loop.commit()
@@ -152,13 +179,87 @@ class StepContext:
             return False
         return exc is None or rollout.phase == Phase.ROLLING_BACK
 
+    # -- for people ----------------------------------------------------------------------------
+
+    def command(self, name: str) -> str:
+        """Return how a person runs a playbook of the collection for this service."""
+        return self.session.identity.command(name, self.settings.service)
+
+    @property
+    def fleet(self) -> Sequence[Instance]:
+        """The fleet as last observed; empty if this step does not observe it."""
+        return self.loop.fleet if "loop" in self.__dict__ else ()
+
+    @property
+    def balanced(self) -> bool:
+        """Whether load balancers divide the traffic."""
+        return "loop" in self.__dict__ and self.loop.balanced
+
+    def log_of(self, failed: Broken) -> str:
+        """Return where a person finds the whole log of an instance; empty: not known."""
+        if "loop" not in self.__dict__:
+            return ""
+        return self.loop.platform.log_of(failed.id, failed.host)
+
     def begin(self) -> None:
         """Take or renew the lease, from which on this run may act; in check mode only read."""
-        _made = self.loop  # refuses wrong settings of drivers before the lease is taken
+        _made = self.loop, self.announcer  # refuse wrong settings before the lease is taken
         if self.check_mode:
             self.session.read()
         else:
             self.session.acquire(self.guard.check)
+            self._keep_up_to_date()
+            self._announce()
+
+    def _keep_up_to_date(self) -> None:
+        """Keep the report and the metrics up to date until the step ends, if they are wanted."""
+        path, metrics, service = self.settings.report, self.settings.metrics, self.settings.service
+        if self.live:
+            return
+        if path:
+            self.live.append(LiveReport(service, path, self._another_store(), self.say))
+        if metrics:
+            self.live.append(LiveMetrics(service, metrics, self._another_store(), self.say))
+
+    def _another_store(self) -> StoreDriver:
+        """Return the store over connections of its own, for a thread."""
+        apart = self.transport.apart()
+        return self.settings.store.make(replace(self.context, transport=apart))
+
+    @cached_property
+    def live(self) -> list[Beside]:
+        """What is kept up to date beside the rollout."""
+        return []
+
+    @cached_property
+    def announcer(self) -> Announcer:
+        """Tells the receivers of `rollout_notify`."""
+        return Announcer(self.settings.notify, self.context, self.warn or self.say)
+
+    def _announce(self) -> None:
+        """Tell receivers of the rollout until the step ends, first of what was not sent yet."""
+        if not self.settings.notify or self.announcing:
+            return
+        self.announcing = True
+        record = self.record
+        over = {one["id"]: True for one in record.history[-1:]}
+        if record.rollout:
+            over[record.rollout.id] = record.rollout.over
+        timelines = [Timeline(id, ended, self.session.timeline(id)) for id, ended in over.items()]
+        self.announcer.catch_up(timelines)
+        self.loop.recorder.announcer = self.announcer
+
+    def _end_notices(self, exc: BaseException | None) -> None:
+        """Wait a little for notices under way, longer where no step follows; write down which were
+        sent.
+        """
+        if not self.announcing:
+            return
+        follows = self._keeps_lease(exc) or isinstance(exc, Interrupted)
+        patience = announcer.BETWEEN if follows else announcer.AT_END
+        self.announcer.close(patience, lambda: self.guard.stopped)
+        if self.session.epoch and self.announcer.due:
+            self.loop.commit()
 
     def begin_once(self) -> str:
         """As `begin`, but only for the first of several hosts of a play with the same request.

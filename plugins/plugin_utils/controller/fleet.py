@@ -12,6 +12,8 @@ from dataclasses import replace
 from fractions import Fraction
 
 from ..engine.model import Health, Instance, Process, Rotation, State, classify
+from ..engine.shares import Target as Region
+from ..engine.shares import cluster_of, owner_of, shows
 from ..engine.weights import EVEN, WeightSplit
 from ..health.monitor import HealthStatus
 from ..interfaces.platform import Endpoint, Report
@@ -27,6 +29,7 @@ def assemble(
     previews: Sequence[Mapping[Endpoint, Server]] = (),
     seen_ready: Container[str] = (),
     crashes: Container[str] = (),
+    targets: Sequence[Region] = (),
 ) -> list[Instance]:
     """Return the fleet as the engine sees it.
 
@@ -39,22 +42,23 @@ def assemble(
         previews: Entries of the preview pools.
         seen_ready: Instances that have been ready.
         crashes: Instances that `crashed` returned.
+        targets: Of the rollout, perhaps with load balancers of their own.
     """
     reports = list(reports)
     # Another instance may use a dead one's endpoint: the entry belongs to the living one.
     living = {
-        report.labels.endpoint: report.labels.id
+        _place(report): report.labels.id
         for report in reports
         if report.process in _ALIVE and report.labels.endpoint.known
     }
-    nothing: Table | None = None if table is None else {balancer: {} for balancer in table}
     fleet = []
     there: Sequence[Server]
     for report in reports:
         name = report.labels.id
-        endpoint, shown, there = report.labels.endpoint, nothing, []
-        if living.get(endpoint, name) == name:
-            shown = table
+        endpoint, there = report.labels.endpoint, []
+        shown: Table | None = None if table is None else {balancer: {} for balancer in table}
+        if living.get(_place(report), name) == name:
+            shown = _of_target(table, report, targets)
             there = [servers[endpoint] for servers in previews if endpoint in servers]
         instance = _instance(
             report, shown, statuses.get(name), draining.get(name), name in known, name in crashes
@@ -65,6 +69,27 @@ def assemble(
             instance = replace(instance, was_ready=True)
         fleet.append(_shown(instance, there))
     return fleet
+
+
+def _place(report: Report) -> tuple[str, Endpoint]:
+    """Return where an instance listens: pods of different clusters may have the same address."""
+    return cluster_of(report.labels.host), report.labels.endpoint
+
+
+def _of_target(table: Table | None, report: Report, targets: Sequence[Region]) -> Table | None:
+    """Return the entries of the load balancers that are to send requests to an instance.
+
+    One of another target is among them as long as it does; that of another cluster never does.
+    """
+    if table is None or not any(one.balancers for one in targets):
+        return table
+    at, host = report.labels.endpoint, report.labels.host
+    return {
+        balancer: servers
+        for balancer, servers in table.items()
+        if shows(balancer, host, targets)
+        or (at in servers and not any(balancer in one.hosts for one in targets))
+    }
 
 
 def crashed(reports: Iterable[Report], since: float, within: float) -> set[str]:
@@ -189,13 +214,15 @@ def targets(
     out: Iterable[str],
     leaving: Iterable[str],
     split: WeightSplit | None = None,
+    regions: Sequence[Region] = (),
 ) -> dict[str, dict[Endpoint, Target]]:
     """Return what each load balancer is to show.
 
     An instance has an entry out of rotation from its start, so that the balancer's own check can
     pass meanwhile. It is in rotation where it is admitted and the balancer finds it healthy, unless
     it is `out`. Its entry is removed before it is stopped (`leaving`). Requests are divided by
-    `split`; without it, weights stay as they are.
+    `split`; without it, weights stay as they are. A load balancer of a target (`regions`) shows
+    the instances of that target alone.
     """
     admitted, kept_out, gone = set(admit), set(out), set(leaving)
     wanted = [
@@ -204,7 +231,13 @@ def targets(
         if r.labels.id not in gone and r.process in _ALIVE and r.labels.endpoint.known
     ]
     return {
-        name: _targets(wanted, servers, admitted, kept_out, split)
+        name: _targets(
+            [r for r in wanted if shows(name, r.labels.host, regions)],
+            servers,
+            admitted,
+            kept_out,
+            split.at(owner_of(name, regions)) if split else None,
+        )
         for name, servers in table.items()
     }
 

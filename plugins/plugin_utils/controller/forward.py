@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..base import clock
 from ..base.errors import Aborted, GateFailed, RolloutFailed
+from ..engine.evaluate import limit
 from ..engine.model import FailureAction, Phase
 from ..engine.strategy import FINISH, PARTS, PROMOTE, REPLACE, Gate, Stage
+from ..report.failure import without_log
 from ..state import events
 from ..state.record import Kind, Outcome, Rollout
 from .context import Result, StepContext, StepPart
+from .expectation import Expectation
 from .lifecycle import Lifecycle
 from .rollback import Rollback
 from .stage_run import as_it_is
@@ -28,6 +32,7 @@ class Forward(StepPart):
         self.stages = LaunchStages(step)
         self.lifecycle = Lifecycle(step)
         self.rollback = Rollback(step)
+        self.expectation = Expectation(step)
 
     # -- the steps ---------------------------------------------------------------------------------
 
@@ -104,9 +109,13 @@ class Forward(StepPart):
             count = 1
             while rollout.full and count < len(ahead) and ahead[count].part == REPLACE:
                 count += 1
+            following = ahead[count] if count < len(ahead) else None
             rollout.advance(
                 (stage.name for stage in ahead[:count]),
-                ahead[count].name if count < len(ahead) else "",
+                following.name if following else "",
+                {gate.key: clock.now() for gate in following.gates if gate.early}
+                if following
+                else {},
             )
             self.loop.commit()
 
@@ -155,19 +164,34 @@ class Forward(StepPart):
             stage.reversible,
         )
         if rollout.phase != Phase.PROMOTING and not rollout.phase.waits:
-            self.lifecycle.enter(rollout, Phase.PROGRESSING)
-        point = stage.waypoint
-        self.loop.event(
-            events.StageEntered(stage=stage.name, share=point.weight, new=point.new, old=point.old)
-        )
+            back = rollout.kind == Kind.ROLLBACK  # whose reason is why it was begun
+            self.lifecycle.enter(rollout, Phase.PROGRESSING, rollout.reason if back else "")
+        self.loop.event(self._entered(stage))
         try:
-            return self.loop.run_stage(stage, revision, rollout, self.step.describe)
+            expected = self.expectation.along(self.stages.ahead(rollout))
+            return self.loop.run_stage(
+                stage, revision, rollout, self.step.describe, expected=expected
+            )
         except RolloutFailed as exc:
             return self._fail(stage, rollout, exc)
+
+    def _entered(self, stage: Stage) -> events.StageEntered:
+        """Return the event of entering a stage, with the bounds that the budget sets there."""
+        point = stage.waypoint
+        allowed = self.settings.budget.resolve(point.desired)
+        return events.StageEntered(
+            stage=stage.name,
+            share=point.weight,
+            new=point.new,
+            old=point.old,
+            floor=point.desired - allowed.unavailable,
+            ceiling=limit(point, allowed),
+        )
 
     def _fail(self, stage: Stage, rollout: Rollout, exc: RolloutFailed) -> Proceed:
         """Write down what follows from a failure, and begin it; return if the rollout continues."""
         action, left = failure_action(self.step, stage, rollout, exc), ""
+        title = f"{self.settings.service} {rollout.revision}"
         if action == FailureAction.CONTINUE and isinstance(exc, GateFailed):
             self.loop.event(events.GateDecided(message=f"continuing despite: {exc}", passed=True))
             return Proceed.GO
@@ -175,15 +199,16 @@ class Forward(StepPart):
             self.lifecycle.hold(rollout, str(exc))
             left = "; rollout held. Rerun to resume, or run rollback.yml"
         elif action == FailureAction.CONTINUE:
+            rollout.cause = exc.id
             self.lifecycle.close(Outcome.FAILED, str(exc), settled=False)
             left = "; the fleet is left as it is"
         else:
             self.rollback.start(rollout, str(exc), exc)
             self.loop.commit()
+            if not isinstance(exc, Aborted):
+                self.loop.show(f"{title} failed at {stage.name} [{exc.id}]: rolling back")
             self.rollback.begin_now(rollout)
-        raise RolloutFailed(
-            f"{self.settings.service} {rollout.revision}: {exc}{left}", exc.id
-        ) from None
+        raise RolloutFailed(f"{title}: {without_log(str(exc))}{left}", exc.id) from None
 
 
 def failure_action(

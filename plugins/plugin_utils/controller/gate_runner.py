@@ -43,14 +43,15 @@ class GateStatus:
     person: bool = False  # a person has to decide, since the gate itself cannot
     verdicts: tuple[Verdict, ...] = ()  # reached by this poll
     id: str = ""  # of a failed gate's message
+    looks: tuple[tuple[Gate, Mapping[str, t.Any]], ...] = ()  # for the timeline
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a gate decided by its own answer, with the samples behind it."""
+    """What a gate answered, with the samples behind it."""
 
     gate: Gate
-    verdict: str  # PASS, FAIL or PERSON
+    verdict: str  # PASS, FAIL, PERSON, or WAIT where there are samples
     message: str
     samples: Mapping[str, t.Any]
 
@@ -80,12 +81,13 @@ class GateRunner:
         self._due: dict[str, float] = {}  # when to ask next
         self._messages: dict[str, str] = {}  # of gates that wait
         self._verdicts: list[Verdict] = []
+        self._looks: list[tuple[Gate, Mapping[str, t.Any]]] = []
         self._changed = False
         self._closed = False
 
     def poll(self, rollout: Mapping[str, t.Any]) -> GateStatus:
         """Take in answers, ask the gates that are due, and return their status. Never blocks."""
-        self._changed, self._verdicts = False, []
+        self._changed, self._verdicts, self._looks = False, [], []
         decided = []
         for gate in self._gates:
             record = self._poll(gate, rollout)
@@ -138,7 +140,11 @@ class GateRunner:
         """Return the status of the gates after a poll."""
         known = {"passed": False, "failed": None, "then": None} | fields
         return GateStatus(
-            message=message, changed=self._changed, verdicts=tuple(self._verdicts), **known
+            message=message,
+            changed=self._changed,
+            verdicts=tuple(self._verdicts),
+            looks=tuple(self._looks),
+            **known,
         )
 
     def _poll(self, gate: Gate, rollout: Mapping[str, t.Any]) -> GateRecord:
@@ -148,7 +154,8 @@ class GateRunner:
             return record
         # not less, whatever was done to the machine's clock
         waited = max(0.0, self._now() - record.since)
-        answer = None if record.person else self._ask(gate, rollout, waited)
+        asks = not record.person or self._drivers[gate.key].watches
+        answer = self._ask(gate, rollout, waited) if asks else None
         if answer is not None:
             self._take(gate, record, answer)
         if (
@@ -204,19 +211,27 @@ class GateRunner:
                 record.id = answer.id
                 self._decide(gate, record, GateState.FAILED, str(answer), ERROR)
             return
+        if gate.by_default and answer.verdict == PERSON:
+            answer = replace(answer, verdict=WAIT)
         if answer.memory is not None:
             record.memory, self._changed = dict(answer.memory), True
-        if answer.verdict != WAIT:
+        if answer.looked:
+            self._looks.append((gate, answer.looked))
+        asked = record.person and answer.verdict == PERSON  # and reported when it was asked first
+        if answer.samples if answer.verdict == WAIT else not asked:
             self._verdicts.append(Verdict(gate, answer.verdict, answer.message, answer.samples))
         if answer.verdict == PERSON:
+            self._changed = self._changed or not record.person or record.message != answer.message
             record.person, record.message = True, answer.message
-            self._forget(gate)
-            self._changed = True
+            self._messages.pop(gate.key, None)
+            if not self._drivers[gate.key].watches:
+                self._forget(gate)
         elif answer.verdict != WAIT:
             state = GateState.PASSED if answer.verdict == PASS else GateState.FAILED
             self._decide(gate, record, state, answer.message, ANSWER)
         else:
             self._messages[gate.key] = answer.message
+            self._changed, record.person = self._changed or record.person, False
             # The message of a gate that counts seconds would be a commit a second.
             if self._drivers[gate.key].blocking and record.message != answer.message:
                 record.message, self._changed = answer.message, True

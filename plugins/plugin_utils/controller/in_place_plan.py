@@ -67,6 +67,12 @@ class InPlacePlan(StepPart):
                 " in place; use rolling or canary",
                 "PR-107",
             )
+        if settings.plan.standby is not None:
+            raise InputError(
+                "rollout_hold: the old instances stay beside the new ones, and in place there are"
+                " none beside them; remove it",
+                "PR-107",
+            )
         if any(gate.options.get("baseline") for gate in settings.plan.gates):
             raise InputError(
                 "rollout_steps: baseline needs new instances, which cannot be started in place;"

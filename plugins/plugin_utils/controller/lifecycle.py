@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -16,16 +17,19 @@ from ..base import clock
 from ..base.errors import TRANSIENT, InputError, RolloutFailed
 from ..base.text import moment
 from ..config import remembered, strategy
+from ..config.freeze import ALWAYS
 from ..engine.budget import whole
 from ..engine.instances import is_orphaned
-from ..engine.model import Composition, Phase, Process, State
+from ..engine.model import Composition, Instance, Phase, Process, State
+from ..engine.shares import counted
 from ..report.messages import ended, left_behind
 from ..state import events
 from ..state.record import Kind, Outcome, Rollout
+from . import failures
 from .context import Result, StepContext, StepPart
 from .generations import Generations, last_of, prune
 from .places import Places
-from .stages import Stages, baseline_of, renumber, stages_for
+from .stages import Stages, baseline_of, planned, renumber, stages_for
 from .validation import Validation, balancers_of
 
 
@@ -69,10 +73,24 @@ class Lifecycle(StepPart):
                 sum(i.weight for i in serving if one in (None, i.revision))
                 for one in (revision, None)
             ]
-            record.stable = Composition(revision, generation, whole(count, *weights))
-        if record.stable and record.open is None and self.loop.platform.refills:
-            number = self.loop.platform.replicas() or record.stable.replicas
-            record.stable = replace(record.stable, replicas=number)
+            record.stable = Composition(revision, generation, self._asked(whole(count, *weights)))
+        if record.stable and record.open is None:
+            self._follow_number(record.stable)
+
+    def _follow_number(self, stable: Composition) -> None:
+        """Take the number of stable instances from what runs, where others may scale them.
+
+        So no rollout begins, or is rolled back, with fewer than carry the requests.
+        """
+        number = max(stable.replicas, self._asked(running(self.loop.fleet, stable)))
+        if self.loop.platform.refills:
+            number = self.loop.platform.replicas() or stable.replicas
+        self.record.stable = replace(stable, replicas=number)
+
+    def _asked(self, instances: int) -> int:
+        """Return the number of replicas that so many instances are, over all targets."""
+        targets = self.loop.targets
+        return counted(instances, targets) if targets else instances
 
     def open(
         self, kind: Kind, revision: str, generation: int, replicas: int, base: int = 0
@@ -87,9 +105,8 @@ class Lifecycle(StepPart):
         self._begin_settings(forward, revision, generation, baseline)
         record.generation = max(record.generation, generation, baseline)
         record.balancers = balancers_of(self.settings)
-        stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
         record.rollout = Rollout(
-            id=f"{record.service}-{stamp}-{os.getpid()}",
+            id=record.new_id(now, os.getpid()),
             revision=revision,
             generation=generation,
             replicas=replicas,
@@ -105,6 +122,8 @@ class Lifecycle(StepPart):
             baseline=baseline,
             request=identity.request,
             host=identity.host,
+            by=identity.holder,
+            order=self._order(kind, revision),
             given=remembered.of(self.step.given),
         )
         begun = events.Begin(
@@ -113,10 +132,31 @@ class Lifecycle(StepPart):
             replicas=replicas,
             rollout=kind,
             by=identity.holder,
+            previous=record.stable.revision if record.stable else None,
+            strategy=record.rollout.strategy,
+            order=record.rollout.order,
+            window=self._bypass,
         )
         self.loop.event(begun)
+        self.note_plan(record.rollout)
         self.loop.commit()
         return record.rollout
+
+    def _order(self, kind: Kind, revision: str) -> int | None:
+        """Return the place of the revision among all, as given or as known."""
+        given = self.settings.order if kind.forward else None
+        return self.record.order_of(revision) if given is None else given
+
+    @property
+    def _bypass(self) -> str | None:
+        """What is written down where this run is not bound to windows."""
+        return ALWAYS if self.step.given.get("window") == ALWAYS else None
+
+    def note_plan(self, rollout: Rollout) -> None:
+        """Write down the stages ahead, as planned; scaling alone has none."""
+        if rollout.kind == Kind.SCALE:
+            return
+        self.loop.event(events.Planned(stages=[planned(s) for s in self.stages.of(rollout)]))
 
     def _begin_settings(self, forward: bool, revision: str, generation: int, baseline: int) -> None:
         """Give new revisions the settings given, and earlier revisions those that they had."""
@@ -171,7 +211,7 @@ class Lifecycle(StepPart):
         rollout.request, rollout.host = identity.request, identity.host
         if not self.step.restored:
             rollout.given = remembered.of(self.step.given)
-        self.loop.event(events.Resume(phase=rollout.phase, by=identity.holder))
+        self.loop.event(events.Resume(phase=rollout.phase, by=identity.holder, window=self._bypass))
         self.loop.commit()
         began = moment(rollout.started)
         return self.step.report(
@@ -230,6 +270,7 @@ class Lifecycle(StepPart):
         """Stop the rollout where it is, for a person to decide."""
         self.enter(rollout, Phase.HELD, reason)
         self.loop.commit()
+        failures.tell(self.step, rollout)
         if rollout.previous:
             with suppress(*TRANSIENT):  # only a precaution
                 self.loop.refill_with(rollout.previous)
@@ -259,6 +300,7 @@ class Lifecycle(StepPart):
         else:
             rollout.tally = None
             self.loop.event(events.Scaled(replicas=replicas))
+            self.note_plan(rollout)
             stage = rollout.name or "the stage"
             self.loop.say(
                 f"{title}: scaled from {before} to {replicas} replicas; gates of {stage} start"
@@ -278,7 +320,9 @@ class Lifecycle(StepPart):
 
     def make_stable(self, rollout: Rollout) -> None:
         """Make the rollout's revision the stable one."""
-        self.record.stable = Composition(rollout.revision, rollout.generation, rollout.replicas)
+        self.record.stable = Composition(
+            rollout.revision, rollout.generation, rollout.replicas, rollout.order
+        )
 
     def close(self, outcome: Outcome, reason: str, settled: bool = True) -> None:
         """Close the rollout: remove what is left of stopped instances, and write the history.
@@ -291,6 +335,7 @@ class Lifecycle(StepPart):
         rollout.step = "finish"
         if settled:
             self.loop.conclude(record.stable)
+        self.loop.put_autoscaler_back()
         left = rollout.previous
         if (
             outcome == Outcome.PROMOTED
@@ -311,9 +356,20 @@ class Lifecycle(StepPart):
 
     def _tell_end(self, rollout: Rollout) -> None:
         service = self.record.service
-        self.loop.say(ended(service, rollout))
+        if rollout.outcome in (Outcome.ROLLED_BACK, Outcome.FAILED) and rollout.cause:
+            failures.tell(self.step, rollout)
+        else:
+            self.loop.say(ended(service, rollout))
         for line in (
             *left_behind(service, [i for i in self.loop.fleet if is_orphaned(i)]),
             *self.places.left(),
         ):
             self.loop.say(line)
+
+
+def running(fleet: Iterable[Instance], stable: Composition) -> int:
+    """Return how many instances of the stable generation there are, without those that go."""
+    return sum(
+        i.generation == stable.generation and i.state.counted and i.draining_since is None
+        for i in fleet
+    )

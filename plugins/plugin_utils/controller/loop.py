@@ -16,7 +16,7 @@ from ..engine.rebalance import mark_leaving
 from ..engine.strategy import Stage, Waypoint
 from ..engine.weights import WeightSplit
 from ..engine.wording import states
-from ..report.progress import Lines
+from ..report.progress import Expected, Heading, Lines
 from ..state import events
 from ..state.record import Rollout
 from . import timing
@@ -41,6 +41,7 @@ class ReconcileLoop(BaseLoop):
 
     def next_decision(self, waypoint: Waypoint) -> Decision:
         """Return what the next iteration on the way to a waypoint would do. Changes nothing."""
+        waypoint = self.divided(waypoint)
         snapshot, progress = self.observe_for(waypoint), ProgressTracker(since=self.now())
         fleet = mark_leaving(snapshot.fleet, snapshot.leaving or ())
         return evaluate(fleet, waypoint, self.settings.budget, self.rules, progress, self.now())
@@ -54,6 +55,7 @@ class ReconcileLoop(BaseLoop):
         rollout: Rollout,
         described: Describe,
         decide: Decide | None = None,
+        expected: Expected = lambda _fleet: None,
     ) -> Proceed:
         """Move the fleet to the stage's waypoint, and wait until its gates let the rollout pass.
 
@@ -63,16 +65,18 @@ class ReconcileLoop(BaseLoop):
             rollout: In progress.
             described: Returns the rollout as gates get it.
             decide: Used instead of `evaluate`; traffic weights stay as they are.
+            expected: Returns how long the rollout takes from here; see `Lines`.
 
         Raises RolloutFailed with the reason where the stage cannot be passed.
         """
         of = rollout.revision if stage.waypoint.is_baseline else revision
         title = f"{self.settings.service} {of}"
-        lines = Lines(self.say, title, self.now() - rollout.elapsed)
+        heading = Heading.of(self.settings.service, rollout, stage, self.settings.plan)
+        lines = Lines(self.show, title, min(self.now(), rollout.started), heading, expected)
         self._aim(stage, rollout)
         if decide:
             self.actuator.split = None
-        supervisor = self._supervise(stage, rollout, lines)
+        supervisor = self._supervise(stage, rollout, lines, title)
         run = StageRun(
             self,
             stage,
@@ -91,7 +95,8 @@ class ReconcileLoop(BaseLoop):
     def run_once(self, stage: Stage, revision: str, rollout: Rollout) -> None:
         """Do one iteration on the way to the stage, and wait for nothing."""
         self._aim(stage, rollout)
-        snapshot, now, waypoint = self.observe(), self.now(), self.fitted(stage.waypoint)
+        waypoint = self.fitted(self.divided(stage.waypoint))
+        snapshot, now = self.observe(), self.now()
         decision = evaluate(
             snapshot.fleet,
             waypoint,
@@ -190,6 +195,21 @@ class ReconcileLoop(BaseLoop):
         if left := self._until(wait, self.rules.progress_deadline):
             raise RolloutFailed(f"the rollout cannot be concluded: {left}", "PR-620")
 
+    def put_autoscaler_back(self) -> None:
+        """Put the autoscaler back at a rollout's end; raises RolloutFailed."""
+
+        def put_back() -> str:
+            try:
+                if self.recorder.due:
+                    self.commit()
+                self.autoscaling.put_back()
+            except TRANSIENT as exc:
+                return str(exc)
+            return ""
+
+        if left := self._until(put_back, self.rules.progress_deadline):
+            raise RolloutFailed(f"the autoscaler cannot be put back: {left}", "PR-263")
+
     def cancel_drain(self, generation: int) -> None:
         """Keep the instances of a generation that were to be drained and were not told to stop."""
         running = {
@@ -221,11 +241,19 @@ class ReconcileLoop(BaseLoop):
 
     # -- helpers ----------------------------------------------------------------------------------
 
+    def show(self, line: str) -> None:
+        """Write a line for people, here and for those who follow the rollout."""
+        self.say(line)
+        self.event(events.LineShown(text=line))
+
     def _aim(self, stage: Stage, rollout: Rollout) -> None:
         """Set the generation, the split of the traffic and the preview pools of a stage."""
-        waypoint = stage.waypoint
+        waypoint = self.divided(stage.waypoint)
         back = rollout.phase == Phase.ROLLING_BACK
-        self.traffic.begin(waypoint.weight is not None and waypoint.headroom is None and not back)
+        weighted = any(
+            point.weight is not None for point in (waypoint, *(part for _t, part in waypoint.parts))
+        )
+        self.traffic.begin(weighted and waypoint.headroom is None and not back)
         self.observer.generation = waypoint.generation
         self.actuator.split = WeightSplit(waypoint)
         forward = (
@@ -236,8 +264,9 @@ class ReconcileLoop(BaseLoop):
         for pool in self.previews:
             pool.wanted = forward and (waypoint.new_idle or not pool.idle_only)
 
-    def _supervise(self, stage: Stage, rollout: Rollout, lines: Lines) -> Supervisor:
+    def _supervise(self, stage: Stage, rollout: Rollout, lines: Lines, title: str) -> Supervisor:
         """Return a supervisor of the stage."""
+        me, service = self.session.identity, self.settings.service
         return Supervisor(
             stage,
             rollout,
@@ -245,7 +274,13 @@ class ReconcileLoop(BaseLoop):
             session=self.session,
             context=self.context,
             background=self._background_gates(stage, rollout),
-            reporter=Reporter(self.event, lines.tell, self.checker.wake),
+            reporter=Reporter(
+                self.event,
+                lines.tell,
+                lambda text: self.say(f"{title} {text}"),
+                self.checker.wake,
+                lambda command: me.command(command, service),
+            ),
             now=self.now,
         )
 

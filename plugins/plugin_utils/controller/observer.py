@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ..analysis.counters import Counters
 from ..base.errors import TRANSIENT, PlatformError
 from ..engine.model import Instance, Process, Rotation, State
+from ..engine.shares import Target
 from ..health.monitor import HealthMonitor
 from ..interfaces.context import Context
 from ..interfaces.platform import Labels, PlatformDriver, Report
@@ -51,6 +52,7 @@ class Observer:
         context: Context,
         checker: HealthMonitor,
         watch_new: float,
+        targets: Sequence[Target] = (),
         say: Callable[[str], None],
         now: Callable[[], float],
     ) -> None:
@@ -65,6 +67,7 @@ class Observer:
         self._context = context
         self._checker = checker
         self._watch_new = watch_new
+        self._targets = targets
         self._say = say
         self._now = now
         self._table: Table | None = None
@@ -150,6 +153,11 @@ class Observer:
         self._next_counters = self._now() + timing.COUNTERS
         self.counters.take(self._table or {}, self.living())
 
+    def cut(self) -> None:
+        """Read the counters, since the share of the requests changes now."""
+        self.count()
+        self.counters.cut()
+
     def requests(self) -> tuple[int, int]:
         """Return the requests sent to the new generation and to all, since this step observes."""
         self.count()
@@ -196,6 +204,7 @@ class Observer:
             [servers for table in previews for servers in table.values()],
             self._ready,
             self._crashes(),
+            self._targets,
         )
         self._ready = {i.id for i in fleet if i.state is State.READY or i.id in self._ready}
         # Requests in flight have their time from when the instance is out of rotation.

@@ -7,64 +7,110 @@ from __future__ import annotations
 
 import time
 import typing as t
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..base import trace
 from ..engine.evaluate import Decision
 from ..engine.model import Instance, State
+from ..interfaces.traffic import Served
 from ..state import events
 from ..state.lease import Session
 from . import fleet as fleets
+from . import timing
+from .announcer import Announcer
 
+# events before which the requests counted so far are written
+CLOSING = ("stage", "verdict", "parked", "interrupted", "end")
 GONE = "gone"  # the state in the timeline of an instance that nothing is left of
 
 
 class Recorder:
     """Collects events, and commits them together with the record."""
 
-    def __init__(self, session: Session, balanced: bool) -> None:
-        """`balanced`: whether load balancers divide the traffic."""
+    announcer: Announcer | None = None  # told of what is committed
+
+    def __init__(
+        self,
+        session: Session,
+        balanced: bool,
+        served: Callable[[], Mapping[str, Served]] = dict,
+    ) -> None:
+        """Make a recorder.
+
+        Args:
+            session: Where it writes to.
+            balanced: Whether load balancers divide the traffic.
+            served: Returns what they have counted of each instance.
+        """
         self._session = session
         self._balanced = balanced
+        self._served = served
         self._events: list[dict[str, t.Any]] = []
         # of each instance, as last written; None: not known yet
         self._states: dict[str, str] | None = None
         self._traffic: dict[str, float] | None = None  # of each revision, likewise
         self._reasons: Sequence[str] = ()  # of the last decision
         self._troubled = False
+        self._serving: set[str] = set()  # the instances in rotation, as last written
+        self._requests = RequestCounts()
 
     @property
     def due(self) -> bool:
         """Whether there is something to commit, or the lease is to be renewed."""
-        return bool(self._events) or self._session.due
+        told = self.announcer is not None and self.announcer.due
+        return bool(self._events) or told or self._session.due
 
     def event(self, event: events.Event) -> None:
         """Add an event to the timeline, with the next commit."""
+        if event.kind in CLOSING:
+            self.note_requests(final=True)
+        self._add(event, time.time())
+
+    def _add(self, event: events.Event, at: float) -> None:
+        """Add an event of a moment: all that one observation shows has the same."""
         found = event.to_dict()
-        trace.note(f"{event.kind}: {trace.words({k: v for k, v in found.items() if k != 'kind'})}")
-        self._events.append({"at": round(time.time(), 3)} | found)
+        shown = {k: v for k, v in found.items() if k not in ("kind", "results")}
+        trace.note(f"{event.kind}: {trace.words(shown)}")
+        self._events.append({"at": round(at, 3)} | found)
 
     def commit(self) -> None:
         """Write the record and the events, and renew the lease."""
         rollout = self._session.record.rollout
         if rollout:
             rollout.updated = time.time()
+        for told in self.announcer.outcomes() if self.announcer else ():
+            self.event(told)
         self._session.commit(self._events)
-        self._events = []
+        committed, self._events = self._events, []
+        if self.announcer and rollout:
+            self.announcer.take(rollout.id, committed)
 
     def note_fleet(self, fleet: Sequence[Instance]) -> None:
         """Write down each change of an instance's state, and of the revisions' traffic."""
-        states = self._known_states()
+        states, at = self._known_states(), time.time()
         for instance in fleet:
             if states.get(instance.id) != instance.state.value:
                 states[instance.id] = instance.state.value
-                self._note_state(instance)
+                self._note_state(instance, at)
         there = {instance.id for instance in fleet}
         for name in [name for name, state in states.items() if name not in there and state != GONE]:
             states[name] = GONE
-            self.event(events.StateChanged(instance=name, state=GONE))
+            self._add(events.StateChanged(instance=name, state=GONE), at)
         if self._balanced:
-            self._note_traffic(fleet)
+            self._note_rotation(fleet, at)
+            self._note_traffic(fleet, at)
+
+    def note_requests(self, final: bool = False) -> None:
+        """Write down what the load balancers have counted, the less often the longer it takes.
+
+        `final` writes it however recent the last time was.
+        """
+        rollout = self._session.record.open
+        if rollout is None or not self._balanced:
+            return
+        elapsed = time.time() - rollout.started
+        if counted := self._requests.take(self._served(), rollout.generation, elapsed, final):
+            self.event(counted)
 
     def note_decision(self, decision: Decision) -> None:
         """Write down each reason of a decision once, as long as it remains one."""
@@ -84,7 +130,7 @@ class Recorder:
         """Forget the trouble: the next one is new."""
         self._troubled = False
 
-    def _note_state(self, instance: Instance) -> None:
+    def _note_state(self, instance: Instance, at: float) -> None:
         """Write down an instance's state."""
         changed = events.StateChanged(
             instance=instance.id,
@@ -94,16 +140,24 @@ class Recorder:
             host=instance.host,
             detail=None if instance.state is State.READY else instance.detail or None,
         )
-        self.event(changed)
+        self._add(changed, at)
 
-    def _note_traffic(self, fleet: Sequence[Instance]) -> None:
+    def _note_rotation(self, fleet: Sequence[Instance], at: float) -> None:
+        """Write down which instances entered or left rotation."""
+        for instance in fleet:
+            if instance.in_rotation != (instance.id in self._serving):
+                self._serving ^= {instance.id}
+                entered = instance.in_rotation
+                self._add(events.RotationChanged(instance=instance.id, serving=entered), at)
+
+    def _note_traffic(self, fleet: Sequence[Instance], at: float) -> None:
         """Write down the revisions' traffic where it changed."""
         traffic = {
             revision: counts["traffic"] for revision, counts in fleets.summary(fleet).items()
         }
         if traffic != self._traffic:
             self._traffic = traffic
-            self.event(events.TrafficChanged(shares=traffic))
+            self._add(events.TrafficChanged(shares=traffic), at)
 
     def _known_states(self) -> dict[str, str]:
         """Return each instance's state as last written, at first by the steps before this one."""
@@ -111,10 +165,46 @@ class Recorder:
             return self._states
         states: dict[str, str] = {}
         rollout = self._session.record.open if self._session.epoch else None
-        for event in self._session.store.timeline(rollout.id) if rollout else ():
+        for event in self._session.timeline(rollout.id) if rollout else ():
             if event.get("kind") == "state" and event.get("instance"):
                 states[event["instance"]] = event.get("state", "")
             elif event.get("kind") == "traffic":
                 self._traffic = event.get("shares")
+            elif event.get("kind") == "rotation":
+                enters = event.get("serving")
+                (self._serving.add if enters else self._serving.discard)(event.get("instance", ""))
         self._states = states
         return states
+
+
+class RequestCounts:
+    """What the load balancers have counted, between one event of the timeline and the next."""
+
+    def __init__(self) -> None:
+        self._last: Mapping[str, Served] = {}  # at the last event
+        self._next = 0.0  # seconds into the rollout
+
+    def take(
+        self, served: Mapping[str, Served], generation: int, elapsed: float, final: bool
+    ) -> events.RequestsCounted | None:
+        """Return an event if one is due and there were requests; `elapsed` is the rollout's."""
+        if elapsed < self._next and not final:
+            return None
+        came = [one.since(self._last.get(name)) for name, one in served.items()]
+        if not any(one.requests for one in came):
+            return None
+        self._last, self._next = served, elapsed + timing.thinned(elapsed)
+        new = [one for one in came if one.generation == generation]
+        old = [one for one in came if one.generation != generation]
+        return events.RequestsCounted(new=_summed(new), old=_summed(old))
+
+
+def _summed(side: Iterable[Served]) -> dict[str, t.Any]:
+    """Return the requests, errors and mean latency of one side."""
+    found = list(side)
+    requests, errors, answered = (
+        sum(getattr(one, key) for one in found) for key in ("requests", "errors", "answered")
+    )
+    mean = max(0.0, sum(one.seconds for one in found)) / answered if answered else None
+    latency = None if mean is None else round(mean, 6)
+    return {"requests": requests, "errors": errors, "latency": latency}

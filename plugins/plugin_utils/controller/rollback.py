@@ -16,6 +16,7 @@ from ..engine.model import Composition, Instance, Phase, State
 from ..engine.strategy import Plan, Stage, rolling
 from ..state.record import Kind, Outcome, Record, Rollout
 from .context import StepContext, StepPart
+from .expectation import Expectation
 from .lifecycle import Lifecycle
 
 
@@ -25,6 +26,7 @@ class Rollback(StepPart):
     def __init__(self, step: StepContext) -> None:
         super().__init__(step)
         self.lifecycle = Lifecycle(step)
+        self.expectation = Expectation(step)
 
     # -- of a rollout in progress ------------------------------------------------------------------
 
@@ -47,18 +49,26 @@ class Rollback(StepPart):
             self.loop.run_once(self._stages(rollout)[0], _revision(rollout), rollout)
             self.loop.commit()
 
-    def run(self, rollout: Rollout) -> None:
+    def run(self, rollout: Rollout, why: str = "") -> None:
         """Roll back: stable instances are in rotation before new ones go, within the same budget.
 
         Where the old instances are still ready, all requests switch to them at once.
         """
         if rollout.phase != Phase.ROLLING_BACK:
-            self.start(rollout, rollout.reason or "rolled back by hand")
+            reason = rollout.reason or "rolled back by hand"
+            self.start(rollout, f"{reason}: {why}" if why else reason)
         rollout.step = "rollback"
         try:
-            for stage in self._stages(rollout):
+            ahead = self._stages(rollout)
+            for number, stage in enumerate(ahead):
                 rollout.name = stage.name
-                self.loop.run_stage(stage, _revision(rollout), rollout, self.step.describe)
+                self.loop.run_stage(
+                    stage,
+                    _revision(rollout),
+                    rollout,
+                    self.step.describe,
+                    expected=self.expectation.along(ahead[number:]),
+                )
                 rollout.tally = None
         except RolloutFailed as exc:
             self.lifecycle.hold(rollout, f"{rollout.reason}; and the rollback failed: {exc}")
@@ -135,7 +145,7 @@ class Rollback(StepPart):
         given = self.settings.replicas
         return given if isinstance(given, int) else (given.of(known) if given else None) or known
 
-    def open(self, target: Composition) -> Rollout:
+    def open(self, target: Composition, why: str = "") -> Rollout:
         """Open a rollout back to the target."""
         failed, stable = self.record.rollout, self.record.stable
         left = failed if target == stable else stable
@@ -145,7 +155,7 @@ class Rollback(StepPart):
         )
         rollout.step, rollout.reason = (
             "rollback",
-            f"rolled back from {left.revision if left else 'nothing'}",
+            f"rolled back from {left.revision if left else 'nothing'}{f': {why}' if why else ''}",
         )
         return rollout
 

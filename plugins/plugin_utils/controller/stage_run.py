@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ..base.errors import TRANSIENT, RolloutFailed
+from ..engine.autoscaling import measured
 from ..engine.budget import Budget
 from ..engine.evaluate import Decision
 from ..engine.model import Composition, Instance, Phase, Rotation, State
 from ..engine.progress import ProgressTracker, Rules
 from ..engine.rebalance import mark_leaving
 from ..engine.strategy import Stage, Waypoint
+from ..engine.targets import join, split
 from ..report.progress import Lines
 from ..state import events
 from ..state.record import Rollout
@@ -87,6 +89,7 @@ class StageRun:
 
     def _iterate(self) -> Proceed | None:
         """Do one iteration; return how the rollout leaves the stage, if it does."""
+        self._loop.autoscaling.follow(self._rollout, measured(self._loop.fleet))
         proceed = self._supervisor.proceed(self._describe)
         if proceed in (Proceed.SKIP, Proceed.RENUMBER):
             return proceed
@@ -118,7 +121,8 @@ class StageRun:
 
     def _waypoint(self, proceed: Proceed) -> Waypoint:
         """Return where the fleet is to go now."""
-        waypoint = forced(self._stage.waypoint) if self._rollout.force else self._stage.waypoint
+        waypoint = self._loop.divided(self._stage.waypoint)
+        waypoint = forced(waypoint) if self._rollout.force else waypoint
         if proceed is not Proceed.HOLD:
             self._hold_at = None
             return waypoint
@@ -128,6 +132,9 @@ class StageRun:
 
     def _evaluate(self, snapshot: Snapshot, waypoint: Waypoint) -> Decision:
         """Ask the engine what to do now, and note its answer."""
+        if waited := self._loop.session.take_waited():  # for the journal: no lack of progress
+            since = min(self._loop.now(), self._progress.since + waited)
+            self._rollout.tally = replace(self._progress, since=since)
         fleet = mark_leaving(snapshot.fleet, snapshot.leaving or ())
         budget = self._loop.settings.budget
         decision = self._decide(
@@ -174,6 +181,7 @@ class StageRun:
         if not waypoint.is_baseline:
             rollout.replaced += len(decision.drain)
         self._report_repair(snapshot, waypoint)
+        loop.autoscaling.prepare(waypoint, rollout)
         loop.refill(snapshot.fleet, waypoint, self._revision, rollout)
         starts = loop.placement.starts(
             decision, waypoint, self._revision, rollout, snapshot.leaving
@@ -242,7 +250,7 @@ class StageRun:
             )
         )
         what = f"{_named(failed)} failed; " if failed else ""
-        self._lines.tell(f"stable: {what}{there} of {waypoint.old} are left, starting {started}")
+        self._lines.tell(f"stable: {what}{there} left, starting {started}")
 
 
 def forced(waypoint: Waypoint) -> Waypoint:
@@ -261,6 +269,15 @@ def as_it_is(
 
     `previous` is what the service consisted of before the rollout.
     """
+    if waypoint.parts:
+        return join(
+            replace(waypoint, rebalance=False),
+            [
+                (target, as_it_is(part, point, previous))
+                for target, point, part in split(fleet, waypoint)
+                if target
+            ],
+        )
     there = [i for i in fleet if i.state.counted and i.draining_since is None]
     new = [i for i in there if i.generation == waypoint.generation]
     old = [i for i in there if i.generation != waypoint.generation]
@@ -273,7 +290,7 @@ def as_it_is(
     kept = max(len(old), min(waypoint.old, waypoint.new + waypoint.old - len(new), before))
     # Old instances that were to go, and stay for now, are no set to switch from.
     weight = None if waypoint.weight == 100 and not waypoint.switches else waypoint.weight
-    weight = 0 if waypoint.switches and not switched else weight
+    weight = waypoint.weight_before if waypoint.switches and not switched else weight
     return replace(waypoint, new=len(new), old=kept, weight=weight, rebalance=False)
 
 

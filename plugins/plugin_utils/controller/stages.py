@@ -8,6 +8,7 @@ progress.
 from __future__ import annotations
 
 import abc
+import typing as t
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from ..base.errors import InputError
 from ..engine import in_place as engine
 from ..engine.budget import Budget, ResolvedBudget
 from ..engine.model import Composition, Instance, Phase
+from ..engine.shares import Target
 from ..engine.strategy import (
     InvalidSteps,
     Plan,
@@ -23,9 +25,10 @@ from ..engine.strategy import (
     Waypoint,
     remaining,
     rolling,
-    stages,
     still_passed,
 )
+from ..engine.strategy import stages as stages_everywhere
+from ..engine.targets import stages
 from ..state.record import Kind, Rollout
 from .context import StepContext, StepPart
 
@@ -58,6 +61,11 @@ class Stages(StepPart, abc.ABC):
 class LaunchStages(Stages):
     """The stages where new instances are launched beside the old ones."""
 
+    @property
+    def targets(self) -> Sequence[Target]:
+        """The targets of the rollout."""
+        return self.loop.targets
+
     def planned(
         self, generation: int, replicas: int, before: Composition | None, plan: Plan, grown: int = 0
     ) -> tuple[Stage, ...]:
@@ -70,10 +78,11 @@ class LaunchStages(Stages):
             generation, replicas, allowed, there, stable, baseline_of(plan, generation), grown
         )
         try:
+            targets = self.targets
             if not goal.before:
                 # Refuse at the first rollout steps that only the second one would take.
-                stages(plan, replace(goal, before=replicas))
-            return stages(plan, goal)
+                stages(plan, replace(goal, before=replicas), targets)
+            return stages(plan, goal, targets)
         except InvalidSteps as exc:
             raise InputError(f"rollout_steps: {exc}", "PR-109") from None
 
@@ -103,7 +112,7 @@ class InPlaceStages(Stages):
         raises InputError.
         """
         try:
-            return stages(
+            return stages_everywhere(
                 engine.steps_as_replicas(plan),
                 RolloutTarget(generation, replicas, self.allowed(replicas), before=replicas),
             )
@@ -146,7 +155,7 @@ def deploy_target(rollout: Rollout) -> Composition:
     """
     if rollout.phase == Phase.ROLLING_BACK and rollout.previous:
         return rollout.previous
-    return Composition(rollout.revision, rollout.generation, rollout.replicas)
+    return Composition(rollout.revision, rollout.generation, rollout.replicas, rollout.order)
 
 
 def final_waypoint(rollout: Rollout) -> Waypoint:
@@ -178,6 +187,19 @@ def stages_ahead(found: Sequence[Stage], rollout: Rollout) -> Sequence[Stage]:
             0,
         )
     return remaining(found, rollout.passed)
+
+
+def planned(stage: Stage) -> dict[str, t.Any]:
+    """Return a stage as the timeline shows what was planned."""
+    point = stage.waypoint
+    gates = [f"{gate.key} ({gate.driver})" for gate in stage.gates]
+    return {
+        "stage": stage.name,
+        "share": point.weight,
+        "new": point.new,
+        "old": point.old,
+        "gates": gates,
+    }
 
 
 def renumber(

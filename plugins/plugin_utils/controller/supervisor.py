@@ -7,23 +7,24 @@ from __future__ import annotations
 
 import time
 import typing as t
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from ..base import clock
 from ..base.errors import Aborted, GateFailed, GaveWay, Parked, RolloutFailed
-from ..base.text import span
-from ..config.freeze import frozen
+from ..base.text import moment, span
+from ..config.freeze import Freeze, stopped
 from ..config.settings import Settings
 from ..engine.model import FailureAction, Phase
 from ..engine.strategy import FINISH, REPLACE, Gate, Stage
 from ..interfaces.context import Context
+from ..interfaces.gate import WAIT
 from ..state import commands, events
 from ..state.lease import Session
 from ..state.record import GateRecord, GateState, Kind, Rollout
 from . import timing
-from .gate_runner import ANSWER, GateRunner, GateStatus
+from .gate_runner import ANSWER, GateRunner, GateStatus, Verdict
 
 # gates: a person decides, time passes, measurements decide
 APPROVAL, PAUSE, ANALYSIS = "approval", "pause", "analysis"
@@ -43,8 +44,10 @@ class Reporter:
     """How a supervisor reports."""
 
     event: Callable[[events.Event], None]  # adds to the timeline
-    tell: Callable[[str], None]  # writes a line for people
+    tell: Callable[[str], None]  # writes a line for people, those who follow the rollout included
+    mention: Callable[[str], None]  # writes a line for the people who see this run alone
     wake: Callable[[], None]  # ends a wait of the loop
+    command: Callable[[str], str]  # how a person sends this operator command
 
 
 class Supervisor:
@@ -72,19 +75,23 @@ class Supervisor:
         self._gates = GateRunner(stage.gates, context, rollout.gates, now, reporter.wake)
         back = self._back or rollout.kind == Kind.ROLLBACK  # a rollback is never rolled back
         gates = () if back else settings.plan.rollback_gates
-        self._rollback_gates = [_RollbackGate(gate, context, now, reporter.wake) for gate in gates]
+        self._rollback_gates = [RollbackGate(gate, context, now, reporter.wake) for gate in gates]
         self._background = background
         watching = bool(settings.plan.background) and stage.watched and not back
         self._next_background = float("-inf" if watching else "inf")
         self._next_commands = float("-inf")
+        self._stopped: Freeze | None = None  # why nothing may move
         self._doubt = ""  # why the background gates need a person
         self._lost_reported = False  # that no stable instance serves
         # by a command or a freeze, or at a gate that was left
         self._held = rollout.phase.waits and not rollout.gates
         self._began = now()
         self._waits_for = ""  # as last reported
+        self._next_measured: dict[str, float] = {}  # by analysis, seconds into the rollout
         self._next_news = self._began + timing.NEWS
         self._waiting: float | None = None  # since when this run waits for a person
+        self._waits_since = self._began  # since when it waits for the same
+        self._next_heartbeat = self._next_hints = float("inf")
 
     def close(self) -> None:
         """Ask the gates nothing any more, except the background gates."""
@@ -104,17 +111,18 @@ class Supervisor:
         self._poll_background(describe)
         if self._doubt:
             return self._hold(self._doubt)
+        self._stopped = self._find_stop()
         if self.rollout.paused:
             why = self.rollout.paused.get("why")
             return self._hold(
                 f"paused by {self.rollout.paused.get('by')}{f': {why}' if why else ''}"
             )
-        freeze = frozen(self.settings.freeze, time.time())
-        # these make the service safer
-        if freeze and self.stage.part != FINISH and self.rollout.kind != Kind.ROLLBACK:
-            left = freeze.until - time.time()
+        if self._stopped:
+            left = self._stopped.until - time.time()
             return self._hold(
-                f"frozen: {freeze.reason}, for {span(left)} more", long=left > self.settings.wait
+                f"{self._stopped}, for {span(left)} more",
+                person=False,
+                long=left > self.settings.wait,
             )
         if self._held:
             self._held, self._waiting, self._waits_for = False, None, ""
@@ -135,7 +143,7 @@ class Supervisor:
             self._waiting, self._waits_for = None, ""
             self._enter(self._moving)
             return True
-        self._wait(self.stage.waiting, status.message, self._needs_person)
+        self._wait(self.stage.waiting, status.message, self._needs_person, self._needs_person)
         return False
 
     def stable_lost(self) -> Proceed:
@@ -167,11 +175,19 @@ class Supervisor:
         if self.rollout.paused:
             then = "Continue with resume.yml"
         elif self._held and not self._doubt:
-            then = "Rerun when the freeze is over"
+            opens = self._stopped is not None and self._stopped.closed
+            then = "Rerun when a window is open" if opens else "Rerun when the freeze is over"
         else:
             then = "Continue with promote.yml"
         name = f"{self.settings.service} {self.rollout.revision}"
         raise Parked(f"{name}: {self._waits_for}; the run ended while waiting (parked). {then}")
+
+    def _find_stop(self) -> Freeze | None:
+        """Return the freeze, or the window that is not open yet, that the rollout waits for."""
+        # these make the service safer
+        if self.stage.part == FINISH or self.rollout.kind == Kind.ROLLBACK:
+            return None
+        return stopped(self.settings.freeze, self.settings.window, time.time())
 
     # -- gates ------------------------------------------------------------------------------------
 
@@ -207,15 +223,21 @@ class Supervisor:
         self._doubt = (
             status.message if status.person and self.stage.waiting != Phase.HOLDING else ""
         )
-        if not status.passed and not self._doubt:
+        asked_for = not all(gate.by_default for gate in self.settings.plan.background)
+        if asked_for and not status.passed and not self._doubt:
             self._tell_news(status.message.removeprefix("waiting at "))
 
     def _poll(self, gates: GateRunner, rollout: Mapping[str, t.Any]) -> GateStatus:
         """Poll gates, and report the verdicts of analyses."""
         status = gates.poll(rollout)
         self.session.changed = self.session.changed or status.changed
+        for gate, looked in status.looks:
+            by_default = gate.by_default or None
+            self._report.event(events.Looked(gate=gate.key, by_default=by_default, **looked))
         for found in status.verdicts:
-            if found.gate.driver == ANALYSIS:
+            if found.gate.driver == ANALYSIS and found.verdict == WAIT:
+                self._note_measured(found)
+            elif found.gate.driver == ANALYSIS:
                 key, message = found.gate.key, found.message
                 verdict = found.verdict
                 self._report.event(
@@ -225,6 +247,14 @@ class Supervisor:
                 )
                 self._report.tell(f"{key}: {message}")
         return status
+
+    def _note_measured(self, found: Verdict) -> None:
+        """Write down what an analysis has measured, the less often the longer it takes."""
+        elapsed, key = time.time() - self.rollout.started, found.gate.key
+        if elapsed < self._next_measured.get(key, 0.0):
+            return
+        self._next_measured[key] = elapsed + timing.thinned(elapsed)
+        self._report.event(events.Measured(gate=key, message=found.message, samples=found.samples))
 
     def _report_failure(self, gate: Gate, message: str) -> None:
         """Report that a gate has failed."""
@@ -246,16 +276,21 @@ class Supervisor:
                 return gate.driver == APPROVAL or (record is not None and record.person)
         return False
 
-    def _hold(self, why: str, long: bool = False) -> Proceed:
-        """Keep the fleet as it is; with `long` this run does not wait for the end of it."""
+    def _hold(self, why: str, person: bool = True, long: bool = False) -> Proceed:
+        """Keep the fleet as it is, until a `person` or time ends that; with `long` this run does
+        not wait for it.
+        """
         self._held = True
-        self._wait(Phase.PAUSED, why, True)
         self._waiting = float("-inf") if long else self._waiting
+        self._wait(Phase.PAUSED, why, True, person)
         return Proceed.HOLD
 
-    def _wait(self, phase: Phase, what: str, person: bool) -> None:
-        """Enter a phase that waits, and report what for, when that is news."""
-        if not person:
+    def _wait(self, phase: Phase, what: str, parks: bool, person: bool) -> None:
+        """Enter a phase that waits, and report what for, when that is news.
+
+        A run that `parks` ends when it has waited for long.
+        """
+        if not parks:
             self._waiting = None
         elif self._waiting is None:
             self._waiting = self._now()
@@ -263,18 +298,48 @@ class Supervisor:
         if not phase.waits and self._now() - self._began < timing.QUIET:
             return
         if what.partition(":")[0] != self._waits_for.partition(":")[0]:
-            self._report.event(events.WaitingFor(what=what))
-            self._report.tell(what)
-            self._next_news = self._now() + timing.NEWS
+            self._report.event(events.WaitingFor(what=what, person=person))
+            self._tell_wait(what)
+        elif self._now() >= self._next_heartbeat:
+            waited = span(self._now() - self._waits_since)
+            self._report.mention(f"{what} (waiting for {waited})")
+            self._next_heartbeat = self._now() + timing.HEARTBEAT
         elif what != self._waits_for and f"({ANALYSIS})" in what:
             self._tell_news(what)
+        if self._now() >= self._next_hints:
+            self._tell_ways_out()
         self._waits_for = what
+
+    def _tell_wait(self, what: str) -> None:
+        """Write what is waited for from now on, and until when this run waits for a person."""
+        now = self._now()
+        self._waits_since, self._next_heartbeat = now, now + timing.HEARTBEAT
+        self._next_news = now + timing.NEWS
+        self._next_hints = now + (timing.HINTS if self._waiting is None else 0.0)
+        self._report.tell(what)
+        if self._waiting == now:
+            until = moment(time.time() + self.settings.wait)
+            self._report.mention(f"this run waits until {until} (rollout_wait)")
+
+    def _tell_ways_out(self) -> None:
+        """Write the commands that end the present wait, once."""
+        self._next_hints = float("inf")
+        for effect, command in self._ways_out():
+            self._report.mention(f"to {effect}: {self._report.command(command)}")
+
+    def _ways_out(self) -> Iterator[tuple[str, str]]:
+        """Yield the commands that end the present wait, each with what it does."""
+        if self.rollout.paused:
+            yield "continue", "resume"
+        elif not self._held or self._doubt:
+            yield "continue", "promote"
+        yield "roll back", "abort"
 
     def _tell_news(self, what: str) -> None:
         """Write a line on an analysis in progress, now and then."""
         if self._now() >= self._next_news:
             self._next_news = self._now() + timing.NEWS
-            self._report.tell(what)
+            self._report.mention(what)
 
     def _enter(self, phase: Phase) -> None:
         """Enter a phase, and write that down."""
@@ -289,7 +354,7 @@ class Supervisor:
             return False
         self._next_commands = self._now() + timing.COMMANDS
         skip = False
-        for command in commands.not_withdrawn(self.session.store.words(self.session.record.obeyed)):
+        for command in commands.not_withdrawn(self.session.commands()):
             self.session.record.obeyed = command["number"]
             if command["rollout"] != self.rollout.id:
                 continue
@@ -355,7 +420,7 @@ class Supervisor:
         return everything and self.stage.part == REPLACE
 
 
-class _RollbackGate:
+class RollbackGate:
     """A gate polled throughout the rollout; only a pass by its own answer wants a rollback."""
 
     def __init__(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ..base.errors import InputError
 from ..engine.budget import Bounds
 from .context import StepContext
-from .lifecycle import Lifecycle
+from .lifecycle import Lifecycle, running
 
 
 def requested(
@@ -68,12 +68,7 @@ def _number(step: StepContext, asked: int | Bounds, revision: str, present: int 
     if isinstance(asked, int):
         return asked
     if present is None:
-        record = step.session.read()
-        known = record.open if record.open and record.open.revision == revision else record.stable
-        if known is None:
-            step.loop.observe_fleet()  # without a journal, the running instances still count
-            Lifecycle(step).adopt()
-        present = known.replicas if known else record.stable.replicas if record.stable else 0
+        present = _present(step, revision)
     found = asked.of(present)
     if found is None:
         raise InputError(
@@ -83,6 +78,22 @@ def _number(step: StepContext, asked: int | Bounds, revision: str, present: int 
             "PR-106",
         )
     return found
+
+
+def _present(step: StepContext, revision: str) -> int:
+    """Return how many instances carry the requests now, without those of the rollout itself."""
+    known = step.session.read().open
+    if known and known.revision == revision:
+        return known.replicas
+    if known is None and (asked := step.loop.platform.replicas()):
+        return asked  # what scales the service may have changed it
+    step.loop.observe_fleet()
+    Lifecycle(step).adopt()
+    stable = step.session.record.stable
+    if stable is None:
+        return known.replicas if known else 0
+    # More may run than the journal knows of; fewer may be an accident.
+    return max(stable.replicas, known.base if known else 0, running(step.loop.fleet, stable))
 
 
 def whole_replicas(step: StepContext) -> int:

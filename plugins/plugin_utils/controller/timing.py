@@ -15,8 +15,16 @@ GATES = 0.5  # between two iterations where only gates are waited for
 RETRY = 0.5  # before something that failed is tried again
 IN_PLACE = 0.3  # between two observations of load balancers while the user's tasks deploy
 COMMANDS = 1.0  # between two reads of operator commands
+AUTOSCALER = 10.0  # between two questions how many instances the autoscaler wants
+# for which the highest of the numbers that the autoscaler wants counts: metrics come late, see
+# https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#stabilization-window
+STEADY = 300.0
 BACKGROUND = 0.25  # between two polls of the background gates
+DATA = 2.0  # between two events of the timeline with numbers of the same kind, at least
 NEWS = 30.0  # between two lines on the state of an analysis
+HINTS = 5.0  # after which a wait that ends by itself is worth telling how to end it
+HEARTBEAT = 60.0  # between two lines on a wait: some CI systems end a job that is silent
+HAND_OVER = 5.0  # for which a rollout may be without a run: between two steps, or two runs
 QUIET = 2.0  # for which waiting for a gate of the rollout's own is not worth a line
 
 
@@ -24,6 +32,11 @@ def platform_pause(took: float) -> float:
     """Return the time from an observation of the platform that took so long to the next one."""
     least, most = PLATFORM
     return min(most, max(least, took / PLATFORM_PART))
+
+
+def thinned(elapsed: float) -> float:
+    """Return the time to the next event with numbers: a rollout of days has a few hundred."""
+    return max(DATA, elapsed / 100)
 
 
 class Backoff:

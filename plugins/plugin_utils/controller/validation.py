@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from dataclasses import replace
 
 from ..base.errors import InputError
 from ..base.text import count, size
+from ..config.freeze import YEAR, closed
 from ..config.settings import Settings
 from ..engine.model import State
-from ..engine.strategy import Groups, Plan, peak
+from ..engine.shares import counted
+from ..engine.strategy import Groups, Plan, Stage, peak
+from ..engine.targets import most_at
 from . import gate_runner, resources
 from .context import StepContext, StepPart
+from .regions import refuse_unknown_balancers
 from .stages import LaunchStages, refuse_in_place
 
 # Options of rollout_traffic that neither choose load balancers nor affect how old and new instances
@@ -31,11 +36,13 @@ class Validation(StepPart):
         self.stages = LaunchStages(step)
 
     def check(self, replicas: int, plan: Plan) -> None:
-        """Refuse a rollout that cannot be done, asking load balancers and hosts."""
+        """Refuse a rollout that cannot be done, asking the store, load balancers and hosts."""
+        self.step.session.store.check()
         self.loop.traffic.check()
         self.check_balancers(replicas, plan)
         self.loop.platform.check()
         self.check_hosts(replicas, plan)
+        self.loop.autoscaling.check(replicas)
 
     def check_capacity(self, replicas: int, plan: Plan) -> None:
         """Refuse what cannot be placed, reached or asked, with old and new instances together."""
@@ -44,12 +51,13 @@ class Validation(StepPart):
         platform = self.loop.platform
         capacity, (most, needs) = platform.capacity(), self._most(replicas, plan)
         if capacity < most:
+            hosts = count(len(platform.hosts()), "host")
             raise InputError(
-                f"rollout_platform: {count(len(platform.hosts()), 'host')} have room for"
-                f" {count(capacity, 'instance')}, but {needs}; widen rollout_platform.ports or add"
-                " hosts",
+                f"rollout_platform: {hosts} with room for {count(capacity, 'instance')}, but"
+                f" {needs}; widen rollout_platform.ports or add hosts",
                 "PR-202",
             )
+        self._check_targets(replicas, plan)
         self._check_weights(plan)
         if plan.strategy == "blue_green" and not self.loop.balanced:
             raise InputError(
@@ -57,6 +65,27 @@ class Validation(StepPart):
                 " rollout_traffic names none; name one, or use rolling",
                 "PR-107",
             )
+        if plan.standby is not None and not self.loop.balanced:
+            raise InputError(
+                "rollout_hold: a rollback from the old instances on standby is a switch at a load"
+                " balancer, and rollout_traffic names none; name one, or remove it",
+                "PR-107",
+            )
+
+    def _check_targets(self, replicas: int, plan: Plan) -> None:
+        """Refuse more instances than the hosts of a target have room for."""
+        budget = self.settings.budget
+        for target, most in most_at(self._stages(replicas, plan, replicas), budget).items():
+            room = self.loop.platform.capacity(target.hosts)
+            if room < most:
+                hosts = count(len(target.hosts), "host")
+                raise InputError(
+                    f"rollout_targets: target {target.name}: {hosts} with room for"
+                    f" {count(room, 'instance')}, but rollout_replicas {replicas} with a surge of"
+                    f" {budget.resolve(replicas).surge} needs {most} there; widen"
+                    " rollout_platform.ports, add hosts, or lower its factor",
+                    "PR-202",
+                )
 
     def _check_weights(self, plan: Plan) -> None:
         """Refuse weights that the load balancers cannot divide requests by."""
@@ -80,7 +109,9 @@ class Validation(StepPart):
             )
 
     def check_balancers(self, replicas: int, plan: Plan) -> None:
-        """Refuse more instances than the load balancers have servers for."""
+        """Refuse more instances than the load balancers have servers for, and unknown ones."""
+        if any(target.balancers for target in self.loop.targets):
+            refuse_unknown_balancers(self.loop.targets, self.loop.traffic.observe())
         pools = [(self.loop.traffic, *self._most(replicas, plan))]
         preview = f"a preview of rollout_replicas {replicas} needs as many"
         pools += [(pool.traffic, replicas, preview) for pool in self.loop.previews]
@@ -106,6 +137,41 @@ class Validation(StepPart):
                 f" on a host, which may use {size(demand.limits.memory)}; lower"
                 " rollout_platform.memory or rollout_budget.max_surge, or add hosts",
                 "PR-203",
+            )
+
+    def check_order(self, revision: str) -> None:
+        """Refuse a revision that is older than the stable one or the one in progress."""
+        record, order = self.record, self.settings.order
+        there = record.open or record.stable
+        if self.settings.older or (there and there.revision == revision):
+            return  # it was let in before
+        for known, what in ((record.open, "in progress"), (record.stable, "stable")):
+            if known is None or known.order is None or known.revision == revision:
+                continue
+            if order is None:
+                raise InputError(
+                    f"rollout_order: not given, and {known.revision} ({what}) has"
+                    f" {known.order}; give that of {revision}, or set rollout_older: true",
+                    "PR-131",
+                )
+            if order <= known.order:
+                older = "older than" if order < known.order else "not newer than"
+                raise InputError(
+                    f"rollout_order: {revision} ({order}) is {older} {known.revision}"
+                    f" ({known.order}), which is {what}; roll back (rollback.yml), or set"
+                    " rollout_older: true",
+                    "PR-131",
+                )
+
+    def check_window(self) -> None:
+        """Refuse windows of which none opens any more."""
+        now = time.time()
+        last = closed(self.settings.window, now)
+        if last and last.until >= now + YEAR:
+            raise InputError(
+                "rollout_window: no window opens within a year, so that nothing could move;"
+                " correct them, or set rollout_window: always",
+                "PR-124",
             )
 
     def check_same_balancers(self) -> None:
@@ -147,6 +213,8 @@ class Validation(StepPart):
             i.state is State.READY or (i.state.counted and i.in_rotation and i.lb_healthy)
             for i in loop.fleet
         )
+        if loop.targets:
+            serving = counted(serving, loop.targets)
         most = min(stable.replicas, max(serving, replicas))
         fitting = (
             base
@@ -157,9 +225,12 @@ class Validation(StepPart):
 
     def _peak(self, replicas: int, plan: Plan, base: int) -> int:
         """Return the most instances at once, with `base` stable ones kept until the promotion."""
+        return peak(self._stages(replicas, plan, base), self.settings.budget)
+
+    def _stages(self, replicas: int, plan: Plan, base: int) -> tuple[Stage, ...]:
+        """Return the stages from `base` stable instances to `replicas` new ones."""
         stable = self.record.stable and replace(self.record.stable, replicas=base)
-        found = self.stages.planned(self.record.generation + 1, replicas, stable, plan)
-        return peak(found, self.settings.budget)
+        return self.stages.planned(self.record.generation + 1, replicas, stable, plan)
 
     def _most(self, replicas: int, plan: Plan) -> tuple[int, str]:
         """Return the most instances at once, and why, in words."""

@@ -22,13 +22,23 @@ import typing as t
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from . import wording
+from . import targets, wording
 from .budget import Budget, ResolvedBudget
 from .fleet_count import FleetCount, GroupCount, count_fleet
 from .instances import can_admit, can_stop, ids, is_serving, is_starting
 from .model import FailureAction, Instance, Rotation, State
 from .progress import FailureLimit, ProgressTracker, Rules, failure_limits
+from .shares import Target
 from .strategy import Waypoint
+
+
+@dataclass(frozen=True)
+class Start:
+    """How many new and how many stable instances to start at a target; None: anywhere."""
+
+    target: Target | None
+    create: int
+    create_old: int
 
 
 @dataclass(frozen=True)
@@ -37,6 +47,7 @@ class Decision:
 
     create: int = 0  # new instances to start
     create_old: int = 0  # stable instances to start: the old ones that stay are repaired
+    starts: tuple[Start, ...] = ()  # the same by target, where there are any
     admit: tuple[str, ...] = ()  # put in rotation
     standby: tuple[str, ...] = ()  # take out of rotation in the same update, and keep ready
     drain: tuple[str, ...] = ()  # take out of rotation, to be stopped later
@@ -55,6 +66,11 @@ class Decision:
     def actions(self) -> tuple[int | tuple[str, ...], ...]:
         """What to do, without why."""
         return self.create, self.create_old, self.admit, self.standby, self.drain, self.retire
+
+    @property
+    def moves(self) -> bool:
+        """Whether an instance that is there is to go into or out of rotation, or to stop."""
+        return bool(self.admit or self.standby or self.drain or self.retire)
 
     @property
     def nothing_to_do(self) -> bool:
@@ -76,9 +92,8 @@ def evaluate(
     fleet's times.
     """
     allowed = budget.resolve(waypoint.desired)
-    count = count_fleet(
-        fleet, waypoint, rules, now if progress.old is None else progress.began, now
-    )
+    began = now if progress.old is None else progress.began
+    count = count_fleet(fleet, waypoint, rules, began, now)
     kept = min(count.old.arrived, waypoint.old)
     progress = progress.advance(
         count.new.arrived, count.old_total, count.failures, now, kept, count.lasting
@@ -89,22 +104,35 @@ def evaluate(
         return Decision(
             failed=failed, failed_id=failed_id, then=then, reasons=(failed,), progress=progress
         )
-    returning = _stable_to_return(count, waypoint, allowed, progress)
-    create, create_old = _create(count, waypoint, allowed, rules, progress, returning)
-    drain = _drain(count, waypoint, allowed, returning)
-    admit, standby = _rotate(count, waypoint, {instance.id for instance in drain})
-    retire = [i for i in count.draining if i.state is State.DRAINING and can_stop(i, rules, now)]
-    actions = wording.Actions(create, create_old, admit, standby, drain, retire)
+    if waypoint.parts:
+        parts = _parts(fleet, waypoint, allowed, rules, began, now)
+    else:
+        parts = [_Part(None, waypoint, count, allowed)]
+    may_switch = all(_may_switch(part) for part in parts)
+    moves = [_move(part, rules, progress, now, may_switch) for part in parts]
+    starts = _bounded(
+        parts, moves, count, limit(waypoint, allowed) - count.total, allowed, rules, progress
+    )
+    actions = wording.Actions(
+        sum(one.create for one in starts),
+        sum(one.create_old for one in starts),
+        *(
+            [instance for move in moves for instance in getattr(move, name)]
+            for name in ("admit", "standby", "drain", "retire")
+        ),
+    )
     most, floor = limit(waypoint, allowed), waypoint.desired - allowed.unavailable
     return Decision(
-        create=create,
-        create_old=create_old,
-        admit=ids(admit),
-        standby=ids(standby),
-        drain=ids(drain),
-        retire=ids(retire),
+        create=actions.create,
+        create_old=actions.create_old,
+        starts=starts if waypoint.parts else (),
+        admit=ids(actions.admit),
+        standby=ids(actions.standby),
+        drain=ids(actions.drain),
+        retire=ids(actions.retire),
         reasons=tuple(wording.reasons(count, waypoint, actions, most, floor)),
-        reached=not create_old and _is_reached(count, waypoint),
+        reached=not actions.create_old
+        and all(_is_reached(part.count, part.waypoint) for part in parts),
         stable_lost=_is_stable_lost(count, waypoint),
         progress=progress,
     )
@@ -113,6 +141,97 @@ def evaluate(
 def limit(waypoint: Waypoint, allowed: ResolvedBudget) -> int:
     """Return the most instances at once: by the budget, or both sets of the waypoint if more."""
     return max(waypoint.desired + allowed.surge, waypoint.new + waypoint.old)
+
+
+# -- what to do at each target, or everywhere ------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of the fleet, and how much of the budget it has."""
+
+    target: Target | None
+    waypoint: Waypoint
+    count: FleetCount
+    allowed: ResolvedBudget
+
+
+def _parts(
+    fleet: Sequence[Instance],
+    waypoint: Waypoint,
+    allowed: ResolvedBudget,
+    rules: Rules,
+    began: float,
+    now: float,
+) -> list[_Part]:
+    """Return the part of each target. What is safe for each of them is safe for all together."""
+    found = targets.split(fleet, waypoint)
+    counts = [count_fleet(part, point, rules, began, now) for _target, point, part in found]
+    shares = targets.apportion(
+        allowed, [(point, count) for (_t, point, _p), count in zip(found, counts, strict=True)]
+    )
+    return [
+        _Part(target, point, count, own)
+        for (target, point, _part), count, own in zip(found, counts, shares, strict=True)
+    ]
+
+
+def _may_switch(part: _Part) -> bool:
+    """Whether a part is ready for a switch, which all of them make at once."""
+    point, count = part.waypoint, part.count
+    ready = count.new.arrived >= _needed_to_switch(point)
+    return not point.switches or count.switched or ready
+
+
+def _move(
+    part: _Part, rules: Rules, progress: ProgressTracker, now: float, may_switch: bool
+) -> wording.Actions:
+    """Decide what to do with one part of the fleet."""
+    count, waypoint, allowed = part.count, part.waypoint, part.allowed
+    returning = _stable_to_return(count, waypoint, allowed, progress)
+    create, create_old = _create(count, waypoint, allowed, rules, progress, returning)
+    drain = _drain(count, waypoint, allowed, returning)
+    leaving = {instance.id for instance in drain}
+    admit, standby = _rotate(count, waypoint, leaving, may_switch)
+    retire = [i for i in count.draining if i.state is State.DRAINING and can_stop(i, rules, now)]
+    return wording.Actions(create, create_old, admit, standby, drain, retire)
+
+
+def _bounded(
+    parts: Sequence[_Part],
+    moves: Sequence[wording.Actions],
+    count: FleetCount,
+    free: int,
+    allowed: ResolvedBudget,
+    rules: Rules,
+    progress: ProgressTracker,
+) -> tuple[Start, ...]:
+    """Return what to start at each part, at most what the whole fleet allows; `free`: its room.
+
+    Repairs come first, everywhere.
+    """
+    if allowed.in_flight is not None:
+        free = min(free, allowed.in_flight - len(count.new.pending) - count.old.starting)
+    limits_old, limits_new = (failure_limits(rules, progress, one) for one in (True, False))
+    old = _first_come(
+        [move.create_old for move in moves],
+        _may_fail(free, count.old, count.old.starting, limits_old),
+    )
+    new = _first_come(
+        [move.create for move in moves],
+        _may_fail(free - sum(old), count.new, len(count.new.pending), limits_new),
+    )
+    return tuple(
+        Start(part.target, *both) for part, *both in zip(parts, new, old, strict=True) if any(both)
+    )
+
+
+def _first_come(wanted: Iterable[int], left: int) -> list[int]:
+    found = []
+    for number in wanted:
+        found.append(max(0, min(number, left)))
+        left -= found[-1]
+    return found
 
 
 # -- how the stage is going ------------------------------------------------------------------------
@@ -238,7 +357,7 @@ def _may_fail(wanted: int, group: GroupCount, starting: int, limits: Iterable[Fa
 
 
 def _rotate(
-    count: FleetCount, waypoint: Waypoint, leaving: Container[str]
+    count: FleetCount, waypoint: Waypoint, leaving: Container[str], may_switch: bool
 ) -> tuple[list[Instance], list[Instance]]:
     """Which instances to put in rotation, and which to take out in the same update without
     stopping them.
@@ -250,7 +369,7 @@ def _rotate(
     elif not waypoint.switches or count.switched:
         admit = [*(i for i in count.new.pending if can_admit(i)), *old]
     # counted at the moment of the switch, whoever asked for it
-    elif count.new.arrived >= _needed_to_switch(waypoint):
+    elif may_switch:
         admit = count.new.prepared
         standby = [i for i in (*count.old.available, *count.old.pending) if i.in_rotation]
     else:

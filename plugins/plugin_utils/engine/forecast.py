@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from .budget import Budget
-from .evaluate import Decision, evaluate
+from .evaluate import Decision, Start, evaluate
 from .instances import is_available
 from .model import Instance, Rotation, State, total
 from .progress import ProgressTracker, Rules
@@ -58,6 +58,20 @@ def forecast(
         simulation.peak,
         simulation.least,
         simulation.replaced,
+    )
+
+
+def settled(instance: Instance) -> Instance:
+    """Return a ready instance that has been in rotation for long, as a forecast begins with."""
+    return Instance(
+        instance.id,
+        instance.revision,
+        instance.generation,
+        State.READY,
+        ready_since=float("-inf"),
+        rotation=Rotation.IN,
+        lb_healthy=True,
+        host=instance.host,
     )
 
 
@@ -126,15 +140,10 @@ class _Simulation:
                 draining_since=self.clock,
             )
             heapq.heappush(self.alarms, (self.clock + self.stop, name))
-        for generation in [waypoint.generation] * decision.create + [
-            waypoint.stable
-        ] * decision.create_old:
-            self.created += 1
-            name = f"+{self.created}"
-            self.instances[name] = Instance(
-                name, "", generation, State.STARTING, created=self.clock
-            )
-            heapq.heappush(self.alarms, (self.clock + self.start, name))
+        for start in decision.starts or [Start(None, decision.create, decision.create_old)]:
+            host = min(start.target.hosts) if start.target else ""
+            self._launch([waypoint.generation] * start.create, host)
+            self._launch([waypoint.stable] * start.create_old, host)
         return bool(
             decision.create
             or decision.create_old
@@ -142,6 +151,16 @@ class _Simulation:
             or decision.standby
             or decision.drain
         )
+
+    def _launch(self, generations: Iterable[int], host: str) -> None:
+        """Start an instance of each of these generations."""
+        for generation in generations:
+            self.created += 1
+            name = f"+{self.created}"
+            self.instances[name] = Instance(
+                name, "", generation, State.STARTING, created=self.clock, host=host
+            )
+            heapq.heappush(self.alarms, (self.clock + self.start, name))
 
     def _wait(self) -> bool:
         """Advance the clock to the next change; return whether there is one."""

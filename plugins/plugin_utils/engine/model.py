@@ -163,6 +163,7 @@ class Composition:
     revision: str
     generation: int
     replicas: int
+    order: int | None = None  # of the revision among all, where users say
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from .model import Instance, State
+from .shares import Target
 from .strategy import Waypoint
+from .targets import split
 
 LEAVING = -1  # the generation that instances which leave count as: older than any
-# (count, gone) -> the hosts of the next `count` instances
-Place = Callable[[int, Collection[str]], Sequence[str]]
+# (target, count, gone) -> the hosts of the next `count` instances at a target
+Place = Callable[[Target | None, int, Collection[str]], Sequence[str]]
 Unevenness = tuple[int, int]  # of zones and of hosts
 
 
@@ -27,15 +30,18 @@ def instances_to_move(
     fleet: Sequence[Instance], waypoint: Waypoint, place: Place, zones: Mapping[str, str]
 ) -> frozenset[str]:
     """Return the ids of instances to move: the oldest of the most crowded host, as long as that
-    evens out the spread.
+    evens out the spread. Each target of the waypoint keeps its own instances.
 
     `place` tells where the platform would start the next instances. `zones` has the hosts' zones,
     which are evened out before hosts are.
     """
-    spread = _Spread(fleet, waypoint, place, zones)
-    while any(spread.improves(instance) for instance in spread.crowded()):
-        pass
-    return frozenset(spread.leaving)
+    leaving: set[str] = set()
+    for target, part, group in split(fleet, waypoint):
+        spread = _Spread(group, part, partial(place, target), zones)
+        while any(spread.improves(instance) for instance in spread.crowded()):
+            pass
+        leaving.update(spread.leaving)
+    return frozenset(leaving)
 
 
 def mark_leaving(fleet: Sequence[Instance], leaving: Collection[str]) -> list[Instance]:
@@ -47,7 +53,11 @@ class _Spread:
     """How a generation spreads over hosts, with the instances chosen so far gone and replaced."""
 
     def __init__(
-        self, fleet: Sequence[Instance], waypoint: Waypoint, place: Place, zones: Mapping[str, str]
+        self,
+        fleet: Sequence[Instance],
+        waypoint: Waypoint,
+        place: Callable[[int, Collection[str]], Sequence[str]],
+        zones: Mapping[str, str],
     ) -> None:
         self.instances = [i for i in fleet if i.generation == waypoint.generation and _stays(i)]
         self.leaving: list[str] = []

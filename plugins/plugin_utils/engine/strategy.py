@@ -15,6 +15,7 @@ from itertools import pairwise
 
 from .budget import Amount, Budget, ResolvedBudget, up
 from .model import FailureAction, Phase
+from .shares import Target
 
 # the steps that stages belong to, in order
 REPLACE, PROMOTE, FINISH = PARTS = ("replace", "promote", "finish")
@@ -53,6 +54,12 @@ class Waypoint:
     # than usual. None: this is not a rollback.
     headroom: Fraction | None = None
     rebalance: bool = False  # whether instances move from crowded to emptier hosts (`rebalance.py`)
+    # how many new instances take the whole weight: those beyond them do not raise it; 0: all
+    carrying: int = 0
+    # before a switch: the weight of new instances that serve already
+    weight_before: int = 0
+    # of each target; together they are this waypoint (`targets.py`)
+    parts: tuple[tuple[Target, Waypoint], ...] = ()
 
     @property
     def new_idle(self) -> bool:
@@ -89,6 +96,8 @@ class Gate:
     on_timeout: str | None = None  # rollback | hold | promote; None: as `on_failure` says
     on_error: str = "fail"  # fail | ignore: what happens if it cannot be asked
     variable: str = field(default="gate", compare=False)  # the option that defines it, for messages
+    early: bool = False  # whether its time counts from when its stage is entered, not reached
+    by_default: bool = False  # nobody asked for it: it may fail, and never waits for a person
 
 
 @dataclass(frozen=True)
@@ -123,6 +132,8 @@ class Step:
     failure_limit: int | None = None
     watched: bool = True  # see Stage
     baseline: bool = False  # its gates compare the new instances with as many fresh stable ones
+    # the weight of the next step: its new instances become ready, and the weight stays as it is
+    ahead: int | None = None
 
 
 @dataclass(frozen=True)
@@ -149,6 +160,23 @@ class Groups:
 
 
 @dataclass(frozen=True)
+class Wave:
+    """Targets whose instances are replaced together, after those of the waves before it."""
+
+    name: str
+    hosts: str  # a pattern of the inventory
+    factor: Fraction = Fraction(1)
+    balancers: tuple[str, ...] = ()
+    gates: tuple[Gate, ...] = ()  # before the next wave
+    clusters: tuple[str, ...] = ()  # in place of hosts, each a target of its own
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The names of its targets."""
+        return self.clusters or (self.name,)
+
+
+@dataclass(frozen=True)
 class Plan:
     """What an operator asks for, whatever the number of replicas."""
 
@@ -156,7 +184,8 @@ class Plan:
     steps: tuple[Step, ...] | Groups = ()  # of canary
     opening: tuple[Gate, ...] = ()  # of canary: before the first step
     promotion: tuple[Gate, ...] = ()  # of blue_green: a delay or an approval
-    hold: tuple[Gate, ...] = ()  # of blue_green: how long the old set stays on standby
+    hold: tuple[Gate, ...] = ()  # how long the old set stays on standby after the switch
+    standby: Amount | None = None  # of canary: how many old instances stay so; None: none
     confirm_rollout: tuple[Gate, ...] = ()  # before anything
     # before the traffic weight of the new instances rises
     confirm_traffic_increase: tuple[Gate, ...] = ()
@@ -165,6 +194,7 @@ class Plan:
     # asked continuously at watched stages; one that fails ends the rollout
     background: tuple[Gate, ...] = ()
     rollback_gates: tuple[Gate, ...] = ()  # asked continuously; one that passes requests a rollback
+    waves: tuple[Wave, ...] = ()  # one target after the other; none: everywhere at once
 
     @property
     def gates(self) -> tuple[Gate, ...]:
@@ -186,6 +216,7 @@ class Plan:
             *self.promotion,
             *self.hold,
             *calls,
+            *(gate for wave in self.waves for gate in wave.gates),
             *self.background,
             *self.rollback_gates,
         )
@@ -301,15 +332,7 @@ def _blue_green(plan: Plan, target: RolloutTarget) -> Iterator[Stage]:
     yield from _confirm(target.waypoint(0, target.before, 0), plan.confirm_rollout)
     yield Stage("prepare", target.waypoint(new, old, 0), gates, waiting=Phase.AWAITING_PROMOTION)
     yield Stage("switch", switched, plan.post_rollout, PROMOTE, watched=True)
-    yield Stage(
-        "hold",
-        replace(switched, switch_at=0),
-        plan.hold,
-        FINISH,
-        waiting=Phase.HOLDING,
-        watched=True,
-    )
-    yield Stage("retire", target.end(), part=FINISH)
+    yield from _hold(plan, target, switched, True)
 
 
 def _confirm(waypoint: Waypoint, gates: tuple[Gate, ...]) -> Iterator[Stage]:
@@ -320,15 +343,14 @@ def _confirm(waypoint: Waypoint, gates: tuple[Gate, ...]) -> Iterator[Stage]:
 def _canary(plan: Plan, target: RolloutTarget) -> Iterator[Stage]:
     steps = plan.steps.steps(target.desired) if isinstance(plan.steps, Groups) else plan.steps
     weighted = any(step.weight is not None for step in steps)
-    reached, asked, reversible = (
-        target.waypoint(0, target.before, 0 if weighted else None),
-        None,
-        True,
-    )
+    kept = 0 if plan.standby is None else min(target.before, up(plan.standby, target.before))
+    reached = target.waypoint(0, target.before, 0 if weighted else None)
+    asked, reversible = None, True
     found, fresh = [Stage("begin", reached, plan.confirm_rollout + plan.opening)], 0
     for step in steps:
         asked = asked if step.replicas is None else up(step.replicas, target.desired)
         reached = _reach(step, reached, asked, target)
+        reached = replace(reached, old=max(reached.old, kept))
         reversible = reversible and step.reversible
         fresh = max(fresh, _fresh(step, reached)) if step.baseline else fresh
         found.append(
@@ -342,26 +364,63 @@ def _canary(plan: Plan, target: RolloutTarget) -> Iterator[Stage]:
                 watched=step.watched,
             )
         )
-    end = target.end(100 if weighted else None)
+    if kept:
+        ready = _complete(reached, kept, target)
+        found.append(Stage("prepare", ready, reversible=reversible, watched=True))
+    end = target.end(100 if weighted else None, kept)
+    end = replace(end, weight_before=reached.weight or 0) if kept else end
     found.append(
         Stage("promote", end, plan.post_rollout, PROMOTE, reversible=reversible, watched=True)
     )
+    yield from _with_gates(plan, target, found, fresh)
+    if kept:
+        yield from _hold(plan, target, end, reversible)
+
+
+def _with_gates(
+    plan: Plan, target: RolloutTarget, found: Sequence[Stage], fresh: int
+) -> Iterator[Stage]:
+    """Yield the stages with the gates between them, and after the first that of the baseline.
+
+    `fresh`: how many instances the baseline has.
+    """
     for stage, following in pairwise(found):
         gates = stage.gates + _before(plan, stage, following)
         if gates or stage.name != "begin":
             yield replace(stage, gates=gates)
         if fresh and stage is found[0]:
-            yield Stage(
-                "baseline",
-                replace(
-                    stage.waypoint,
-                    generation=target.baseline,
-                    new=fresh,
-                    old=target.base - fresh,
-                    weight=None,
-                ),
+            waypoint = replace(
+                stage.waypoint,
+                generation=target.baseline,
+                new=fresh,
+                old=target.base - fresh,
+                weight=None,
             )
+            yield Stage("baseline", waypoint)
     yield found[-1]
+
+
+def _complete(last: Waypoint, kept: int, target: RolloutTarget) -> Waypoint:
+    """Return the waypoint before a switch: the new set is complete, and the weight stays."""
+    rest = carrying(target.base, target.allowed, 100 - (last.weight or 0))
+    room = target.base + target.allowed.surge - target.desired
+    old = max(kept, rest, min(last.old, room))
+    return replace(last, new=target.desired, old=old, carrying=last.new)
+
+
+def _hold(plan: Plan, target: RolloutTarget, end: Waypoint, reversible: bool) -> Iterator[Stage]:
+    """Yield the stages after a switch: the old set stays on standby, then it goes."""
+    switched = replace(end, switch_at=0)
+    yield Stage(
+        "hold",
+        switched,
+        plan.hold,
+        FINISH,
+        waiting=Phase.HOLDING,
+        reversible=reversible,
+        watched=True,
+    )
+    yield Stage("retire", target.end(), part=FINISH)
 
 
 def _fresh(step: Step, reached: Waypoint) -> int:
@@ -397,6 +456,8 @@ def _reach(step: Step, last: Waypoint, asked: int | None, target: RolloutTarget)
     before, sets.
     """
     weight = last.weight if step.weight is None else step.weight
+    if step.ahead is not None:
+        return _ahead(step, step.ahead, last, target)
     if step.weight is None and step.replicas is None and step.instances is None:
         return last
     if step.instances is not None:
@@ -451,6 +512,24 @@ def _divide(step: Step, weight: int, asked: int | None, target: RolloutTarget) -
     # The old side stays complete as far as the surge allows: a rollback then changes weights, and
     # starts nothing.
     return new, min(base, base + surge - new)
+
+
+def _ahead(step: Step, weight: int, last: Waypoint, target: RolloutTarget) -> Waypoint:
+    """Return the waypoint with the new instances of the next weight, and the weight of the last.
+
+    Where there is no room for all of them beside the old ones, there are as many as there is.
+    """
+    surge = target.allowed.surge
+    if not surge:
+        raise InvalidSteps(
+            f"{step.name}: without surge no instance can become ready beside the others; set"
+            " max_surge, or remove ahead"
+        )
+    rest = carrying(target.base, target.allowed, 100 - (last.weight or 0))
+    wanted = target.desired if weight == 100 else _divide(step, weight, None, target)[0]
+    new = max(last.new, min(wanted, target.base + surge - rest))
+    old = min(target.base, target.base + surge - new)
+    return replace(last, new=new, old=old, carrying=last.new)
 
 
 def carrying(desired: int, allowed: ResolvedBudget, weight: int) -> int:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
+from .shares import Target
 from .strategy import Waypoint
 
 EVEN = 100  # the weight of every instance where all have the same
@@ -26,6 +27,11 @@ class WeightSplit:
     """How requests are divided between the new instances of a waypoint and all others."""
 
     waypoint: Waypoint
+
+    def at(self, target: Target | None) -> WeightSplit:
+        """Return how the requests of one target are divided; None: those of all."""
+        own = [part for one, part in self.waypoint.parts if one == target]
+        return WeightSplit(own[0]) if own else self
 
     def is_new(self, generation: int) -> bool:
         """Whether an instance of a generation counts as new. On a rollback the baseline does,
@@ -44,7 +50,8 @@ class WeightSplit:
         point = self.waypoint
         share = Fraction(point.weight or 0, 100)
         even = Fraction(1, max(1, point.desired))
-        return share / max(1, point.new), max(even, (1 - share) / point.old if point.old else even)
+        each = share / max(1, point.carrying or point.new)
+        return each, max(even, (1 - share) / point.old if point.old else even)
 
     def weights(self, new: int, old: int, left: Fraction = Fraction(1)) -> tuple[int, int]:
         """Return the weight of each new and each old instance, with so many in rotation at a load
@@ -59,6 +66,8 @@ class WeightSplit:
             bad = self._bad(new, old, left)
             return _whole((1 - bad) / new, bad / old)
         each, usual = self.parts
+        if self.waypoint.carrying:  # more than carry the weight do not raise it
+            each = min(each, Fraction(self.waypoint.weight, 100) / new)
         short = 1 - each * new - usual * old
         if short > 0:
             return _whole(each + short / (new + old), usual + short / (new + old))

@@ -5,25 +5,27 @@
 
 Metrics are measured at the same time, each at its own interval, and judged after each measurement.
 The first failure ends the analysis. A metric that cannot be measured, or is inconclusive at the
-end, leaves the decision to a person.
+end, leaves the decision to a person, and is measured on meanwhile: a failure is still a failure,
+and enough data that shows nothing passes (`on_enough`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import queue
 import threading
 import time
 import typing as t
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from ..analysis import judging, spec
-from ..analysis.spec import KAYENTA, SEQUENTIAL, THRESHOLD, Metric
+from ..analysis import samples, spec
+from ..analysis.progress import KEPT, MetricProgress, decide
+from ..analysis.spec import SEQUENTIAL, THRESHOLD, Metric
 from ..base import clock
 from ..base.errors import InputError, MetricError
-from ..base.text import clean
-from ..engine.judges.threshold import AnalysisPhase, MeasurementCounts, assess, due, worst
+from ..engine.judges.threshold import AnalysisPhase, due
 from ..health.probe_traffic import Prober
 from ..interfaces.context import Context
 from ..interfaces.gate import FAIL, PASS, PERSON, WAIT, Answer, GateDriver
@@ -33,25 +35,31 @@ OPTIONS = spec.OPTIONS
 
 # seconds to wait for measurements together; those that take longer are judged when they come
 PATIENCE = 0.5
-KEPT = 10  # last measurements of each metric that are kept (Argo's measurementRetention)
-LONGEST = 400  # characters of a message about all metrics, or of an error of one
+LONG = 60.0  # seconds until the next question where nothing is measured any more
 
 
 class Driver(GateDriver):
     """Passes when measurements show that the new revision is not worse."""
 
+    watches = True
+
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self._analysis = spec.parse(options, "gate", "latency" in context.counted)
+        usual = spec.standard(context.counted, bool(context.access_log))
+        self._analysis = spec.parse(options, "gate", usual)
+        # for the timeline, with the first results; None: they are there
+        self._settings: dict[str, t.Any] | None = {"settings": spec.recorded(options, usual)}
         probe = options["probe"]
         self._prober = Prober(probe, context, "gate.probe") if probe else None
         if self._prober:
-            context = replace(context, served=self._prober.served)
+            context = replace(context, served=self._prober.served, cuts=tuple)
         self._metrics = [_Measured(metric, context) for metric in self._analysis.metrics]
         self._results: queue.SimpleQueue[_Result] = queue.SimpleQueue()
         self._asked = 0  # measurements in progress
 
     def restore(self, memory: Mapping[str, t.Any]) -> None:
         """Continue from earlier measurements."""
+        if self._settings:
+            self._settings["resumed"] = True
         for metric in self._metrics:
             metric.restore(memory.get(metric.name) or {})
 
@@ -77,21 +85,27 @@ class Driver(GateDriver):
                 metric.ask(rollout, start, now, self._results)
                 self._asked += 1
         judged = self._judge()
-        phase, sentence = self._verdict()
+        verdict, sentence = decide(self._metrics, self._analysis)
         memory = {metric.name: metric.memory for metric in self._metrics} if judged else None
-        if not phase.over:
+        if verdict in (PASS, FAIL):
+            self.close()
+        again = None
+        if verdict in (WAIT, PERSON):
             soonest = min(metric.due(start) for metric in self._metrics) - clock.now()
-            return Answer(WAIT, sentence, memory, again=0.0 if self._asked else max(0.05, soonest))
-        self.close()
-        samples = {metric.name: metric.recent for metric in self._metrics}
-        verdict = (
-            FAIL
-            if phase is AnalysisPhase.FAILED
-            else PASS
-            if phase is AnalysisPhase.SUCCESSFUL
-            else PERSON
-        )
-        return Answer(verdict, sentence, memory, samples)
+            again = 0.0 if self._asked and verdict == WAIT else min(max(0.05, soonest), LONG)
+        last = -1 if verdict == WAIT else -KEPT
+        shown = {m.name: m.recent[last:] for m in self._metrics if judged or verdict != WAIT}
+        return Answer(verdict, sentence, memory, shown, again, self._looked())
+
+    def _looked(self) -> dict[str, t.Any]:
+        """Return the results that were judged, for the timeline; empty if there are none."""
+        results = {metric.name: metric.sample for metric in self._metrics if metric.looked}
+        for metric in self._metrics:
+            metric.looked = False
+        if not results:
+            return {}
+        about, self._settings = self._settings or {}, None
+        return {**about, "results": results}
 
     def _judge(self) -> bool:
         """Judge finished measurements; return whether there were any.
@@ -105,33 +119,9 @@ class Driver(GateDriver):
             except queue.Empty:
                 break
             self._asked -= 1
-            result.metric.judge(result)
+            result.metric.take(result)
             any_judged = True
         return any_judged
-
-    def _verdict(self) -> tuple[AnalysisPhase, str]:
-        """Return the phase of the analysis, and a sentence.
-
-        The sentence is about the metrics that decide the phase, or about all.
-        """
-        counted = [metric for metric in self._metrics if not metric.metric.dry_run]
-        phase = worst(metric.phase for metric in counted)
-        over = all(metric.phase.over for metric in self._metrics)  # also those of a dry run
-        together = [metric for metric in counted if metric.metric.judge == KAYENTA]
-        if not phase.bad and together and all(metric.phase.over for metric in together):
-            found, score = judging.judge_by_kayenta(
-                {metric.name: (metric.metric, metric.state) for metric in together}, self._analysis
-            )
-            if found.bad or over:
-                return worst((phase, found)), _joined(
-                    [score] if found.bad else [score, *self._sentences(self._metrics, KAYENTA)]
-                )
-        if phase.bad:
-            return phase, _joined(metric.summary for metric in counted if metric.phase is phase)
-        return (phase if over else AnalysisPhase.RUNNING), _joined(self._sentences(self._metrics))
-
-    def _sentences(self, metrics: Sequence[_Measured], without: str = "") -> list[str]:
-        return [metric.summary for metric in metrics if metric.metric.judge != without]
 
 
 @dataclass(frozen=True)
@@ -145,69 +135,33 @@ class _Result:
     at: float
 
 
-class _Measured:
-    """A metric with its measurements so far."""
+class _Measured(MetricProgress):
+    """A metric that is measured."""
 
     def __init__(self, metric: Metric, context: Context) -> None:
-        self.metric, self.name = metric, metric.name
+        super().__init__(metric)
         try:
             self._driver: MetricDriver = metric.module.driver(metric.options, context)
         except InputError as exc:  # drivers do not know which option defines them
             raise InputError(metric.variable + str(exc).removeprefix("metric"), exc.id) from None
         self._counting: float | None = None  # since when this run counts
-        self._counts = MeasurementCounts()
-        self._finished: float | None = None
-        self._last: AnalysisPhase | None = None
-        self._result: t.Any = None  # the last result, if the driver adds to it
-        self._reason = self._sentence = ""
-        self._short = self._asked = False
-        self.state: judging.State = {}
-        self.phase = AnalysisPhase.PENDING
-        self.recent: list[dict[str, t.Any]] = []
-
-    @property
-    def memory(self) -> dict[str, t.Any]:
-        """What is kept for the next run, as plain data."""
-        return {
-            "tally": asdict(self._counts),
-            "finished": self._finished,
-            "last": self._last and self._last.value,
-            "phase": self.phase.value,
-            "sentence": self._sentence,
-            "reason": self._reason,
-            "result": self._result,
-            "short": self._short,
-            "state": self.state,
-            "recent": self.recent,
-        }
-
-    def restore(self, memory: Mapping[str, t.Any]) -> None:
-        """Continue from the `memory` of an earlier run."""
-        if not memory:
-            return
-        self._counts = MeasurementCounts(**memory["tally"])
-        self._finished, self._result, self._short = (
-            memory["finished"],
-            memory["result"],
-            memory["short"],
-        )
-        self._last = memory["last"] and AnalysisPhase(memory["last"])
-        self.phase, self.state, self.recent = (
-            AnalysisPhase(memory["phase"]),
-            dict(memory["state"]),
-            list(memory["recent"]),
-        )
-        self._sentence, self._reason = memory["sentence"], memory["reason"]
+        self._asked = False
+        self.looked = False  # whether a result was judged that is not in the timeline yet
+        self.sample: str | None = None  # that result
 
     def begin(self, start: float, now: float) -> None:
-        """Let a driver that counts itself begin, once the initial delay is over."""
+        """Let a driver that counts itself begin, once the initial delay is over.
+
+        One that cannot yet fails to measure, too, and begins later.
+        """
         if (
             self._driver.counting
             and self._counting is None
             and now >= start + self.metric.limits.initial_delay
         ):
-            self._driver.begin()
-            self._counting = now
+            with contextlib.suppress(MetricError):
+                self._driver.begin()
+                self._counting = now
 
     def cancel(self) -> None:
         """End a measurement in progress."""
@@ -216,7 +170,7 @@ class _Measured:
 
     def due(self, start: float) -> float:
         """When to measure next. A driver that counts itself first needs an interval to count in."""
-        if self._asked or self.phase.over:
+        if self._asked or not self.measures:
             return math.inf
         limits = self.metric.limits
         soonest = due(limits, start, self._finished, self._last)
@@ -238,9 +192,7 @@ class _Measured:
         If it hangs, the process can end nevertheless.
         """
         judge = self.metric.judge
-        question = Question(
-            rollout, start, now, judge != THRESHOLD, judge == SEQUENTIAL, self._result
-        )
+        question = Question(rollout, start, now, judge != THRESHOLD, judge == SEQUENTIAL)
         self._asked = True
         threading.Thread(
             target=self._measure, args=(question, results), name="metric", daemon=True
@@ -258,58 +210,11 @@ class _Measured:
             error = MetricError(f"its driver failed: {type(exc).__name__}: {exc}", "PR-420")
         results.put(_Result(self, question, found, error, clock.now()))
 
-    def judge(self, result: _Result) -> None:
-        """Judge one measurement."""
-        try:
-            if result.error is not None:
-                raise result.error
-            measured = judging.judge_result(
-                self.metric, self.state, result.found, _stratum(result.question.rollout)
-            )
-            phase, value = measured.phase, measured.value
-            self._sentence, self._short = measured.sentence, measured.lacking
-            self._result = (
-                result.found if self._driver.counting and result.question.counts else None
-            )
-        except MetricError as exc:  # the metric's name is shown, so its option need not be
-            text = str(exc).removeprefix(f"{self.metric.variable}.")
-            phase, value = AnalysisPhase.ERROR, clean(text, LONGEST)
-        except Exception as exc:  # a result of an unexpected form
-            phase, value = (
-                AnalysisPhase.ERROR,
-                clean(f"the result cannot be judged: {type(exc).__name__}: {exc}", LONGEST),
-            )
-        self._asked, self._finished, self._last = False, result.at, phase
-        self._counts = self._counts.add(phase)
-        self.recent = [
-            *self.recent,
-            {"at": round(result.at, 3), "phase": phase.value, "value": value},
-        ][-KEPT:]
-        self.phase, self._reason = assess(self.metric.limits, self._counts)
-        if self.phase is AnalysisPhase.SUCCESSFUL and self._short:
-            self.phase = AnalysisPhase.INCONCLUSIVE
-        if phase is AnalysisPhase.ERROR:
-            self._reason = f"{self._reason}: {value}"
-
-    @property
-    def summary(self) -> str:
-        """The phase of the metric in a sentence."""
-        of_limits = self.metric.judge == THRESHOLD or self._last is AnalysisPhase.ERROR
-        text = "; ".join(
-            part
-            for part in (self._sentence, self._reason if of_limits or not self.phase.over else "")
-            if part
-        )
-        name = "" if self._sentence.startswith(f"{self.name} ") else f"{self.name} "
-        prefix = "inconclusive: " if self.phase is AnalysisPhase.INCONCLUSIVE else ""
-        return f"{prefix}{name}{text}{' (dry run)' if self.metric.dry_run else ''}"
-
-
-def _stratum(rollout: Mapping[str, t.Any]) -> str:
-    """Name a time in which the share of the requests stays the same."""
-    return f"{rollout.get('stage')} {(rollout.get('share') or {}).get('set')}"
-
-
-def _joined(sentences: Iterable[str]) -> str:
-    text = ". ".join(sentences)
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+    def take(self, result: _Result) -> None:
+        """Judge the measurement that was asked for."""
+        self._asked, self.looked = False, True
+        self.judge(result.found, result.error, result.at)
+        last = self.recent[-1]
+        failed = last["phase"] == AnalysisPhase.ERROR
+        found = {"error": last["value"]} if failed else {"result": result.found}
+        self.sample, self.kept = samples.packed(found, result.at, self.kept)

@@ -16,10 +16,20 @@ import re
 import typing as t
 from collections.abc import Mapping
 
-from jinja2 import TemplateError, Undefined, nodes
+from jinja2 import (
+    Environment,
+    TemplateError,
+    TemplateSyntaxError,
+    Undefined,
+    nodes,
+    pass_environment,
+)
+from jinja2.environment import TemplateExpression
+from jinja2.filters import make_attrgetter
 from jinja2.parser import Parser
 from jinja2.runtime import Context, StrictUndefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.visitor import NodeTransformer
 
 from ..base.errors import InputError, MetricError
 from ..base.text import clean
@@ -67,8 +77,10 @@ class Expression:
         wrong = _refused(text)
         if not wrong:
             try:
-                self._compiled = _SANDBOX.compile_expression(self._text, undefined_to_none=False)
+                self._compiled = _compiled(self._text)
             except (TemplateError, SyntaxError, RecursionError, MemoryError) as exc:
+                if isinstance(exc, TemplateSyntaxError):
+                    exc.translated = True  # without the number of the line, which is always 1
                 wrong = f"{_line(exc)}; write it like result[0] >= 0.99"
         if wrong:
             raise InputError(
@@ -184,6 +196,34 @@ def _refused(text: t.Any) -> str:
     return "unknown operator ~; add numbers with +" if tree.find(nodes.Concat) else ""
 
 
+class _Equality(NodeTransformer):
+    """Makes `==` and `!=` tests of Jinja, which refuse values of different kinds."""
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
+        self.generic_visit(node)
+        operators = [operand.op for operand in node.ops]
+        if not {"eq", "ne"} & set(operators):
+            return node
+        if len(operators) > 1:
+            raise TemplateSyntaxError("compare two values at a time, joined by `and`", node.lineno)
+        found = nodes.Test(node.expr, operators[0], [node.ops[0].expr], [], None, None)
+        found.set_lineno(node.lineno)
+        found.set_environment(_SANDBOX)
+        return found
+
+
+def _compiled(text: str) -> TemplateExpression:
+    """Compile an expression as `Environment.compile_expression` does, with our `==`."""
+    tree = Parser(_SANDBOX, text, state="variable")
+    found = tree.parse_expression()
+    if not tree.stream.eos:
+        raise TemplateSyntaxError("chunk after expression", tree.stream.current.lineno)
+    found.set_environment(_SANDBOX)
+    body = [nodes.Assign(nodes.Name("result", "store"), _Equality().visit(found), lineno=1)]
+    template = _SANDBOX.from_string(nodes.Template(body, lineno=1))
+    return TemplateExpression(template, undefined_to_none=False)
+
+
 _NOTHING: t.Any = object()
 
 
@@ -231,6 +271,47 @@ def _default(value: t.Any, other: t.Any) -> t.Any:
     return other if value is None or isinstance(value, Undefined) else value
 
 
+def _sum(values: t.Iterable[t.Any], start: t.Any = 0) -> t.Any:
+    """Add numbers; lists would be copied once for each, which takes minutes."""
+    found = [start, *values]
+    for value in found:
+        if not isinstance(value, (int, float)):
+            raise TypeError(f"sum needs numbers, got {_kind(value)}")
+    return sum(found)
+
+
+@pass_environment
+def _sum_of(
+    environment: Environment, values: t.Iterable[t.Any], attribute: t.Any = None, start: t.Any = 0
+) -> t.Any:
+    """Add numbers, or those at `attribute` of mappings: Jinja's filter, for numbers only."""
+    of = make_attrgetter(environment, attribute) if attribute is not None else None
+    return _sum(map(of, values) if of else values, start)
+
+
+_KINDS: tuple[tuple[type, ...], ...] = ((int, float), (str,), (list, tuple), (Mapping,))
+
+
+def _equal(left: t.Any, right: t.Any) -> bool:
+    """Compare two numbers, texts, lists or mappings, or anything with nothing.
+
+    Different kinds are never equal, so that a condition with them would always be the same.
+    """
+    for value in (left, right):
+        if isinstance(value, Undefined):
+            str(value)  # raises, with what is missing
+    if left is not None and right is not None:
+        if not any(isinstance(left, kind) and isinstance(right, kind) for kind in _KINDS):
+            raise TypeError(
+                f"== compares {_kind(left)} with {_kind(right)}; compare the same kinds"
+            )
+    return bool(left == right)
+
+
+def _unequal(left: t.Any, right: t.Any) -> bool:
+    return not _equal(left, right)
+
+
 _FUNCTIONS: dict[str, t.Callable[..., t.Any]] = {
     "is_nan": math.isnan,
     "is_inf": math.isinf,
@@ -238,7 +319,7 @@ _FUNCTIONS: dict[str, t.Callable[..., t.Any]] = {
     "len": len,
     "all": all,
     "any": any,
-    "sum": sum,
+    "sum": _sum,
     "min": min,
     "max": max,
     "abs": abs,
@@ -252,7 +333,9 @@ _FUNCTIONS: dict[str, t.Callable[..., t.Any]] = {
 }
 _SANDBOX = _Sandbox(undefined=StrictUndefined, optimized=False, autoescape=False)
 _SANDBOX.globals = dict(_FUNCTIONS)
-_SANDBOX.filters = {name: _SANDBOX.filters[name] for name in _FILTERS}
+_SANDBOX.filters = {name: _SANDBOX.filters[name] for name in _FILTERS} | {"sum": _sum_of}
+_SANDBOX.tests |= dict.fromkeys(("eq", "==", "equalto"), _equal)
+_SANDBOX.tests |= dict.fromkeys(("ne", "!="), _unequal)
 
 
 def _kind(value: t.Any) -> str:

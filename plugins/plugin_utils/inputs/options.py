@@ -13,6 +13,7 @@ import functools
 import typing as t
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from ..base.errors import InputError
 from . import values
@@ -159,7 +160,14 @@ def as_it_is(value: t.Any, _variable: str) -> t.Any:
     return value
 
 
+def _factor(value: t.Any, variable: str) -> Fraction:
+    """Return a factor, exactly as it was written."""
+    return Fraction(str(number(0, MOST, exclusive=True).parse(value, variable)))
+
+
 RAW = Kind("raw", as_it_is)
+MOST = 1000
+FACTOR = Kind("float", _factor, f"More than 0, at most {MOST}.")
 TEXT = Kind("str", values.text)
 NAME = Kind("str", values.label)
 FLAG = Kind("bool", values.boolean)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import json
 import re
 import typing as t
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +39,7 @@ MOST = 10_000  # instances of a service
 
 def refuse_unknown(given: Iterable[str], known: Iterable[str], prefix: str) -> None:
     """Raise for the first unknown key, with the nearest known one."""
-    known = sorted(known)
+    known = sorted(set(known))
     for key in sorted(map(str, given)):
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
@@ -128,6 +129,21 @@ def absolute(value: t.Any, variable: str) -> str:
     if not path.startswith("/"):
         raise InputError(
             f"{variable}: {value!r} is not an absolute path; begin it with /", "PR-123"
+        )
+    return path
+
+
+REPORTS = (".html", ".md", ".xml", "/")
+
+
+def report(value: t.Any, variable: str) -> str:
+    """Return the absolute path of a report, whose form its ending says."""
+    path = absolute(value, variable)
+    if not path.endswith(REPORTS):
+        raise InputError(
+            f"{variable}: {shown(path)} does not say which form; end it with .html, .md or .xml, or"
+            " with / for a directory with all of them",
+            "PR-123",
         )
     return path
 
@@ -292,6 +308,19 @@ def sequence(value: t.Any, variable: str, example: str) -> Sequence[t.Any]:
             f"{variable}: expected a list, got {type(value).__name__}; write {example}", "PR-118"
         )
     return value
+
+
+def data(value: t.Any) -> t.Any:
+    """Return a text with a mapping or a list in JSON as data, and anything else as it is.
+
+    The answers of a survey, and what follows `-e name=`, are texts.
+    """
+    if not (isinstance(value, str) and value.strip()[:1] in ("{", "[")):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
 
 
 def mapping(value: t.Any, variable: str, example: str = "key: value pairs") -> dict[str, t.Any]:

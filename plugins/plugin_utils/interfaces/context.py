@@ -6,19 +6,28 @@
 from __future__ import annotations
 
 import typing as t
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..base.errors import InputError
 from ..engine.model import Deployment
 from ..remote.transport import Transport
+from .autoscaler import Managed
 from .check import HealthCheck
 from .platform import InstanceSettings, PlatformDriver
-from .traffic import Served
+from .traffic import Cut, Served
 
 
 def _no_platform(transport: Transport) -> PlatformDriver:
     raise InputError("rollout_platform: required; say where instances live", "PR-102")
+
+
+@dataclass(frozen=True)
+class AccessLog:
+    """Where the load balancers log their requests."""
+
+    file: str
+    hosts: str | None = None  # inventory pattern; None: the controller
 
 
 @dataclass
@@ -40,9 +49,15 @@ class Context:
     settings: Mapping[int, InstanceSettings] = field(default_factory=dict)
     # By key, the secret part of these settings; in memory only.
     secrets: dict[str, Mapping[str, t.Any]] = field(default_factory=dict)
+    # The autoscaler that the rollout manages; None: none, so that one would undo what it does.
+    autoscaler: Managed | None = None
     # Wakes the reconcile loop; any thread may call it.
     wake: Callable[[], None] = lambda: None
     # What the load balancers count of each instance: errors, latency.
     counted: Collection[str] = ()
+    # None: they log nothing that can be read.
+    access_log: AccessLog | None = None
     # By instance, what the load balancers have counted during this run.
     served: Callable[[], Mapping[str, Served]] = dict
+    # What they had counted when the share of the requests changed, of the last changes.
+    cuts: Callable[[], Sequence[Cut]] = tuple

@@ -19,11 +19,12 @@ PASS, WAIT, FAIL, PERSON = "pass", "wait", "fail", "person"
 class Answer:
     """What a gate answers when it is asked."""
 
-    verdict: str  # PASS, WAIT (not yet), FAIL, or PERSON: a person has to decide; not asked again
+    verdict: str  # PASS, WAIT (not yet), FAIL, or PERSON: a person has to decide
     message: str = ""  # why, in a few words; shown to people and kept in the journal
     memory: Mapping[str, t.Any] | None = None  # plain data for the next run, kept in the journal
-    samples: Mapping[str, t.Any] = field(default_factory=dict)  # the data behind a verdict
+    samples: Mapping[str, t.Any] = field(default_factory=dict)  # the data behind it
     again: float | None = None  # seconds until asking again; None: the gate's `interval`
+    looked: Mapping[str, t.Any] = field(default_factory=dict)  # of an analysis: `events.Looked`
 
 
 class GateDriver(BaseDriver):
@@ -40,6 +41,9 @@ class GateDriver(BaseDriver):
 
     If not, it is called in every iteration, in no thread.
     """
+
+    watches: bool = False
+    """Whether `ask` is called on while a person decides: it may find an answer itself."""
 
     @abc.abstractmethod
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:

@@ -23,7 +23,6 @@ class Question:
     now: float
     paired: bool = False  # the judge compares: new and stable are wanted apart
     counts: bool = False  # the judge compares errors: numbers of errors and requests are wanted
-    before: t.Any = None  # the last result, also of an earlier run; None: nothing
 
 
 class MetricDriver(BaseDriver):
@@ -33,7 +32,26 @@ class MetricDriver(BaseDriver):
     folder = "metrics"
 
     counting: bool = False
-    """Whether the driver itself counts from `begin` on, and adds to `Question.before`."""
+    """Whether the driver itself counts from `begin` on, and returns what came since the last
+    measurement.
+
+    For a judge that compares that is `spans`, a list with what was counted while the share of the
+    requests stayed the same, and `samples`: each has `new` and `stable` with the instances, and of
+    each `requests`, `errors` and `host`, or a list of seconds.
+    """
+
+    judge: str = ""
+    """The judge of its results, where no other can judge them: `new_messages`."""
+
+    past: str = ""
+    """The option that asks for the values of a time in the past, for the judge `kayenta` alone.
+
+    A result then has `past`, and takes the place of those before: each has all of that time.
+    """
+
+    spends_alpha: bool = True
+    """Whether the judge `sequential` may alarm falsely of it, with a probability that is a part of
+    the analysis' `alpha`."""
 
     @abc.abstractmethod
     def measure(self, question: Question) -> t.Any:

@@ -11,6 +11,7 @@ import json
 import typing as t
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from ..base.errors import PlatformError
 from ..engine.model import Composition, Health, Process
@@ -84,6 +85,20 @@ class Machine:
 
 
 @dataclass(frozen=True)
+class Usage:
+    """What an instance uses of its host.
+
+    `found` has what is known of: cpu (seconds), memory (bytes), threads, fds, throttled (seconds),
+    pressure and oom (events), and restarts. CPU, throttling and events are counted from its start.
+    """
+
+    host: str
+    generation: int
+    age: float  # seconds
+    found: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class Limits:
     """What an instance may use at most: memory in bytes, and CPUs; 0: no limit."""
 
@@ -140,6 +155,12 @@ class PlatformDriver(BaseDriver):
     `refill` says of which revision the next ones are. An instance is reported as stopping until
     there is another one at its place.
     """
+    clusters: Mapping[str, Fraction] = {}
+    """The clusters that instances run in, where there are several, each with its factor.
+
+    An instance's host is CLUSTER/NODE then, and that of one to start is its cluster. A cluster that
+    does not answer is named by `Context.away`.
+    """
     host_options: t.ClassVar[Collection[str] | None] = None
     """The options of the hosts; all others shape an instance, and the journal keeps them.
 
@@ -157,15 +178,19 @@ class PlatformDriver(BaseDriver):
         """Return the hosts that instances may be placed on, in inventory order."""
 
     @abc.abstractmethod
-    def capacity(self) -> int:
-        """Return how many instances fit on all hosts together."""
+    def capacity(self, among: Collection[str] | None = None) -> int:
+        """Return how many instances fit on all hosts together, or on those in `among`."""
 
     @abc.abstractmethod
     def place(
-        self, count: int, taken: Collection[Labels], generation: int
+        self,
+        count: int,
+        taken: Collection[Labels],
+        generation: int,
+        among: Collection[str] | None = None,
     ) -> Sequence[tuple[str, Endpoint, int]]:
         """Return host, endpoint and slot of the next `count` instances, the generation spread over
-        hosts.
+        hosts, or over those `among` which they are to be.
 
         Fewer while a host that is to have an instance has not finished its earlier commands.
         """
@@ -203,6 +228,27 @@ class PlatformDriver(BaseDriver):
         It keeps `least` instances available, and has up to `most` at once. Touch nothing.
         """
         return ()
+
+    def log_of(self, id: str, host: str) -> str:
+        """Return how a person reads the whole log of an instance, also after its end; "": unknown.
+
+        Asks nobody.
+        """
+        return ""
+
+    def log_source(self, id: str, host: str) -> Mapping[str, str]:
+        """Return where `agents/instance_log.py` finds the log of an instance on its host; {}: that
+        is not known.
+
+        Asks nobody.
+        """
+        return {}
+
+    def usage(self) -> Mapping[str, Usage]:
+        """Return what each running instance uses, by id; those of hosts that answer."""
+        raise PlatformError(
+            "this platform does not know what instances use of their hosts", "PR-226"
+        )
 
     def replicas(self) -> int | None:
         """Return how many instances the platform itself is asked for; None if only we ask."""

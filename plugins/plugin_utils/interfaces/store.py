@@ -21,8 +21,9 @@ class Lease:
     holder: str
     since: float
     until: float
-    epoch: int  # grows by one with every new holder: the fencing number
+    epoch: int  # grows with every new holder: the fencing number
     details: Mapping[str, t.Any] = field(default_factory=dict)
+    mark: str = ""  # differs after every renewal, in a store whose times may not
 
 
 class StoreDriver(BaseDriver):
@@ -37,6 +38,9 @@ class StoreDriver(BaseDriver):
     place: str = ""
     """Where people find the record; empty: nowhere that they could look at it."""
 
+    def check(self) -> None:
+        """Raise InputError for what would fail in the middle of a rollout, such as rights."""
+
     @abc.abstractmethod
     def load(self) -> dict[str, t.Any]:
         """Return the record, or an empty one."""
@@ -46,11 +50,18 @@ class StoreDriver(BaseDriver):
         """Return the lease in force; None if there is none, or it has expired."""
 
     @abc.abstractmethod
-    def acquire(self, token: str, holder: str, ttl: float, details: Mapping[str, t.Any]) -> Lease:
+    def acquire(
+        self,
+        token: str,
+        holder: str,
+        ttl: float,
+        details: Mapping[str, t.Any],
+        above: int = 0,
+    ) -> Lease:
         """Take the lease, or renew it for the same token. Raises LeaseHeld.
 
         `details["previous"]` of the lease returned is the expired lease it replaces, if there was
-        one.
+        one. The epoch of a new holder is higher than all before, and than `above`.
         """
 
     @abc.abstractmethod

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..engine.model import Rotation
 from .driver import BaseDriver
@@ -41,7 +41,14 @@ class Server:
     answered: int = 0  # the requests that `mean` is of
     # Seconds to the answer, of all of them or the last `WINDOW`; None: not measured.
     mean: float | None = None
+    client_errors: int = 0  # requests answered with 4xx
+    retries: int = 0  # connections to it that were tried again, here or at another server
+    aborts: int = 0  # clients that left before their answer was complete
+    connect_failures: int = 0  # connections to it that could not be opened
 
+
+# beside the requests
+COUNTS = ("errors", "client_errors", "retries", "aborts", "connect_failures")
 
 WINDOW = 512  # requests that a `Server.mean` is of, at most
 
@@ -61,6 +68,28 @@ class Served:
     errors: int = 0
     answered: int = 0  # answers whose time is measured,
     seconds: float = 0.0  # and the sum of these times
+    client_errors: int = 0
+    retries: int = 0
+    aborts: int = 0
+    connect_failures: int = 0
+
+    def since(self, before: Served | None) -> Served:
+        """Return what was counted in between.
+
+        An instance deployed in place is a new one, counted from 0.
+        """
+        if before is None or before.generation != self.generation:
+            return self
+        keys = ("requests", *COUNTS, "answered", "seconds")
+        return replace(self, **{key: getattr(self, key) - getattr(before, key) for key in keys})
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What was counted when the share of the requests changed; changes are numbered."""
+
+    number: int
+    served: Mapping[str, Served]  # by instance
 
 
 @dataclass(frozen=True)
@@ -84,7 +113,11 @@ class TrafficDriver(BaseDriver):
     folder = "traffic"
 
     counts: Collection[str] = ()
-    """What is counted of each server: `errors` (with `requests`), `latency` (with `answered`)."""
+    """What is counted of each server: of `COUNTS`, and `latency` (with `answered`)."""
+    of_cluster: bool = False
+    """Whether requests are sent only to instances of the one cluster that this belongs to."""
+    clusters: Collection[str] = ()
+    """The clusters that each have a load balancer of this name, for their own instances alone."""
     divides: bool = True
     """Whether requests can be divided by weights, other than none and all of them."""
     drain_timeout: float = 30.0

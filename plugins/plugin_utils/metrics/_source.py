@@ -61,7 +61,7 @@ class Source:
             verify=http_client.verify(options["validate_certs"], options["ca_path"], "metric"),
             certificate=_certificate(options["client_cert"], options["client_key"]),
             most=_MOST,
-            variable="metric",
+            variable="metric.url",
             error=MetricError,
             id="PR-425",
         )

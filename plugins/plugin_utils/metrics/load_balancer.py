@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Measurements of the load balancers: requests, errors and seconds of each instance.
 
-Errors are answers of 5xx and requests without an answer.
+Errors are answers of 5xx and requests without an answer, or what else `of` names.
 
 For conditions, the result has what came since the last measurement: `result.new` and
 `result.stable`, each with `requests`, `errors`, `error_rate` (0 to 1) and `latency` (the mean in
@@ -14,14 +14,14 @@ needed, which are observed anyway.
 from __future__ import annotations
 
 import typing as t
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..base.errors import InputError, MetricError
-from ..inputs.options import Field, Options, choice
+from ..inputs.options import DURATION, Field, Options, choice
 from ..interfaces.context import Context
 from ..interfaces.metric import MetricDriver, Question
-from ..interfaces.traffic import Served
+from ..interfaces.traffic import Cut, Served
 
 OPTIONS = Options(
     Field(
@@ -29,9 +29,19 @@ OPTIONS = Options(
         choice(
             errors="Answers of 5xx, and requests without an answer.",
             latency="The time to the answer.",
+            client_errors="Answers of 4xx, which also depend on what clients ask for (HAProxy).",
+            retries="Connections that had to be tried again (HAProxy).",
+            aborts="Clients that left before their answer was complete (HAProxy).",
+            connect_failures="Connections that could not be opened (HAProxy, Envoy).",
         ),
         "What is compared, as the load balancers count it.",
         default="errors",
+    ),
+    Field(
+        "warm_up",
+        DURATION,
+        "How long after its first request the latency of a new instance is not compared.",
+        default="60s",
     ),
 )
 
@@ -49,9 +59,11 @@ class Driver(MetricDriver):
     counting = True
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self._of = options["of"]
+        self._of, self._warm_up = options["of"], options["warm_up"]
         self._context = context
         self._last: Snapshot = {}
+        self._cut = 0  # the last change of the share that was measured
+        self._first: dict[str, float] = {}  # when a new instance first had requests
         self._sampled: dict[str, Served] = {}
         if self._of not in context.counted:
             raise InputError(
@@ -64,17 +76,20 @@ class Driver(MetricDriver):
     def begin(self) -> None:
         """Ignore what was counted before."""
         self._last = self._context.served()
+        cuts = self._context.cuts()
+        self._cut = cuts[-1].number if cuts else 0
         self._sampled = dict(self._last)
 
     def measure(self, question: Question) -> t.Any:
-        last, self._last = self._last, self._context.served()
-        new, stable = _sides(self._last, question.rollout)
+        cuts = [cut for cut in self._context.cuts() if cut.number > self._cut]
+        last, self._last = self._last, self._context.served()  # later than the cuts
         if question.paired and self._of == "latency":
-            return {"new": list(self._samples(new)), "stable": list(self._samples(stable))}
-        came = {name: _since(one, last.get(name)) for name, one in self._last.items()}
-        sides = {"new": [came[name] for name in new], "stable": [came[name] for name in stable]}
+            return self._times(question)
         if question.counts:
-            return _counts(question.before or {}, sides, {name: came[name] for name in new})
+            return {"spans": self._spans(last, cuts, question.rollout)}
+        came = {name: self._came(one, last.get(name)) for name, one in self._last.items()}
+        new, stable = _sides(self._last, question.rollout)
+        sides = {"new": [came[name] for name in new], "stable": [came[name] for name in stable]}
         result = {side: _described(found) for side, found in sides.items()}
         if question.paired:
             return {
@@ -87,13 +102,61 @@ class Driver(MetricDriver):
             )
         return result
 
-    def _samples(self, side: Snapshot) -> t.Iterator[float]:
-        """Yield the mean time of each instance with enough answers since its last sample."""
+    def _spans(
+        self, last: Snapshot, cuts: Sequence[Cut], rollout: Mapping[str, t.Any]
+    ) -> list[dict[str, t.Any]]:
+        """Return what was counted since the last measurement, apart for each share."""
+        if cuts:
+            self._cut = cuts[-1].number
+        spans = []
+        for now in (*(cut.served for cut in cuts), self._last):
+            came = {name: self._came(one, last.get(name)) for name, one in now.items()}
+            spans.append(
+                {
+                    side: {
+                        name: {"requests": one.requests, "errors": one.errors, "host": one.host}
+                        for name, one in found.items()
+                    }
+                    for side, found in zip(("new", "stable"), _sides(came, rollout), strict=True)
+                }
+            )
+            last = now
+        return spans
+
+    def _came(self, now: Served, before: Served | None) -> Served:
+        """Return what was counted in between; what is compared counts as errors."""
+        came = now.since(before)
+        if self._of in ("errors", "latency"):
+            return came
+        # a request may be tried again more than once, and end later than it was counted
+        return replace(came, errors=min(getattr(came, self._of), came.requests))
+
+    def _times(self, question: Question) -> dict[str, t.Any]:
+        """Return the samples of each instance, without those of new ones that are not warm."""
+        new, stable = _sides(self._last, question.rollout)
+        for name, one in new.items():
+            if one.requests or one.answered:
+                self._first.setdefault(name, question.now)
+        warm = {
+            name: one
+            for name, one in new.items()
+            if question.now - self._first.get(name, question.now) >= self._warm_up
+        }
+        for name in new.keys() - warm.keys():
+            self._sampled[name] = new[name]
+        sides = {"new": self._samples(warm), "stable": self._samples(stable)}
+        hosts = {name: self._last[name].host for found in sides.values() for name in found}
+        return {"samples": sides, "hosts": hosts}
+
+    def _samples(self, side: Snapshot) -> dict[str, list[float]]:
+        """Return the mean time of each instance with enough answers since its last sample."""
+        found = {}
         for name, one in side.items():
-            came = _since(one, self._sampled.get(name))
+            came = one.since(self._sampled.get(name))
             if came.answered >= ENOUGH:
                 self._sampled[name] = one
-                yield max(FASTEST, came.seconds / came.answered)
+                found[name] = [max(FASTEST, came.seconds / came.answered)]
+        return found
 
 
 def _sides(served: Snapshot, rollout: Mapping[str, t.Any]) -> tuple[Snapshot, Snapshot]:
@@ -106,37 +169,6 @@ def _sides(served: Snapshot, rollout: Mapping[str, t.Any]) -> tuple[Snapshot, Sn
     return of(lambda generation: generation == rollout["generation"]), baseline or of(
         lambda generation: generation != rollout["generation"]
     )
-
-
-def _since(now: Served, before: Served | None) -> Served:
-    """Return what was counted in between.
-
-    An instance deployed in place is a new one, counted from 0.
-    """
-    if before is None or before.generation != now.generation:
-        return now
-    keys = ("requests", "errors", "answered", "seconds")
-    return replace(now, **{key: getattr(now, key) - getattr(before, key) for key in keys})
-
-
-def _counts(
-    before: Mapping[str, t.Any], sides: Mapping[str, Iterable[Served]], new: Snapshot
-) -> dict[str, t.Any]:
-    """Return requests and errors since the beginning: of both sides, and of each new instance."""
-
-    def more(known: Mapping[str, t.Any] | None, found: Iterable[Served]) -> dict[str, int]:
-        found = list(found)
-        return {
-            key: (known or {}).get(key, 0) + sum(getattr(one, key) for one in found)
-            for key in ("requests", "errors")
-        }
-
-    known = dict(before.get("instances") or {})
-    known |= {name: {**more(known.get(name), [one]), "host": one.host} for name, one in new.items()}
-    return {
-        **{side: more(before.get(side), found) for side, found in sides.items()},
-        "instances": known,
-    }
 
 
 def _described(side: Iterable[Served]) -> dict[str, t.Any]:

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Measurements of Prometheus, or of a service with its API.
 
-Each is an instant query, by the server's clock.
+Each is an instant query, by the server's clock, of the present value or of those of a `range`.
 
 For conditions the result is a number (of a scalar) or a list of numbers (of a vector, even with one
 element). A judge that compares gets the numbers of both revisions from the same query, told apart
@@ -37,7 +37,7 @@ from ..inputs.placeholders import QueryTemplate
 from ..interfaces.context import Context
 from ..interfaces.metric import MetricDriver, Question
 from ..remote import http_client
-from . import _source
+from . import _past, _source
 from ._facts import facts
 
 
@@ -74,6 +74,7 @@ OPTIONS = Options(
         required=True,
     ),
     Field("query", _PROMQL, "Expression in PromQL, for the present value."),
+    *_past.OPTIONS.fields,
     Field(
         "errors",
         _PROMQL,
@@ -93,18 +94,25 @@ OPTIONS = Options(
 STALE = 60.0  # seconds that samples may be older than the response
 _PART = "rollout_part"  # the label that tells errors from requests in one answer
 _COUNTS = ("errors", "requests")
+_NOT_PROMETHEUS = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
 
-Series = Sequence[tuple[Mapping[str, str], float]]
+Value = t.TypeVar("Value")
+Series = Sequence[tuple[Mapping[str, str], Value]]
 
 
 class Driver(MetricDriver):
     """Measures by queries of Prometheus."""
 
+    past = "range"
+
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self._origin = http_client.origin(options["address"])
         self._address = options["address"].rstrip("/") + "/api/v1/query"
         self._counts, query = _query(options)
-        self._query = QueryTemplate(query, "metric.query")
+        self._past = _past.past(options)
+        self._query = QueryTemplate(
+            self._past.query(query) if self._past else query, "metric.query"
+        )
         self._label = options["label"]
         self._source = _source.Source(options, _authorization(options), [options["password"] or ""])
 
@@ -117,6 +125,9 @@ class Driver(MetricDriver):
         answer, headers = self._source.ask(
             "POST", self._address, urllib.parse.urlencode(form).encode(), kind
         )
+        if self._past:
+            series = self._read_past(self._past, answer, headers)
+            return {**self._past.together(self._sides(series, question)), "past": True}
         result = self._read(answer, headers)
         if self._counts:
             return self._counted(result, question)
@@ -125,21 +136,10 @@ class Driver(MetricDriver):
             return {side: one[0] if len(one) == 1 else one for side, one in found.items()}
         return result if isinstance(result, float) else [value for _labels, value in result]
 
-    def _read(self, answer: t.Any, headers: Mapping[str, str]) -> float | Series:
+    def _read(self, answer: t.Any, headers: Mapping[str, str]) -> float | Series[float]:
         """Return the number of a scalar, or the series of a vector. Raises MetricError."""
         try:
-            if answer["status"] != "success" or answer.get("warnings"):
-                text = self._source.client.shown(
-                    str(answer.get("error") or answer.get("warnings")), self._address
-                )
-                raise MetricError(f"{self._origin} could not answer completely: {text}", "PR-425")
-            kind, result = answer["data"]["resultType"], answer["data"]["result"]
-            if kind not in ("scalar", "vector"):
-                raise MetricError(
-                    f"metric.query: the result is a {clean(kind, 60)}; it must be a scalar or an"
-                    " instant vector",
-                    "PR-423",
-                )
+            kind, result = self._data(answer, ("scalar", "vector"), "a scalar or an instant vector")
             samples = (
                 [({}, result)]
                 if kind == "scalar"
@@ -147,26 +147,69 @@ class Driver(MetricDriver):
             )
             series = [(_labels(labels), float(number)) for labels, (_moment, number) in samples]
             ages = [_age(float(moment), headers) for _labels, (moment, _number) in samples]
-        except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
+        except _NOT_PROMETHEUS:
+            raise self._strange() from None
+        self._check(ages, STALE)
+        return series[0][1] if kind == "scalar" else series
+
+    def _read_past(
+        self, past: _past.Past, answer: t.Any, headers: Mapping[str, str]
+    ) -> Series[Sequence[tuple[float, float]]]:
+        """Return the series of a matrix, each with its moments. Raises MetricError."""
+        try:
+            _kind, result = self._data(answer, ("matrix",), "an instant vector at each moment")
+            series = [
+                (
+                    _labels(one["metric"]),
+                    [(float(moment), float(number)) for moment, number in one["values"]],
+                )
+                for one in result
+            ]
+            moments = [moment for _labels, points in series for moment, _number in points]
+            ages = [_age(max(moments), headers)] if moments else []
+            if not all(0 <= max(moments) - one <= past.range + past.step for one in moments):
+                raise ValueError
+        except _NOT_PROMETHEUS:
+            raise self._strange() from None
+        self._check(ages, STALE + past.step)
+        return series
+
+    def _data(self, answer: t.Any, kinds: Sequence[str], needed: str) -> tuple[str, t.Any]:
+        """Return the kind of a result, and the result. Raises MetricError."""
+        if answer["status"] != "success" or answer.get("warnings"):
+            text = self._source.client.shown(
+                str(answer.get("error") or answer.get("warnings")), self._address
+            )
+            raise MetricError(f"{self._origin} could not answer completely: {text}", "PR-425")
+        kind, result = answer["data"]["resultType"], answer["data"]["result"]
+        if kind not in kinds:
             raise MetricError(
-                f"{self._origin}: response is not that of a Prometheus query", "PR-425"
-            ) from None
+                f"metric.query: the result is a {clean(kind, 60)}; it must be {needed}", "PR-423"
+            )
+        return kind, result
+
+    def _strange(self) -> MetricError:
+        return MetricError(f"{self._origin}: response is not that of a Prometheus query", "PR-425")
+
+    def _check(self, ages: Sequence[float], most: float) -> None:
+        """Raise MetricError where there are no series, or these are not of the present."""
         # a NaN is not fresh
-        if stale := [age for age in ages if not age <= STALE]:
+        if stale := [age for age in ages if not age <= most]:
             raise MetricError(
                 f"{self._origin}: the samples are {stale[0]:.0f} s older or newer than the"
                 " response; check its clock, and for caches",
                 "PR-425",
             )
-        if not series:
+        if not ages:
             raise MetricError(
                 f"metric.{'requests' if self._counts else 'query'}: no series found at"
                 f" {self._origin}",
                 "PR-423",
             )
-        return series[0][1] if kind == "scalar" else series
 
-    def _counted(self, result: float | Series, question: Question) -> dict[str, dict[str, float]]:
+    def _counted(
+        self, result: float | Series[float], question: Question
+    ) -> dict[str, dict[str, float]]:
         """Return the requests and errors of both sides."""
         series = [] if isinstance(result, float) else result
         parts = {part: [one for one in series if one[0].get(_PART) == part] for part in _COUNTS}
@@ -186,9 +229,9 @@ class Driver(MetricDriver):
         return found
 
     def _sides(
-        self, result: float | Series, question: Question, missing: bool = False
-    ) -> dict[str, list[float]]:
-        """Return the numbers of the new and the stable revision; `missing`: there may be none."""
+        self, result: float | Series[Value], question: Question, missing: bool = False
+    ) -> dict[str, list[Value]]:
+        """Return the values of the new and the stable revision; `missing`: there may be none."""
         revisions = {
             "new": question.rollout.get("revision"),
             "stable": question.rollout.get("stable"),

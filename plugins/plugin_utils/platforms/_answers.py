@@ -32,6 +32,7 @@ class Item(t.TypedDict):
     detail: str
     restarts: t.NotRequired[int]  # by a supervisor of the host, as systemd
     restarted: t.NotRequired[float]  # how long ago the first was
+    usage: t.NotRequired[dict[str, float]]  # where it was asked for
 
 
 class Found(t.TypedDict):

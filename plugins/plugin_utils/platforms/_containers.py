@@ -260,6 +260,9 @@ class Containers(Hosts):
         self._flags = _flags(options)
         super().__init__(options, context)
 
+    def log_source(self, id: str, host: str) -> Mapping[str, str]:
+        return {"program": self._program, "container": id}
+
     def limits(self, kept: InstanceSettings | None = None) -> Limits:
         given = kept.platform if kept else self._options
         return Limits(_bytes(given.get("memory") or "0"), float(given.get("cpus") or 0))

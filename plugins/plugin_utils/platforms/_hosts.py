@@ -16,7 +16,7 @@ from ..base import clock
 from ..base.errors import InputError, PlatformError, RolloutError
 from ..inputs.options import Options
 from ..interfaces.context import Context
-from ..interfaces.platform import InstanceSettings, Labels, Machine, PlatformDriver, Report
+from ..interfaces.platform import InstanceSettings, Labels, Machine, PlatformDriver, Report, Usage
 from ..remote import inventory
 from ..remote.agents import Answer, shaped
 from . import _settings
@@ -30,7 +30,7 @@ from ._answers import (
     refuse_silent,
     refuse_stale,
 )
-from ._calls import Calls
+from ._calls import LOOK, Calls
 from ._last_seen import LastSeen
 from ._options import HOST_OPTIONS, fill
 from ._placement import Place, place
@@ -102,16 +102,24 @@ class Hosts(PlatformDriver):
     def hosts(self) -> Sequence[str]:
         return self._hosts
 
-    def capacity(self) -> int:
+    def capacity(self, among: Collection[str] | None = None) -> int:
         """Return how many instances fit; hosts that share an address share its ports."""
-        return len(set(self._addresses.values())) * len(self._ports)
+        hosts = [host for host in self._hosts if among is None or host in among]
+        return len({self._addresses[host] for host in hosts}) * len(self._ports)
 
-    def place(self, count: int, taken: Collection[Labels], generation: int) -> Sequence[Place]:
-        hosts = [host for host in self._hosts if host not in self.context.away]
+    def place(
+        self,
+        count: int,
+        taken: Collection[Labels],
+        generation: int,
+        among: Collection[str] | None = None,
+    ) -> Sequence[Place]:
+        wanted = [host for host in self._hosts if among is None or host in among]
+        hosts = [host for host in wanted if host not in self.context.away]
         if not hosts:
             raise PlatformError(
-                f"there is no room for {count} more instances: no host of rollout_platform.hosts"
-                " answers",
+                f"there is no room for {count} more instances: none of {', '.join(wanted[:5])}"
+                " (rollout_platform.hosts) answers",
                 "PR-219",
             )
         places = place(hosts, self._addresses, self._ports, count, taken, generation, self.zones)
@@ -187,18 +195,7 @@ class Hosts(PlatformDriver):
         """Do the work, and keep these secret settings on every host that is asked."""
         self._seen.restore(self._hosts)
         starts = self._by_host(start)
-        common = {
-            "service": self.context.service,
-            "path": self._path,
-            "epoch": self.context.epoch,
-            # Ids name one instance of the service, wherever it is: hosts pass over others' ids.
-            "stop": list(stop),
-            "forget": list(forget),
-            "retain": sorted({kept.key for kept in self.context.settings.values() if kept.key}),
-            "stop_timeout": self._stop_timeout,
-            "hook_timeout": self._hook_timeout,
-            **self._common(),
-        }
+        common = self._request(self.context.epoch, stop, forget)
         requests = {
             host: {
                 **common,
@@ -218,6 +215,44 @@ class Hosts(PlatformDriver):
             if answer and answer.value is not None:
                 self._secrets.kept(host, answer.value.get("kept", ()))
         return self._seen.reports(self._hosts)
+
+    def _request(
+        self, epoch: int, stop: Sequence[str] = (), forget: Sequence[str] = ()
+    ) -> dict[str, t.Any]:
+        """Return what each host is asked."""
+        return {
+            "service": self.context.service,
+            "path": self._path,
+            "epoch": epoch,
+            # Ids name one instance of the service, wherever it is: hosts pass over others' ids.
+            "stop": list(stop),
+            "forget": list(forget),
+            "retain": sorted({kept.key for kept in self.context.settings.values() if kept.key}),
+            "stop_timeout": self._stop_timeout,
+            "hook_timeout": self._hook_timeout,
+            **self._common(),
+        }
+
+    def usage(self) -> dict[str, Usage]:
+        common = {**self._request(epoch=0), "start": [], "keep": {}, "usage": True}
+        requests = {host: {**common, "host": host} for host in self._hosts}
+        asked = self.context.transport.ask(self._agent, requests, LOOK)
+        answers = {host: shaped(one, Found | Stale | Failed) for host, one in asked.items()}
+        told = {host: one.value for host, one in answers.items() if one.value is not None}
+        found = {host: one["instances"] for host, one in told.items() if "instances" in one}
+        if not found:
+            raise PlatformError("no host says what its instances use", "PR-225")
+        return {
+            one["id"]: Usage(
+                host,
+                one["generation"],
+                one["age"],
+                {**one["usage"], "restarts": float(one.get("restarts", 0))},
+            )
+            for host, instances in found.items()
+            for one in instances
+            if one.get("usage")
+        }
 
     def _by_host(self, start: Sequence[Labels]) -> dict[str, list[Labels]]:
         """Return by host what is to be started there."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..base.errors import InputError
+from ..interfaces.autoscaler import Managed
 from ..remote.kubernetes import ApiError, Cluster, Object
 from . import _pods
 from ._kubernetes_risks import selects
@@ -36,64 +37,108 @@ class Rival:
     plural: str
     kind: str
     reference: str  # the field of its spec that names the Deployment
-    advice: str
-    paused: str = ""  # the annotation by which it does not, for now
 
 
 RIVALS = (
-    Rival(
-        "argoproj.io", "rollouts", "Argo Rollout", "workloadRef", "roll out with it, or delete it"
-    ),
-    Rival(
-        "flagger.app", "canaries", "Flagger Canary", "targetRef", "roll out with it, or delete it"
-    ),
-    Rival(
-        "keda.sh",
-        "scaledobjects",
-        "KEDA ScaledObject",
-        "scaleTargetRef",
-        'annotate it meanwhile with autoscaling.keda.sh/paused: "true"',
-        "autoscaling.keda.sh/paused",
-    ),
+    Rival("argoproj.io", "rollouts", "Argo Rollout", "workloadRef"),
+    Rival("flagger.app", "canaries", "Flagger Canary", "targetRef"),
 )
+KEDA = Rival("keda.sh", "scaledobjects", "KEDA ScaledObject", "scaleTargetRef")
+PAUSED = "autoscaling.keda.sh/paused"
 
 
 def refuse_others(cluster: Cluster, namespace: str, name: str, where: str) -> list[str]:
     """Raise InputError where something else drives the Deployment; return what is not known."""
-    unknown, groups = [], served(cluster)
+    unknown = []
     for rival in RIVALS:
-        found = listed(cluster, groups.get(rival.group), namespace, rival.plural)
+        found = _driving(cluster, rival, namespace, name)
         if found is None:
-            unknown.append(rival)
+            unknown.append(_not_known(rival, where))
         for one in found or ():
-            target = (one.get("spec") or {}).get(rival.reference) or {}
-            paused = _pods.notes_of(one).get(rival.paused) == "true"
-            mine = (target.get("kind", "Deployment"), target.get("name")) == ("Deployment", name)
-            if mine and not paused:
-                raise InputError(
-                    f"rollout_platform.workload: the {rival.kind} {one['metadata']['name']} drives"
-                    f" {where}, too, and would undo the rollout; {rival.advice}",
-                    "PR-243",
-                )
-    return [
-        f"not known: whether a {rival.kind} drives {where}, too; give the account the right to list"
-        f" {rival.plural}.{rival.group}"
-        for rival in unknown
-    ]
+            raise InputError(
+                f"rollout_platform.workload: the {rival.kind} {one['metadata']['name']} drives"
+                f" {where}, too, and would undo the rollout; roll out with it, or delete it",
+                "PR-243",
+            )
+    return unknown
 
 
-def refuse_autoscalers(cluster: Cluster, namespace: str, name: str, where: str) -> None:
-    """Raise InputError where an autoscaler changes the Deployment's number of replicas, too."""
+def refuse_autoscalers(
+    cluster: Cluster, namespace: str, name: str, where: str, managed: Managed | None
+) -> list[str]:
+    """Raise InputError where an autoscaler changes the Deployment's number of replicas, too.
+
+    `managed` is the one that the rollout manages. Returns what is not known.
+    """
+    found, unknown = autoscalers(cluster, namespace, name)
+    for one, driver in found.items():
+        if managed is None or managed.name != one:
+            raise InputError(
+                f"rollout_platform.workload: {one} scales {where}, too, and would undo each step of"
+                " the rollout; have the rollout hold it: rollout_autoscaler: {driver:"
+                f" {driver}, name: {one.rpartition('/')[2]}}}",
+                "PR-243",
+            )
+        if managed.mode == "raise":
+            raise InputError(
+                f"rollout_autoscaler.mode: raise would undo each step of the rollout, in which"
+                f" {where} gets fewer pods; use hold or follow",
+                "PR-107",
+            )
+    return [_not_known(KEDA, where)] if unknown else []
+
+
+def autoscalers(cluster: Cluster, namespace: str, name: str) -> tuple[dict[str, str], bool]:
+    """Return what scales the Deployment, as KINDS/NAME with its driver here.
+
+    KEDA's ScaledObjects have a HorizontalPodAutoscaler each, which counts as theirs, unless they
+    are paused. The other value is whether ScaledObjects may not be listed.
+    """
+    found, paused = {}, set()
+    objects = _driving(cluster, KEDA, namespace, name)
+    for one in objects or ():
+        named = f"{KEDA.plural}/{one['metadata']['name']}"
+        if _pods.notes_of(one).get(PAUSED) == "true":
+            paused.add(named)
+        else:
+            found[named] = "keda"
     path = f"/apis/autoscaling/v1/namespaces/{namespace}/horizontalpodautoscalers"
     for one in cluster.get(path).get("items", ()):
         target = one["spec"]["scaleTargetRef"]
         if (target.get("kind"), target.get("name")) == ("Deployment", name):
-            raise InputError(
-                f"rollout_platform.workload: the HorizontalPodAutoscaler {one['metadata']['name']}"
-                f" scales {where}, too, and would undo each step of the rollout; delete it for as"
-                " long as the rollout lasts",
-                "PR-243",
-            )
+            named, driver = _owner(one)
+            found[named] = driver
+    return {named: driver for named, driver in found.items() if named not in paused}, (
+        objects is None
+    )
+
+
+def _owner(autoscaler: Object) -> tuple[str, str]:
+    """Return what a HorizontalPodAutoscaler belongs to: a ScaledObject, or itself."""
+    for one in autoscaler["metadata"].get("ownerReferences") or ():
+        if one.get("kind") == "ScaledObject":
+            return f"{KEDA.plural}/{one['name']}", "keda"
+    return f"horizontalpodautoscalers/{autoscaler['metadata']['name']}", "hpa"
+
+
+def _driving(cluster: Cluster, rival: Rival, namespace: str, name: str) -> Sequence[Object] | None:
+    """Return the objects of a kind that drive the Deployment; None: they may not be listed."""
+    found = listed(cluster, served(cluster).get(rival.group), namespace, rival.plural)
+    if found is None:
+        return None
+    targets = [(one, (one.get("spec") or {}).get(rival.reference) or {}) for one in found]
+    return [
+        one
+        for one, target in targets
+        if (target.get("kind", "Deployment"), target.get("name")) == ("Deployment", name)
+    ]
+
+
+def _not_known(rival: Rival, where: str) -> str:
+    return (
+        f"not known: whether a {rival.kind} drives {where}, too; give the account the right to list"
+        f" {rival.plural}.{rival.group}"
+    )
 
 
 # -- lists that may not be there, or not be read ---------------------------------------------------

@@ -61,6 +61,17 @@ class LastSeen:
         if answer and answer.unreachable:
             self._context.away[host] = [noted(report) for report in reports]
 
+    def take(self, host: str, reports: Sequence[Report]) -> None:
+        """Take the reports of a host that answers."""
+        self._context.away.pop(host, None)
+        self._reports[host] = list(reports)
+
+    def lose(self, host: str, started: Sequence[Labels], now: float) -> None:
+        """Note that a host does not answer, with what it may have started since."""
+        reports = self._reports.setdefault(host, [])
+        reports += [Report(labels, Process.STARTING, now) for labels in started]
+        self._context.away[host] = [noted(report) for report in reports]
+
     def reports(self, hosts: Sequence[str]) -> list[Report]:
         """Return the reports of these hosts; UNREACHABLE where a host does not answer."""
         return [

@@ -23,7 +23,7 @@ class WorkloadDriver(PlatformDriver):
     """The pods of one workload, which a controller of the cluster starts and stops."""
 
     names_instances = True
-    host_options = ("workload", "namespace", "context", "kubeconfig")
+    host_options = ("workload", "namespace", "context", "kubeconfig", "clusters")
     _create = "create it first"  # what to do where there is none
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
@@ -42,11 +42,19 @@ class WorkloadDriver(PlatformDriver):
         """Return none: the scheduler finds a node for a pod."""
         return ()
 
-    def capacity(self) -> int:
+    def capacity(self, among: Collection[str] | None = None) -> int:
         return ENOUGH
 
+    def _identity(self) -> str:
+        """Return what no other workload has in common with this one, in any cluster."""
+        return str(self._get()["metadata"]["uid"])
+
     def place(
-        self, count: int, taken: Collection[Labels], generation: int
+        self,
+        count: int,
+        taken: Collection[Labels],
+        generation: int,
+        among: Collection[str] | None = None,
     ) -> Sequence[tuple[str, Endpoint, int]]:
         raise PlatformError("rollout_platform.driver: Kubernetes places pods itself", "PR-617")
 

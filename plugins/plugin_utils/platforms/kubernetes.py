@@ -28,11 +28,12 @@ from ..engine.model import Composition
 from ..inputs.options import NAME, PORT, Field, Kind, Options
 from ..inputs.placeholders import Template
 from ..interfaces.context import Context
-from ..interfaces.platform import Labels, Report
-from ..remote.kubernetes import CLUSTER, ApiError, Object
+from ..interfaces.platform import Labels, PlatformDriver, Report
+from ..remote.kubernetes import CLUSTER, CLUSTERS, ApiError, Object
 from . import _kubernetes_risks as risks
 from . import _kubernetes_rivals as rivals
 from . import _pods, _rights
+from ._clusters import ClustersDriver
 from ._on_delete import OnDeleteDriver
 from ._pods import Group
 from ._workload import WorkloadDriver, versioned
@@ -91,6 +92,7 @@ OPTIONS = Options(
         " given.",
     ),
     *CLUSTER,
+    CLUSTERS,
 )
 
 
@@ -100,8 +102,10 @@ class Driver(WorkloadDriver):
     _create = "create it first, with the number of replicas 0 if nothing is to run yet"
 
     @classmethod
-    def variant(cls, options: Mapping[str, t.Any]) -> type[WorkloadDriver]:
+    def variant(cls, options: Mapping[str, t.Any]) -> type[PlatformDriver]:
         in_deployment = str(options["workload"]).startswith("deployment/")
+        if options["clusters"]:
+            return InClusters
         return cls if in_deployment else OnDeleteDriver
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
@@ -129,8 +133,11 @@ class Driver(WorkloadDriver):
         if not self.context.health.enabled:
             self._check_probe(deployment)
         rivals.refuse_overlap(deployment, self._list_all("deployments"), self._where)
-        self._unknown = rivals.refuse_others(cluster, self._namespace, self._name, self._where)
-        rivals.refuse_autoscalers(cluster, self._namespace, self._name, self._where)
+        mine = cluster, self._namespace, self._name, self._where
+        self._unknown = [
+            *rivals.refuse_others(*mine),
+            *rivals.refuse_autoscalers(*mine, self.context.autoscaler),
+        ]
         if busy := [one for one in found if one.owned and not one.current and one.replicas]:
             raise InputError(
                 f"rollout_platform.workload: {self._where} is in a rolling update of its own"
@@ -439,6 +446,19 @@ class Driver(WorkloadDriver):
         same = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
         body = {"preconditions": same, "propagationPolicy": "Background"}
         self._cluster.delete(self._path("replicasets", group.name), body)
+
+
+class InClusters(ClustersDriver):
+    """The pods of a Deployment in each of several clusters."""
+
+    def _in_one(self, options: Mapping[str, t.Any]) -> Driver:
+        if not str(options["workload"]).startswith("deployment/"):
+            raise InputError(
+                f"rollout_platform.workload: {options['workload']} in several clusters; only"
+                " Deployments can be rolled out together",
+                "PR-107",
+            )
+        return Driver(options, self.context)
 
 
 def _released(group: Group) -> dict[str, t.Any]:

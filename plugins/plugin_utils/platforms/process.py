@@ -46,6 +46,13 @@ class Driver(Hosts):
         )
         super().__init__(options, context)
 
+    def log_of(self, id: str, host: str) -> str:
+        """Return the file of an instance's log."""
+        return f"{host}:{self.log_source(id, host)['file']}"
+
+    def log_source(self, id: str, host: str) -> Mapping[str, str]:
+        return {"file": f"{self._path}/{host}/{self.context.service}/logs/{id}.log"}
+
     def _common(self) -> dict[str, t.Any]:
         return {"stop_signal": self._signal}
 

@@ -68,12 +68,16 @@ class Driver(PlatformDriver):
     def hosts(self) -> Sequence[str]:
         return self._hosts
 
-    def capacity(self) -> int:
+    def capacity(self, among: Collection[str] | None = None) -> int:
         """Return the number of instances, which is fixed."""
         return len(self._places)
 
     def place(
-        self, count: int, taken: Collection[Labels], generation: int
+        self,
+        count: int,
+        taken: Collection[Labels],
+        generation: int,
+        among: Collection[str] | None = None,
     ) -> Sequence[tuple[str, Endpoint, int]]:
         raise PlatformError(
             "rollout_platform.driver: static has no place for more instances than there are",

@@ -82,11 +82,15 @@ class Driver(PlatformDriver):
         """Return none: Swarm finds a node for an instance."""
         return ()
 
-    def capacity(self) -> int:
+    def capacity(self, among: Collection[str] | None = None) -> int:
         return ENOUGH
 
     def place(
-        self, count: int, taken: Collection[Labels], generation: int
+        self,
+        count: int,
+        taken: Collection[Labels],
+        generation: int,
+        among: Collection[str] | None = None,
     ) -> Sequence[tuple[str, Endpoint, int]]:
         raise PlatformError("rollout_platform.driver: Swarm places instances itself", "PR-617")
 

@@ -170,6 +170,14 @@ class Driver(Hosts):
             stop_timeout=max(1, round(self._stop_timeout * 1000)),
         )
 
+    def log_of(self, id: str, host: str) -> str:
+        """Return how the journal of an instance's host is read."""
+        return f"on {host}: journalctl -u '{self._template.replace('@.', '@*.')}'"
+
+    def log_source(self, id: str, host: str) -> Mapping[str, str]:
+        """Return the instance's record, which has its unit."""
+        return {"record": f"{self._path}/{host}/{self.context.service}/instances/{id}.json"}
+
     def _common(self) -> dict[str, t.Any]:
         return {"template": self._template, "text": self._text}
 

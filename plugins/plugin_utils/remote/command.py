@@ -19,8 +19,8 @@ from .inventory import host_or_controller, label
 from .transport import Transport
 
 
-def options(names: Collection[str]) -> Options:
-    """Return the options of a command whose arguments may have these placeholders."""
+def argv(names: Collection[str]) -> Kind:
+    """Return the kind of a command whose arguments may have these placeholders."""
 
     def command(given: t.Any, variable: str) -> list[str]:
         words = values.sequence(given, variable, '["/opt/shop/smoke-test", "{revision}"]')
@@ -39,16 +39,17 @@ def options(names: Collection[str]) -> Options:
             raise InputError(f"{variable}: its first word, the program, is empty", "PR-125")
         return [str(word) for word in words]
 
+    return Kind("list", command, elements="str")
+
+
+HOST = Field("host", TEXT, "Inventory host that the command runs on, the controller if not given.")
+
+
+def options(names: Collection[str]) -> Options:
+    """Return the options of a command whose arguments may have these placeholders."""
     return Options(
-        Field(
-            "command",
-            Kind("list", command, elements="str"),
-            "The program and its arguments.",
-            required=True,
-        ),
-        Field(
-            "host", TEXT, "Inventory host that the command runs on, the controller if not given."
-        ),
+        Field("command", argv(names), "The program and its arguments.", required=True),
+        HOST,
         Field("answer_within", duration(0.01), "How long the command may take.", default="60s"),
     )
 
@@ -92,15 +93,15 @@ class Program:
 
         Raises `error` where it cannot be run, or takes too long.
         """
-        argv = [word.render(facts) for word in self._command]
-        command = Command(argv, json.dumps(dict(rollout)).encode())
+        words = [word.render(facts) for word in self._command]
+        command = Command(words, json.dumps(dict(rollout)).encode())
         try:
             result = self._transport.run({self._host: command}, self._timeout)[self._host]
         finally:
             self._transport.close()
         if result.unreachable:
-            raise self._error(f"{argv[0]} on {label(self._host)}: {result.unreachable}", result.id)
-        return Ended(result.rc, result.stdout, f"{argv[0]} ended with {result.rc}{_said(result)}")
+            raise self._error(f"{words[0]} on {label(self._host)}: {result.unreachable}", result.id)
+        return Ended(result.rc, result.stdout, f"{words[0]} ended with {result.rc}{_said(result)}")
 
     def end(self) -> None:
         """Kill a command under way, since it would outlive the run."""

@@ -5,29 +5,28 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 import typing as t
 from collections.abc import Callable
+from concurrent.futures import Future
 
 Result = t.TypeVar("Result")
 
 
 def within(seconds: float, work: Callable[[], Result]) -> Result:
     """Return what `work` returns; raises TimeoutError if it takes longer, and leaves it alone."""
-    outcomes: queue.SimpleQueue[tuple[Result | None, Exception | None]] = queue.SimpleQueue()
+    return begin(work).result(seconds)
+
+
+def begin(work: Callable[[], Result]) -> Future[Result]:
+    """Begin work that nobody has to wait for: not even the end of this process does."""
+    future: Future[Result] = Future()
 
     def run() -> None:
         try:
-            outcomes.put((work(), None))
-        except Exception as exc:
-            outcomes.put((None, exc))
+            future.set_result(work())
+        except BaseException as exc:
+            future.set_exception(exc)
 
     threading.Thread(target=run, daemon=True).start()
-    try:
-        result, failure = outcomes.get(timeout=seconds)
-    except queue.Empty:
-        raise TimeoutError from None
-    if failure is not None:
-        raise failure
-    return t.cast(Result, result)
+    return future

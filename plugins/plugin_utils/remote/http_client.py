@@ -54,8 +54,8 @@ class Client:
     One `ask` ends within `timeout` * (`retries` + 1) seconds and the pauses between, of which none
     is longer than 5 s. `secrets` are texts that a reply shown to people must not have. Of a body
     its beginning is read, and what follows up to `most` bytes and a few. `certificate` is a
-    client's, with its key. `variable` (gate, metric) begins a message, and `id` is that of an
-    `error`.
+    client's, with its key. `variable` (gate.url) begins a message, and `id` is that of an
+    `error`. `keep`: connections stay open for the next request.
     """
 
     def __init__(
@@ -67,11 +67,13 @@ class Client:
         verify: bool | str = True,
         certificate: tuple[str, str] | None = None,
         most: int = 0,
-        variable: str = "gate",
+        variable: str = "gate.url",
         error: type[RolloutError] = GateError,
         id: str = "PR-400",
+        keep: bool = False,
     ) -> None:
-        _requests(variable, quiet=verify is False)
+        requests = _requests(variable, quiet=verify is False)
+        self._request_by = requests.Session().request if keep else requests.request
         self._timeout = timeout
         self._retries = retries
         self._headers = {"User-Agent": "progressive.rollout", **(headers or {})}
@@ -122,7 +124,7 @@ class Client:
     def _request(
         self, method: str, address: str, body: bytes | None, headers: Mapping[str, str]
     ) -> Reply:
-        with _requests().request(
+        with self._request_by(
             method,
             address,
             data=body,
@@ -261,7 +263,7 @@ def _tokens(address: str) -> set[str]:
     return {f"{parts.path}?{parts.query}", *(word for word in words if len(word) >= _TOKEN)}
 
 
-def _requests(variable: str = "gate", quiet: bool = False) -> t.Any:
+def _requests(variable: str = "gate.url", quiet: bool = False) -> t.Any:
     """Return the package, imported when it is needed (`variable` needs it). `quiet`: without its
     warnings of unchecked certificates.
     """
@@ -270,7 +272,7 @@ def _requests(variable: str = "gate", quiet: bool = False) -> t.Any:
         import urllib3
     except ImportError:
         raise InputError(
-            f"{variable}.url: it needs the Python package requests; install it beside ansible-core"
+            f"{variable}: it needs the Python package requests; install it beside ansible-core"
             " (pip install requests)",
             "PR-117",
         ) from None

@@ -24,7 +24,8 @@ from pathlib import Path
 from ..base import clock
 from ..base.errors import InputError, RolloutError, TransportError
 from ..base.text import clean, size
-from ..inputs.options import PATH, TEXT, Field, Kind
+from ..inputs import values
+from ..inputs.options import FACTOR, NAME, PATH, TEXT, Field, Kind, Options, as_it_is
 from .deadline import within
 
 
@@ -48,6 +49,24 @@ CLUSTER = (
         "The kubeconfig, that of the environment variable C(KUBECONFIG) if not given.",
     ),
 )
+ONE_OF_SEVERAL = Options(
+    Field("name", NAME, "The name of the cluster, for people and targets.", required=True),
+    *CLUSTER,
+    Field(
+        "factor",
+        FACTOR,
+        "How many times its even part of O(replicas) it has: O(replicas), divided by the number of"
+        " clusters and rounded up, times this, and rounded up again.",
+        default=1,
+    ),
+)
+CLUSTERS = Field(
+    "clusters",
+    Kind("list", as_it_is, elements="dict", fields=ONE_OF_SEVERAL),
+    "Several clusters, with what differs in each. What is not given is as in the options beside"
+    " this list. Platform and load balancers need the same ones, and may take the same list.",
+    default=[],
+)
 Object = Mapping[str, t.Any]  # of the API, as JSON
 MERGE = "application/merge-patch+json"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -61,6 +80,28 @@ PAUSE, LONGEST = 0.2, 10.0  # seconds before a watch that failed is begun again,
 _IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
+def each_cluster(options: Mapping[str, t.Any], variable: str) -> dict[str, dict[str, t.Any]]:
+    """Return the options for each of several clusters, by name; raises InputError."""
+    found: dict[str, dict[str, t.Any]] = {}
+    logins: dict[tuple[t.Any, ...], str] = {}
+    where = f"{variable}.clusters"
+    given = values.sequence(options["clusters"], where, "clusters, as in [{name: eu, context: eu}]")
+    for number, one in enumerate(given):
+        own = ONE_OF_SEVERAL.parse(values.mapping(one, where), f"{where}[{number}].")
+        name, login = own["name"], {f.name: own[f.name] or options[f.name] for f in CLUSTER}
+        same = logins.setdefault(tuple(login.values()), name)
+        if name in found or same != name:
+            raise InputError(
+                f"{where}[{number}]: {name!r} is the same cluster as {same!r}, with the same name"
+                " or the same login; name each once",
+                "PR-247",
+            )
+        if "/" in name:
+            raise InputError(f"{where}[{number}].name: {name!r} must not have a slash", "PR-120")
+        found[name] = {**options, **login, "factor": own["factor"]}
+    return found
+
+
 class ApiError(TransportError):
     """The API server refused a request (`status`), or could not be reached (0)."""
 
@@ -69,6 +110,11 @@ class ApiError(TransportError):
     def __init__(self, text: str, status: int = 0) -> None:
         super().__init__(text)
         self.status = status
+
+    @property
+    def silent(self) -> bool:
+        """Whether the server does not answer, or cannot now."""
+        return self.status in (0, 429) or self.status >= 500
 
 
 class Expired(Exception):
@@ -79,15 +125,22 @@ class Cluster:
     """An API server. Any thread may ask it."""
 
     def __init__(
-        self, kubeconfig: str | None = None, context: str | None = None, variable: str = "context"
+        self,
+        kubeconfig: str | None = None,
+        context: str | None = None,
+        variable: str = "context",
+        timeout: float = READ,
     ) -> None:
         """Find the cluster by kubeconfig and context, or else where this runs, and log in.
 
-        Raises InputError, beginning with `variable`.
+        Each part of an answer may take as long as `timeout`. Raises InputError, beginning with
+        `variable`.
         """
         self._kubeconfig, self._context, self._variable = kubeconfig, context, variable
+        self._timeout = timeout
         self._lock = threading.Lock()
         self.skew = 0.0  # seconds that this machine's clock is ahead of the server's
+        self.now = clock.now()  # by the server's clock, when it last answered: whole seconds
         try:
             self._client, self.namespace = within(ANSWER, self._log_in)
         except TimeoutError:
@@ -177,7 +230,7 @@ class Cluster:
     def _answer(
         self, method: str, path: str, body: t.Any, content: str, query: Mapping[str, str]
     ) -> Object:
-        reply = self._send(method, path, body, content, query, READ)
+        reply = self._send(method, path, body, content, query, self._timeout)
         try:
             found = json.loads(_body(reply) or b"{}")
             if not isinstance(found, Mapping):
@@ -240,9 +293,11 @@ class Cluster:
 
     def _note_time(self, date: str | None) -> None:
         """Compare the clocks; the server's answers have whole seconds."""
+        here = there = clock.now()
         with suppress(ValueError, TypeError, OverflowError):
-            skew = clock.now() - parsedate_to_datetime(str(date)).timestamp()
-            self.skew = skew if abs(skew) > 2 else 0.0
+            there = parsedate_to_datetime(str(date)).timestamp()
+            self.skew = here - there if abs(here - there) > 2 else 0.0
+        self.now = there
 
     def _log_in(self) -> tuple[t.Any, str]:
         """Return the official client, and the namespace of the context."""

@@ -12,14 +12,14 @@ from ..engine.model import Instance
 from ..state.record import Kind, Outcome, Rollout
 
 
-def ended(service: str, rollout: Rollout) -> str:
-    """Return how a rollout ended, in a line."""
+def ended(service: str, rollout: Rollout, why: bool = True) -> str:
+    """Return how a rollout ended, in a line, with the reason unless `why` is false."""
     outcome, title = rollout.outcome.replace("_", " "), f"{service} {rollout.revision}"
     failed = f", {count(rollout.failed, 'start')} failed" if rollout.failed else ""
     took = f"{failed}{',' if failed else ''} in {rollout.elapsed:.1f} s"
-    why = f". Why: {rollout.reason}" if rollout.reason else ""
+    reason = f". Why: {rollout.reason}" if rollout.reason and why else ""
     if rollout.outcome != Outcome.PROMOTED:
-        return f"{title} {outcome}{_back(rollout)} after {rollout.elapsed:.1f} s{failed}{why}"
+        return f"{title} {outcome}{_back(rollout)} after {rollout.elapsed:.1f} s{failed}{reason}"
     if rollout.kind == Kind.SCALE:
         return f"{title} scaled: {count(rollout.replicas, 'instance')}{took}"
     if rollout.kind == Kind.REBALANCE:
@@ -31,8 +31,8 @@ def ended(service: str, rollout: Rollout) -> str:
     )
     previous = rollout.previous
     if rollout.kind == Kind.ROLLBACK and previous and previous.revision != rollout.revision:
-        why = f" (rolled back from {previous.revision})"
-    return f"{title} {outcome}: {done}{took}{why}"
+        reason = f" ({rollout.reason or f'rolled back from {previous.revision}'})"
+    return f"{title} {outcome}: {done}{took}{reason}"
 
 
 def _back(rollout: Rollout) -> str:

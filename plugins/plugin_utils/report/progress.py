@@ -5,28 +5,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from ..base.text import span
-from ..engine.model import Instance, State
-from ..engine.strategy import Waypoint
+from ..engine.model import Instance, Phase, State
+from ..engine.strategy import Groups, Plan, Stage, Step, Waypoint
+from ..state.record import Kind, Rollout
 
-WIDTH = 20
+SEPARATOR = "  "
+Expected = Callable[[Sequence[Instance]], float | None]
+WORTH_TELLING = 2.0  # seconds left, below which an estimate says nothing
+
+
+@dataclass(frozen=True)
+class Heading:
+    """What the lines of a stage are about: from which revision to which, and the stage."""
+
+    title: str
+    stage: str = ""
+    new: str = "new"  # what instances of the waypoint's generation are called
+    old: str = "old"
+
+    @classmethod
+    def of(cls, service: str, rollout: Rollout, stage: Stage, plan: Plan) -> Heading:
+        """Return the heading of a stage of the rollout, which follows this plan."""
+        previous = rollout.previous.revision if rollout.previous else ""
+        if rollout.phase == Phase.ROLLING_BACK:
+            if not previous:
+                return cls(f"{service} removing {rollout.revision}")
+            title = f"{service} rolling back {rollout.revision} -> {previous}"
+            return cls(title, new=f"{previous}:", old=f"{rollout.revision}:")
+        if rollout.kind == Kind.ROLLBACK and previous:
+            title = f"{service} rolling back {previous} -> {rollout.revision}"
+            return cls(title, new=f"{rollout.revision}:", old=f"{previous}:")
+        label = _stage(stage, rollout, plan)
+        if stage.waypoint.is_baseline:
+            return cls(_title(service, rollout, previous), label, new="baseline")
+        return cls(_title(service, rollout, previous), label)
 
 
 class Lines:
     """Shows the progress of a stage: when something changed, and less often the longer it takes."""
 
-    def __init__(self, say: Callable[[str], None], title: str, started: float) -> None:
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        title: str,
+        started: float,
+        heading: Heading | None = None,
+        expected: Expected = lambda _fleet: None,
+    ) -> None:
+        """Make the lines of a stage that begins now.
+
+        Args:
+            say: Writes a line.
+            title: Begins each line that is not about counts.
+            started: When the rollout began.
+            heading: Begins each line about counts; the title, if not given.
+            expected: Returns the seconds until the rollout ends, if nothing goes wrong and without
+                waits for gates, for the fleet that the stage begins with; None: unknown.
+        """
         self._say = say
         self._title = title
+        self._heading = heading or Heading(title)
         self._started = started
-        self._next = started
+        self._expected = expected
+        self._end: float | None = None  # when the rollout is expected to end
+        self._next, self._first = -math.inf, math.inf  # when lines are due, and the first was
         self._last = ""
 
     def show(
         self,
-        fleet: Iterable[Instance],
+        fleet: Sequence[Instance],
         waypoint: Waypoint,
         failed: int,
         now: float,
@@ -40,66 +93,114 @@ class Lines:
         """
         if not self._last if force else now < self._next:
             return
-        text, done = describe(fleet, waypoint, failed)
+        text = describe(fleet, waypoint, self._heading, failed)
         if text == self._last and (force or now < self._next + 15):
             return
-        elapsed = now - self._started
-        ahead = (
-            f" / ~{span(elapsed / done)}"
-            if waypoint.weight is None and 0.3 <= done < 1 and elapsed > 1
-            else ""
-        )
-        self._say(f"{self._title} {progress_bar(done)} {text}, {span(elapsed)}{ahead}")
+        if not self._last:
+            expected = self._expected(fleet)
+            self._end = None if expected is None else now + expected
+        self._first = min(self._first, now)
+        heading = [self._heading.title, self._heading.stage]
+        words = [
+            *(word for word in heading if word),
+            text,
+            clock(now - self._started) + self._left(now),
+        ]
+        self._say(SEPARATOR.join(words))
         self._last = text
-        self._next = now + max(1.0, elapsed / 10)
+        self._next = now + max(1.0, (now - self._first) / 10)
 
     def tell(self, text: str) -> None:
         """Show one line that is not about counts."""
         self._say(f"{self._title} {text}")
 
+    def _left(self, now: float) -> str:
+        """Return how long the rollout is expected to take from now on, if that is known."""
+        left = 0.0 if self._end is None else self._end - now
+        return f", about {span(left)} left" if left > WORTH_TELLING else ""
 
-def describe(fleet: Iterable[Instance], waypoint: Waypoint, failed: int = 0) -> tuple[str, float]:
-    """Return the counts in words, and which part of the stage is done (0 to 1)."""
-    what = "baseline" if waypoint.is_baseline else "new"
+
+def describe(
+    fleet: Iterable[Instance], waypoint: Waypoint, heading: Heading, failed: int = 0
+) -> str:
+    """Return the counts in words: `new 3/6 ready (1 starting)  old 3  traffic 50 %`."""
     new = dict.fromkeys(State, 0)
     old = dict(new)
-    serving = new_serving = in_rotation = 0
+    serving = new_serving = 0
     for instance in fleet:
         is_new = instance.generation == waypoint.generation
         (new if is_new else old)[instance.state] += 1
         if instance.in_rotation and instance.state is not State.DRAINING:
-            in_rotation += is_new
             serving += instance.weight
             new_serving += instance.weight * is_new
     left = sum(count for state, count in old.items() if state.counted)
-    counts = [
-        (new[State.STARTING], "starting"),
-        (new[State.NOT_READY], "not ready"),
-        (min(new[State.FAILED], failed), "failed"),
-    ]
-    parts = [
-        f"{new[State.READY]}/{waypoint.new} {what} ready",
-        *(f"{count} {state}" for count, state in counts if count),
-    ]
-    parts += [f"{left} old left"]
     unreachable = new[State.UNREACHABLE] + old[State.UNREACHABLE]
-    parts += [f"{unreachable} unreachable"] if unreachable else []
-    parts += [f"{round(100 * new_serving / serving)} % of traffic to {what}"] if serving else []
-    if not waypoint.new + left:
-        return ", ".join(parts), 1.0
-    # With several waypoints, each one is a part of the whole.
-    whole = waypoint.new if waypoint.weight is None else waypoint.desired
-    done = (
-        min(1.0, (new[State.READY] if waypoint.new_idle else in_rotation) / whole)
-        if whole
-        else 0.0
-        if left
-        else 1.0
+    parts = [
+        f"{heading.new} {_ready(new, waypoint.new, failed)}",
+        f"{heading.old} {left}",
+        f"unreachable {unreachable}" if unreachable else "",
+        f"traffic {_share(new_serving, serving)} {_to(heading)}".rstrip() if serving else "",
+    ]
+    return SEPARATOR.join(part for part in parts if part)
+
+
+def clock(seconds: float) -> str:
+    """Return a time that has passed as `01:12`, or `1:01:12` from an hour on."""
+    minutes, rest = divmod(round(seconds), 60)
+    return (
+        f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+        if minutes >= 60
+        else f"{minutes:02d}:{rest:02d}"
     )
-    return ", ".join(parts), done
 
 
-def progress_bar(done: float) -> str:
-    """Return `[#####...............]`, in ASCII for logs and old terminals."""
-    filled = int(done * WIDTH)
-    return f"[{'#' * filled}{'.' * (WIDTH - filled)}]"
+def _ready(counts: dict[State, int], wanted: int, failed: int) -> str:
+    """Return how many of the wanted instances are ready, and what the others do."""
+    ready = counts[State.READY]
+    others = [
+        (counts[State.STARTING], "starting"),
+        (counts[State.NOT_READY], "not ready"),
+        (min(counts[State.FAILED], failed), "failed"),
+    ]
+    said = ", ".join(f"{count} {state}" for count, state in others if count)
+    # more than are wanted while a service is scaled down
+    numbers = f"{ready}/{wanted} ready" if ready <= wanted else f"{ready} ready of {wanted} wanted"
+    return f"{numbers} ({said})" if said else numbers
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{round(100 * part / whole)} %"
+
+
+def _to(heading: Heading) -> str:
+    """Return whose share of the traffic it is, where that is not the new instances'."""
+    return "" if heading.new == Heading.new else f"to {heading.new.rstrip(':')}"
+
+
+def _title(service: str, rollout: Rollout, previous: str) -> str:
+    """Return what the rollout does, from which revision to which."""
+    revision = rollout.revision
+    if rollout.kind == Kind.SCALE:
+        return f"{service} {revision} scaling to {rollout.replicas}"
+    if rollout.kind in (Kind.RESTART, Kind.REBALANCE):
+        doing = {Kind.RESTART: "restarting", Kind.REBALANCE: "rebalancing"}[rollout.kind]
+        return f"{service} {revision} {doing}"
+    return f"{service} {previous} -> {revision}" if previous else f"{service} {revision}"
+
+
+def _stage(stage: Stage, rollout: Rollout, plan: Plan) -> str:
+    """Return the stage, numbered where it is a step of a canary, with the traffic weight."""
+    if rollout.strategy == "rolling" or not rollout.kind.forward or not rollout.previous:
+        return ""
+    steps = plan.steps.steps(rollout.replicas) if isinstance(plan.steps, Groups) else plan.steps
+    if stage.name not in {step.name for step in steps}:
+        return stage.name
+    weight = "" if stage.waypoint.weight is None else f" {stage.waypoint.weight} %"
+    name, ahead, _rest = stage.name.partition(" ahead")  # of a ramp
+    return f"{name}/{_last(steps)}{weight}{', readying the next' if ahead else ''}"
+
+
+def _last(steps: Sequence[Step]) -> int:
+    """Return the number of the last step as users count: a gate is a step of its own in a list."""
+    names = [name for step in steps for name in (step.name, *(gate.key for gate in step.gates))]
+    return max(int(number) for name in names for number in re.findall(r"^\w+ (\d+)", name))

@@ -11,12 +11,24 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping, Sequence
 
-from ..base.text import moment, printable, span
+from ..base.errors import InputError
+from ..base.text import columns, moment, printable, span
 from ..engine.model import Phase
+from ..inputs import values
 from ..state.record import Record, Rollout
 from .messages import ended
 
-COLUMNS = ("instance", "revision", "host", "state", "rotation", "requests", "age", "detail")
+COLUMNS = (
+    "instance",
+    "revision",
+    "host",
+    "state",
+    "rotation",
+    "requests",
+    "age",
+    "restarts",
+    "detail",
+)
 
 
 def lines(
@@ -24,13 +36,80 @@ def lines(
     lease: Mapping[str, t.Any] | None,
     instances: Sequence[Mapping[str, t.Any]],
     troubles: Sequence[str] = (),
+    far: Mapping[str, t.Any] | None = None,
 ) -> list[str]:
-    """Return all lines; `lease`, `instances` and `troubles` are as the step `info` returns them."""
+    """Return all lines.
+
+    Args:
+        record: The journal's.
+        lease: As the step `info` returns it.
+        instances: Likewise.
+        troubles: Likewise.
+        far: How far the rollout is, as `progress` returns it.
+    """
     unseen = [f"unknown at present: {trouble}" for trouble in troubles]
+    head = [_rollout(record), _lease(record, lease), *(_far(far) if far else ())]
+    return [printable(line) for line in (*head, *unseen, *_table(instances))]
+
+
+def progress(rollout: Rollout, planned: Sequence[str], now: float) -> dict[str, t.Any]:
+    """Return how far a rollout in progress is, as data.
+
+    Args:
+        rollout: In progress.
+        planned: The names of its stages, as the timeline has them.
+        now: Seconds since the epoch.
+    """
+    new, every = rollout.sent.get("new", 0), rollout.sent.get("all", 0)
+    gates = {**rollout.background, **rollout.gates}
+    number = planned.index(rollout.name) + 1 if rollout.name in planned else None
+    return {
+        "strategy": rollout.strategy,
+        "stage": rollout.name,
+        "number": number,
+        "stages": len(planned),
+        "asked": rollout.asked,
+        "measured": round(100 * new / every, 1) if every else None,
+        "requests": every,
+        "deadline_left": _deadline(rollout, now),
+        "gates": [
+            {"gate": key, "state": gate.state.value, "message": gate.message, "by": gate.by}
+            for key, gate in gates.items()
+        ],
+    }
+
+
+def _far(far: Mapping[str, t.Any]) -> list[str]:
+    """Return the same in lines."""
+    at = f"stage {far['number']} of {far['stages']}" if far["number"] else ""
+    asked = f"{far['asked']} % of requests asked for" if far["asked"] is not None else ""
+    measured = (
+        f"{far['measured']} % of {far['requests']:,} requests measured" if far["requests"] else ""
+    )
+    words = [f"strategy: {far['strategy'].replace('_', '-')}", at, asked, measured]
+    left = far["deadline_left"]
     return [
-        printable(line)
-        for line in (_rollout(record), _lease(record, lease), *unseen, *_table(instances))
+        ", ".join(word for word in words if word),
+        *([f"progress deadline: {span(left)} left"] if left is not None else []),
+        *(f"gate {one['gate']}: {one['state']}{_why(one)}" for one in far["gates"]),
     ]
+
+
+def _deadline(rollout: Rollout, now: float) -> float | None:
+    """Return how long the rollout may go on without progress; None: it has no deadline now."""
+    given = rollout.given.get("progress_deadline")
+    stopped = rollout.phase.waits or rollout.phase == Phase.HELD
+    if given is None or rollout.tally is None or stopped:
+        return None
+    try:
+        deadline = values.duration(given, "rollout_progress_deadline")
+    except InputError:  # a damaged journal is no reason to show nothing
+        return None
+    return round(max(0.0, rollout.tally.since + deadline - now), 1)
+
+
+def _why(gate: Mapping[str, t.Any]) -> str:
+    return f" ({gate['message']})" if gate["message"] else ""
 
 
 def _rollout(record: Record) -> str:
@@ -73,10 +152,10 @@ def _lease(record: Record, lease: Mapping[str, t.Any] | None) -> str:
         return f"lease: {lease['holder']} since {since} until {until}"
     if record.open is None:
         return "lease: free"
-    return f"lease: free (no active run). Next: {_next(record.open)}"
+    return f"lease: free (no active run). Next: {next_step(record.open)}"
 
 
-def _next(rollout: Rollout) -> str:
+def next_step(rollout: Rollout) -> str:
     """Return what to do about a rollout without an active run."""
     if rollout.phase == Phase.HELD:
         return "rerun or resume.yml to resume, or rollback.yml to roll back [PR-606]"
@@ -89,15 +168,20 @@ def _next(rollout: Rollout) -> str:
     return "rerun to continue, or rollback.yml to roll back"
 
 
+_EMPTY = ("", "-")  # cells that say nothing
+
+
 def _table(instances: Sequence[Mapping[str, t.Any]]) -> list[str]:
-    rows = [COLUMNS, *(_row(instance) for instance in instances)]
-    if len(rows) == 1:
+    """Return the table of the instances, without columns in which nothing is said."""
+    if not instances:
         return ["no instances"]
-    widths = [max(len(row[n]) for row in rows) for n in range(len(COLUMNS))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
+    rows = [_row(instance) for instance in instances]
+    told = [
+        i for i, name in enumerate(COLUMNS) if i < 4 or any(row[i] not in _EMPTY for row in rows)
     ]
+    table = columns([[row[i] for i in told] for row in (COLUMNS, *rows)])
+    runs = {one["revision"]: one.get("runs") for one in instances}
+    return [*table, *(f"{revision} runs {what}" for revision, what in runs.items() if what)]
 
 
 def _row(instance: Mapping[str, t.Any]) -> tuple[str, ...]:
@@ -109,5 +193,6 @@ def _row(instance: Mapping[str, t.Any]) -> tuple[str, ...]:
         instance["rotation"] or "-",
         str(instance["active"]) if instance["rotation"] else "-",
         span(instance["age"]),
+        str(instance.get("restarts") or "-"),
         " | ".join(instance["detail"].splitlines()),
     )

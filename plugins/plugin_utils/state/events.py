@@ -42,6 +42,23 @@ class Begin(Event):
     replicas: t.Annotated[int, "how many instances there are to be"]
     rollout: t.Annotated[Kind, "what the rollout is for"]
     by: t.Annotated[str, "who runs it"]
+    previous: t.Annotated[str | None, "the revision before; absent at the first deployment"] = None
+    strategy: t.Annotated[str | None, "its strategy"] = None
+    order: t.Annotated[int | None, "`rollout_order` of the new revision"] = None
+    window: t.Annotated[str | None, "`always` where `rollout_window` is not to bind this run"] = (
+        None
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned(Event):
+    """The stages of the rollout are known, or follow from another number of replicas."""
+
+    kind = "plan"
+    stages: t.Annotated[
+        Sequence[Mapping[str, t.Any]],
+        "each stage with its name (`stage`), `share`, `new`, `old` and the names of its `gates`",
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +68,9 @@ class Resume(Event):
     kind = "resume"
     phase: t.Annotated[Phase, "the phase that it continues in"]
     by: t.Annotated[str, "who runs it"]
+    window: t.Annotated[str | None, "`always` where `rollout_window` is not to bind this run"] = (
+        None
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +85,8 @@ class StageEntered(Event):
     ]
     new: t.Annotated[int, "how many new instances there are to be"]
     old: t.Annotated[int, "how many old ones"]
+    floor: t.Annotated[int | None, "how many instances have to be available, by the budget"] = None
+    ceiling: t.Annotated[int | None, "how many instances there may be, by the budget"] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +96,14 @@ class PhaseEntered(Event):
     kind = "phase"
     phase: t.Annotated[Phase, "the new phase"]
     reason: t.Annotated[str | None, "why"] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineShown(Event):
+    """A run showed a line on its progress, which others who follow the rollout show, too."""
+
+    kind = "line"
+    text: t.Annotated[str, "the line"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +125,28 @@ class StateChanged(Event):
     generation: t.Annotated[int | None, "its generation"] = None
     host: t.Annotated[str | None, "its host"] = None
     detail: t.Annotated[str | None, "why it is not ready"] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RotationChanged(Event):
+    """An instance enters or leaves rotation at the load balancers."""
+
+    kind = "rotation"
+    instance: t.Annotated[str, "the instance"]
+    serving: t.Annotated[bool, "whether any load balancer sends it new requests"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestsCounted(Event):
+    """The load balancers have counted requests since the event before of this kind."""
+
+    kind = "requests"
+    new: t.Annotated[
+        Mapping[str, t.Any],
+        "of the new instances: `requests`, `errors` and `latency` (the mean in seconds, null where"
+        " it is not measured)",
+    ]
+    old: t.Annotated[Mapping[str, t.Any], "likewise of all others"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,11 +206,20 @@ class Trouble(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AutoscalerChanged(Event):
+    """The [autoscaler](../how-to/autoscalers.md) is changed, put back, or left alone."""
+
+    kind = "autoscaler"
+    message: t.Annotated[str, "what is done, and why"]
+
+
+@dataclass(frozen=True, kw_only=True)
 class WaitingFor(Event):
     """What the rollout waits for changes."""
 
     kind = "wait"
     what: t.Annotated[str, "what it waits for"]
+    person: t.Annotated[bool | None, "whether a person has to end the wait"] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,6 +230,33 @@ class GateDecided(Event):
     gate: t.Annotated[str | None, "the gate that failed"] = None
     message: t.Annotated[str, "why"]
     passed: t.Annotated[bool, "whether the rollout may continue"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured(Event):
+    """An analysis has measured, and has no verdict yet."""
+
+    kind = "measured"
+    gate: t.Annotated[str, "the analysis"]
+    message: t.Annotated[str, "what is known by now"]
+    samples: t.Annotated[Mapping[str, t.Any], "the last measurement, by metric"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Looked(Event):
+    """An analysis has judged results, which `judge.yml` can judge again."""
+
+    kind = "look"
+    gate: t.Annotated[str, "the analysis"]
+    results: t.Annotated[
+        Mapping[str, str | None],
+        "each as JSON, compressed by zlib and in base64, by metric; null where there is no room",
+    ]
+    settings: t.Annotated[
+        Mapping[str, t.Any] | None, "how they are judged, with the first results of each run"
+    ] = None
+    resumed: t.Annotated[bool | None, "whether a run continues the analysis of another run"] = None
+    by_default: t.Annotated[bool | None, "whether it is the analysis that nobody asked for"] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,6 +325,17 @@ class RunInterrupted(Event):
 
     kind = "interrupted"
     reason: t.Annotated[str, "by what"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notified(Event):
+    """A receiver of `rollout_notify` was told, or could not be."""
+
+    kind = "notified"
+    notice: t.Annotated[str, "the id of what the receiver was told, which it gets as well"]
+    event: t.Annotated[str, "of what, as in `on` of `rollout_notify`"]
+    to: t.Annotated[str, "the receiver: its driver, and its place in `rollout_notify`"]
+    error: t.Annotated[str | None, "why all attempts failed; absent if one succeeded"] = None
 
 
 @dataclass(frozen=True, kw_only=True)

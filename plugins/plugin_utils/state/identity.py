@@ -19,6 +19,8 @@ from pathlib import Path
 
 from ansible import context
 
+from .command_line import operator_command
+
 
 @dataclass(frozen=True)
 class Identity:
@@ -30,10 +32,15 @@ class Identity:
     details: Mapping[str, t.Any]  # shows to others whether the run lives
     request: str = ""  # what the play requests, the same for each of its hosts
     host: str = ""  # the host that this step runs for
+    job: str = ""  # AWX's job, for people; "" outside of AWX
 
     def repeats(self, request: object, host: object) -> bool:
         """Return whether this repeats a request of the same play for another of its hosts."""
         return self.request != "" and self.request == request and self.host != host
+
+    def command(self, command: str, service: str) -> str:
+        """Return how a person sends an operator command for this run's rollout."""
+        return operator_command(command, service, context.CLIARGS, bool(self.job))
 
     @property
     def at_rest(self) -> dict[str, t.Any]:
@@ -61,8 +68,9 @@ def identity(
     request = _digest(run, play, json.dumps(asks)) if (play := _play(task)) else ""
     name = task.get_name() if task is not None else ""
     details |= {"run": run, "request": request, "host": host, "task": str(name)}
-    holder = f"{_user()}@{details['hostname']} pid {main_pid} ({_command()}){_job(variables)}"
-    return Identity(token, run, holder, details, request, host)
+    job = _job(variables)
+    holder = f"{_user()}@{details['hostname']} pid {main_pid} ({_command()}){job}"
+    return Identity(token, run, holder, details, request, host, job)
 
 
 def gone(details: Mapping[str, t.Any]) -> bool | None:

@@ -13,20 +13,29 @@ from collections.abc import Callable, Mapping, Sequence
 from ..base.errors import AlreadyRunning, LeaseHeld, LeaseLost, RolloutError
 from ..interfaces.store import Lease, StoreDriver
 from . import identity as holder
+from .patience import Patience
 from .record import Record
 
 PATIENCE = 0.2  # seconds between two attempts to take a lease whose run or step is ending
 # Seconds to wait for another worker of the same run: longer than a step with nothing to do takes.
 COLLEAGUE = 5.0
+R = t.TypeVar("R")
 
 
 class Session:
     """Read and write the journal of one service under its lease."""
 
     def __init__(
-        self, store: StoreDriver, service: str, identity: holder.Identity, ttl: float
+        self,
+        store: StoreDriver,
+        service: str,
+        identity: holder.Identity,
+        ttl: float,
+        patience: Patience | None = None,
     ) -> None:
+        """`patience`: with a store that is away; without it, none."""
         self.store = store
+        self._patience = patience
         self.service = service
         self.identity = identity
         self.ttl = ttl
@@ -37,10 +46,30 @@ class Session:
         self._writing = threading.Lock()
         self._closed = threading.Event()  # set once the lease is not renewed any more
 
+    def _patiently(self, work: Callable[[], R]) -> R:
+        """Return what it does with the store, which may be away for a while."""
+        return self._patience.call(work) if self._patience else work()
+
+    def take_waited(self) -> float:
+        """Return for how long the store was waited for since this was last asked."""
+        return self._patience.take() if self._patience else 0.0
+
+    def commands(self) -> Sequence[dict[str, t.Any]]:
+        """Return operators' commands that were not obeyed yet."""
+        return self._patiently(lambda: self.store.words(self.record.obeyed))
+
+    def timeline(self, rollout: str) -> Sequence[dict[str, t.Any]]:
+        """Return the events of a rollout."""
+        return self._patiently(lambda: self.store.timeline(rollout))
+
     def read(self) -> Record:
         """Read and return the record."""
         self.record = Record.load(self.service, self.store.load(), self.store.place)
         return self.record
+
+    def look(self) -> tuple[Lease | None, Record]:
+        """Return the lease in force, and the record as it was after that; changes neither."""
+        return self._patiently(self.store.lease), self._patiently(self.read)
 
     def acquire(self, check: Callable[[], None]) -> None:
         """Take the lease, or renew it; then read the record.
@@ -53,12 +82,10 @@ class Session:
         patience = time.monotonic() + COLLEAGUE
         while True:
             try:
-                lease = self.store.acquire(
-                    self.identity.token, self.identity.holder, self.ttl, self.identity.details
-                )
+                lease = self._take(self.identity.details)
                 break
             except LeaseHeld:
-                held = self.store.lease()
+                held = self._patiently(self.store.lease)
                 if held is None:
                     continue
                 ours = held.details.get("run") == self.identity.run
@@ -75,16 +102,21 @@ class Session:
         self.epoch = lease.epoch
         self._renewed = time.monotonic()
         self._keep()
-        self.read()
+        self._patiently(self.read)
+
+    def _take(self, details: Mapping[str, t.Any]) -> Lease:
+        return self._patiently(
+            lambda: self.store.acquire(self.identity.token, self.identity.holder, self.ttl, details)
+        )
 
     def _take_over(self, held: Lease) -> Lease | None:
+        me = self.identity
         try:
-            taken = self.store.take_over(
-                held, self.identity.token, self.identity.holder, self.ttl, self.identity.details
+            return self._patiently(
+                lambda: self.store.take_over(held, me.token, me.holder, self.ttl, me.details)
             )
         except LeaseHeld:  # another run was faster
             return None
-        return taken
 
     def commit(self, events: Sequence[Mapping[str, t.Any]] = ()) -> None:
         """Write the record and the events, and renew the lease; raises LeaseLost if another run has
@@ -93,7 +125,8 @@ class Session:
         Called before every action: a successful write proves that this run may act, also after a
         time in which none succeeded.
         """
-        self._commit(self.record.dump(), events)
+        record = self.record.dump()
+        self._patiently(lambda: self._commit(record, events))
         self.changed = False
 
     def _commit(
@@ -134,9 +167,7 @@ class Session:
         self.close()
         if self.epoch:
             with self._writing:
-                self.store.acquire(
-                    self.identity.token, self.identity.holder, self.ttl, self.identity.at_rest
-                )
+                self._take(self.identity.at_rest)
             self.epoch = 0
 
     def release(self) -> None:
@@ -144,7 +175,7 @@ class Session:
         self.close()
         if self.epoch:
             with self._writing:
-                self.store.release(self.identity.token)
+                self._patiently(lambda: self.store.release(self.identity.token))
             self.epoch = 0
 
     def close(self) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 import typing as t
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,9 +17,10 @@ from ..engine.progress import ProgressTracker
 from ..inputs import shapes
 from ..interfaces.platform import InstanceSettings, Labels
 
-# fields of gates that the journal leaves out while they have these values
-OMITTED = (("person", False), ("memory", None), ("id", None))
+# fields that the journal leaves out while they have these values
+OMITTED = (("person", False), ("memory", None), ("id", None), ("order", None))
 KEPT = 20  # ended rollouts in the history
+MOVED = "moved"  # in a journal that must not be used, since it was moved, or is being moved here
 
 
 class Kind(StrEnum):
@@ -139,6 +141,8 @@ class Rollout:
     # which play requested it last, and for which host: for its other hosts nothing is done again
     request: str = ""
     host: str = ""
+    by: str = ""  # who began it
+    order: int | None = None  # of the revision among all, where users say
     # variables with which a command continues it; see `remembered`
     given: dict[str, t.Any] = field(default_factory=dict)
 
@@ -186,12 +190,15 @@ class Rollout:
         self.phase, self.reason = phase, reason
         return True
 
-    def advance(self, passed: Iterable[str], name: str) -> None:
+    def advance(
+        self, passed: Iterable[str], name: str, begun: Mapping[str, float] | None = None
+    ) -> None:
         """Pass stages and enter the one of this name, without the results of gates and the
-        failures before it.
+        failures before it. `begun` says since when gates of that stage count, before it is reached.
         """
         self.passed, self.name = [*self.passed, *passed], name
-        self.gates, self.sent, self.tally = {}, {}, None
+        self.gates = {key: GateRecord(since) for key, since in (begun or {}).items()}
+        self.sent, self.tally = {}, None
 
     def end(self, outcome: Outcome, reason: str, now: float) -> None:
         """Finish the rollout."""
@@ -205,6 +212,17 @@ class Rollout:
         self.given = {}
         for gate in (*self.gates.values(), *self.background.values()):
             gate.memory = None  # no run needs it any more, and it may be large
+
+
+@dataclass
+class Autoscaler:
+    """An autoscaler that a rollout has changed, or is about to change. States are its driver's."""
+
+    driver: str
+    options: dict[str, t.Any]
+    original: dict[str, t.Any]  # of the fields that nobody else has changed since
+    before: dict[str, t.Any]  # its state before the last change
+    now: dict[str, t.Any]  # and after it, if it was made
 
 
 @dataclass
@@ -234,11 +252,29 @@ class Record:
     settings: dict[int, InstanceSettings] = field(default_factory=dict)
     # by host, the instances there when the last rollout ended
     placed: dict[str, list[str]] = field(default_factory=dict)
+    autoscaler: Autoscaler | None = None  # until it is put back
 
     @property
     def open(self) -> Rollout | None:
         """The rollout in progress."""
         return self.rollout if self.rollout and not self.rollout.over else None
+
+    def order_of(self, revision: str) -> int | None:
+        """Return the place of a known revision among all; None: not known."""
+        known: list[Composition | Rollout | None] = [self.open, self.stable, self.before]
+        orders = [one.order for one in known if one and one.revision == revision]
+        orders += [
+            past.get("order") for past in reversed(self.history) if past.get("revision") == revision
+        ]
+        return next((order for order in orders if order is not None), None)
+
+    def new_id(self, now: float, pid: int) -> str:
+        """Return an id for a rollout that this process begins now, other than those known."""
+        stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
+        first = f"{self.service}-{stamp}-{pid}"
+        known = {self.rollout.id if self.rollout else "", *(one.get("id") for one in self.history)}
+        names = (first, *(f"{first}.{number}" for number in range(2, len(known) + 2)))
+        return next(name for name in names if name not in known)
 
     def close(self, outcome: Outcome, reason: str, now: float) -> None:
         """Finish the rollout in progress and add it to the history."""
@@ -259,6 +295,8 @@ class Record:
         defaults. Raises StoreError for damaged data.
         """
         given = {key: value for key, value in data.items() if value is not None}
+        if MOVED in given:
+            raise _moved(service, given[MOVED], where)
         try:
             return t.cast(Record, shapes.read(cls, {**given, "service": service}))
         except shapes.Misshapen as exc:
@@ -267,3 +305,18 @@ class Record:
                 " away: then the next rollout begins from what it observes",
                 "PR-506",
             ) from None
+
+
+def _moved(service: str, mark: t.Any, where: str) -> StoreError:
+    """Return why a journal cannot be used that store.yml has marked."""
+    if isinstance(mark, Mapping) and "to" in mark:
+        return StoreError(
+            f"rollout_store: the journal of {service} was moved to {mark['to']}; change"
+            " rollout_store",
+            "PR-512",
+        )
+    return StoreError(
+        f"{where or f'the journal of {service}'} is a copy that is not complete; run store.yml"
+        " again, or set rollout_store to where it is copied from",
+        "PR-512",
+    )

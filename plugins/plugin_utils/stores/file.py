@@ -11,7 +11,7 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping, Sequence
 
-from ..base.errors import LeaseHeld, LeaseLost, RolloutError, StoreError
+from ..base.errors import LeaseHeld, LeaseLost, RolloutError, StoreAway, StoreError
 from ..base.text import clean
 from ..inputs.options import PATH, TEXT, Field, Options
 from ..interfaces.context import Context
@@ -57,12 +57,21 @@ class Driver(StoreDriver):
         found = self._ask("lease")["lease"]
         return _lease(found) if found else None
 
-    def acquire(self, token: str, holder: str, ttl: float, details: Mapping[str, t.Any]) -> Lease:
+    def acquire(
+        self,
+        token: str,
+        holder: str,
+        ttl: float,
+        details: Mapping[str, t.Any],
+        above: int = 0,
+    ) -> Lease:
         """Take the lease, or renew it.
 
         `details["previous"]` of the answer is the expired lease that was taken over, if any.
         """
-        return self._acquire(token=token, holder=holder, ttl=ttl, details=dict(details))
+        return self._acquire(
+            token=token, holder=holder, ttl=ttl, details=dict(details), above=above
+        )
 
     def take_over(
         self, lease: Lease, token: str, holder: str, ttl: float, details: Mapping[str, t.Any]
@@ -124,10 +133,10 @@ class Driver(StoreDriver):
             "store", {self._host: {**self._request, "op": op, **request}}, TIMEOUT
         )[self._host]
         if answer.unreachable:
-            raise StoreError(
+            raise StoreAway(
                 f"rollout_store.host: {self._where}, which keeps the journal, cannot be reached:"
                 f" {answer.error}",
-                "PR-500",
+                "PR-508",
             )
         if answer.value is None:
             raise StoreError(

@@ -232,10 +232,31 @@ def binding(cookie: str) -> dict[str, t.Any]:
     return {"name": "envoy.filters.http.stateful_session", "typed_config": config}
 
 
+def access_log(file: str) -> dict[str, t.Any]:
+    """Return an access log in the format that `agents/access_log.py` reads."""
+    line = (
+        "rollout-envoy|%UPSTREAM_HOST%|%RESPONSE_CODE%|%RESPONSE_DURATION%|%DURATION%"
+        "|%RESPONSE_FLAGS%|%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%\n"
+    )
+    config = {
+        "@type": "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog",
+        "path": file,
+        "log_format": {"text_format_source": {"inline_string": line}},
+    }
+    return {"name": "envoy.access_loggers.file", "typed_config": config}
+
+
 def listener(
-    service: str, listen: tuple[str, int], routes: Sequence[Mapping[str, t.Any]], cookie: str
+    service: str,
+    listen: tuple[str, int],
+    routes: Sequence[Mapping[str, t.Any]],
+    cookie: str,
+    log: str | None,
 ) -> dict[str, t.Any]:
-    """Return the listener with its routes; clients are bound by the cookie, if one is named."""
+    """Return the listener with its routes; clients are bound by the cookie, if one is named.
+
+    `log` is the file of its access log, None for none.
+    """
     router = {
         "name": "envoy.filters.http.router",
         "typed_config": {"@type": f"{FILTERS}.http.router.v3.Router"},
@@ -244,6 +265,7 @@ def listener(
         "@type": f"{FILTERS}.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": service,
         "use_remote_address": True,
+        **({"access_log": [access_log(log)]} if log else {}),
         "route_config": {
             "name": service,
             "validate_clusters": True,

@@ -20,7 +20,7 @@ from ..base.text import clean
 from ..engine.model import Rotation
 from ..inputs import values
 from ..interfaces.platform import Endpoint
-from ..interfaces.traffic import Server
+from ..interfaces.traffic import COUNTS, Server
 
 ATTACHED = "still has connections attached"  # why a server is not deleted yet
 SUCCESS = re.compile(
@@ -62,6 +62,10 @@ class Row:
     active: int
     requests: int
     errors: int
+    client_errors: int
+    retries: int
+    aborts: int
+    connect_failures: int
     answered: int
     mean: float
     fall: int
@@ -95,7 +99,7 @@ class Row:
             name=self.name,
             detail="" if self.healthy else self.check,
             requests=self.requests,
-            errors=self.errors,
+            **{name: getattr(self, name) for name in COUNTS},
             answered=self.answered,
             mean=self.mean,
         )
@@ -133,7 +137,11 @@ def _row(line: Mapping[str, str], state: Sequence[str]) -> Row:
         # Unlike `req_tot` it counts requests over kept connections and in TCP mode.
         requests=int(line["stot"] or 0),
         # HAProxy does not count its own answers (502, 503, 504) by their status.
-        errors=sum(int(line[key] or 0) for key in ("hrsp_5xx", "eresp", "econ")),
+        errors=_sum(line, "hrsp_5xx", "eresp", "econ"),
+        client_errors=_sum(line, "hrsp_4xx"),
+        retries=_sum(line, "wretr", "wredis"),
+        aborts=_sum(line, "cli_abrt"),
+        connect_failures=_sum(line, "econ"),
         answered=int(line.get("req_tot") or 0),
         mean=int(line["rtime"] or 0) / 1000,
         fall=int(line["check_fall"] or 0),
@@ -143,6 +151,14 @@ def _row(line: Mapping[str, str], state: Sequence[str]) -> Row:
         check_port=int(state[21]) if len(state) > 21 else 0,
         check=_failed_check(line),
     )
+
+
+def _sum(line: Mapping[str, str], *columns: str) -> int:
+    """Return the sum of counters.
+
+    https://docs.haproxy.org/2.6/management.html#9.1
+    """
+    return sum(int(line.get(column) or 0) for column in columns)
 
 
 def _failed_check(line: Mapping[str, str]) -> str:
@@ -180,7 +196,7 @@ def merge(one: Server, other: Server) -> Server:
         name=one.name,
         detail=one.detail or other.detail,
         requests=one.requests + other.requests,
-        errors=one.errors + other.errors,
+        **{name: getattr(one, name) + getattr(other, name) for name in COUNTS},
         answered=one.answered + other.answered,
         mean=one.mean if one.answered >= other.answered else other.mean,
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..base.errors import InputError
 from ..inputs import values
-from ..inputs.options import DURATION, TEXT, Field, Kind, Options, whole
+from ..inputs.options import DURATION, PATH, TEXT, Field, Kind, Options, whole
 from ..interfaces.check import HealthCheck
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
@@ -97,6 +97,12 @@ DRAIN_TIMEOUT = Field(
     DURATION,
     "How long requests in flight are waited for. The instance is stopped after that all the same.",
     default="30s",
+)
+ACCESS_LOG = Field(
+    "access_log",
+    PATH,
+    "Access log on the load balancers' hosts, in the format that M(progressive.rollout.gate) reads."
+    " Analyses then judge the times of single requests.",
 )
 
 

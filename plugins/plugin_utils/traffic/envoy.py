@@ -100,16 +100,19 @@ OPTIONS = Options(
         " against (O(health.tls)).",
     ),
     shared.DRAIN_TIMEOUT,
+    shared.ACCESS_LOG,
 )
 PATIENCE = 5.0  # seconds an update may take to be shown; it takes milliseconds
 TIMEOUT = 60.0  # seconds for one call of the agent; it gives up on Envoy long before
-ENTRY = {**agents.ENTRY, "proven": bool, "requests": int, "errors": int}
+# Its routes have no timeout, and retries and aborts are counted of a cluster alone.
+COUNTED = ("errors", "connect_failures")
+ENTRY = {**agents.ENTRY, "proven": bool, "requests": int, **dict.fromkeys(COUNTED, int)}
 
 
 class Driver(TrafficDriver):
     """The Envoys of one service, kept in the same state."""
 
-    counts = ("errors",)
+    counts = COUNTED
 
     def __init__(self, options: Mapping[str, t.Any], context: Context, pool: str = "") -> None:
         """Take the options; `pool` names a pool of the service other than that of its clients."""
@@ -150,6 +153,7 @@ class Driver(TrafficDriver):
                     listen,
                     config.routes(service, self.match, self.mirror, options["retry"]),
                     options["sticky"] or "",
+                    options["access_log"],
                 )
             ],
             # a cluster that changes is in use once checked
@@ -259,7 +263,7 @@ def table(answers: Mapping[str, Mapping[str, t.Any]]) -> Table:
                 e["weight"],
                 name=e["name"],
                 requests=e["requests"],
-                errors=e["errors"],
+                **{name: e[name] for name in COUNTED},
             )
             for e in answer["entries"]
         }

@@ -28,9 +28,10 @@ from ..inputs.options import DURATION, Field, Kind, Options
 from ..interfaces.context import Context
 from ..interfaces.platform import Endpoint
 from ..interfaces.traffic import Preview, Server, Table, Target, TrafficDriver
-from ..remote.kubernetes import CLUSTER
+from ..remote.kubernetes import CLUSTER, CLUSTERS
 from . import _gateway_route as routes
 from . import _options as shared
+from ._clusters import ClustersDriver
 from ._gateway import Gateway, Seen
 from ._service_pods import SERVICE, Pod
 
@@ -67,6 +68,7 @@ OPTIONS = Options(
     ),
     SERVICE,
     *CLUSTER,
+    CLUSTERS,
     Field(
         "match",
         Kind("dict", _match, fields=shared.MATCH.fields),
@@ -86,11 +88,16 @@ OPTIONS = Options(
 class Driver(TrafficDriver):
     """One route, which is one load balancer."""
 
+    of_cluster = True
     unsupported: t.ClassVar[Mapping[str, str]] = {
         "preview": "a route has no other address; use match, or remove the option",
         "mirror": "a filter of the route can mirror requests; remove the option",
         "sticky": "whether clients stay where they are is a matter of the Gateway; remove it",
     }
+
+    @classmethod
+    def variant(cls, options: Mapping[str, t.Any]) -> type[TrafficDriver]:
+        return InClusters if options["clusters"] else cls
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self.context = context
@@ -195,6 +202,21 @@ class Driver(TrafficDriver):
             (told[pod.endpoint], each.get(pod.hash, EVEN)) for pod in pods if pod.endpoint in told
         )
         return told if ratio or not each else {}
+
+
+class InClusters(ClustersDriver):
+    """One route in each of several clusters."""
+
+    unsupported = Driver.unsupported
+
+    def _in_one(self, options: Mapping[str, t.Any]) -> Driver:
+        if options["match"]:
+            raise InputError(
+                "rollout_traffic.match: given, and several clusters; only the route of one cluster"
+                " can match requests: remove it",
+                "PR-310",
+            )
+        return Driver(options, self.context)
 
 
 class _MatchingRequests(TrafficDriver):

@@ -30,7 +30,7 @@ from ..inputs.options import PATH, TEXT, Field, Kind, Options, one_or_more
 from ..interfaces.check import HealthCheck
 from ..interfaces.context import Context
 from ..interfaces.platform import Endpoint
-from ..interfaces.traffic import Preview, Table, Target, TrafficDriver
+from ..interfaces.traffic import COUNTS, Preview, Table, Target, TrafficDriver
 from ..remote import inventory
 from ..remote.connections import CONTROLLER
 from . import _haproxy_api as api
@@ -85,6 +85,7 @@ OPTIONS = Options(
         " they are ready to its end.",
     ),
     shared.DRAIN_TIMEOUT,
+    shared.ACCESS_LOG,
     Field(
         "slots",
         _WORD,
@@ -139,7 +140,7 @@ _LOCKED = 10.0  # seconds the agent may wait for another run's command to end
 class Driver(TrafficDriver):
     """The servers of one backend at a set of HAProxy processes."""
 
-    counts = ("errors", "latency")
+    counts = (*COUNTS, "latency")
     unsupported = UNSUPPORTED
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:

@@ -22,7 +22,8 @@ from ..interfaces.context import Context
 from ..interfaces.platform import Endpoint
 from ..interfaces.traffic import Server, Table, Target, TrafficDriver
 from ..remote import kubernetes_rights
-from ..remote.kubernetes import CLUSTER, Cluster, Object, Reflector
+from ..remote.kubernetes import CLUSTER, CLUSTERS, Cluster, Object, Reflector
+from ._clusters import ClustersDriver
 from ._service_pods import EPOCH, HASH, SERVICE, Pod, read, selector
 
 NEEDED = (("", "services", ("list", "watch", "patch")), ("", "pods", ("list", "watch")))
@@ -31,6 +32,7 @@ ROLE = "progressive-rollout-traffic"
 OPTIONS = Options(
     SERVICE,
     *CLUSTER,
+    CLUSTERS,
     Field(
         "settle",
         DURATION,
@@ -44,6 +46,11 @@ class Driver(TrafficDriver):
     """One Service, which is one load balancer."""
 
     divides = False
+    of_cluster = True
+
+    @classmethod
+    def variant(cls, options: Mapping[str, t.Any]) -> type[TrafficDriver]:
+        return InClusters if options["clusters"] else cls
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self.context = context
@@ -195,6 +202,13 @@ class Driver(TrafficDriver):
             if kind == "services":
                 watched.note(found)
         return found
+
+
+class InClusters(ClustersDriver):
+    """One Service in each of several clusters."""
+
+    def _in_one(self, options: Mapping[str, t.Any]) -> Driver:
+        return Driver(options, self.context)
 
 
 def _pin(service: Object) -> str:

@@ -80,6 +80,7 @@ OPTIONS = Options(
         default="127.0.0.1:9180",
     ),
     shared.DRAIN_TIMEOUT,
+    shared.ACCESS_LOG,
 )
 TIMEOUT = 60.0  # seconds for one call of the agent; it gives up on nginx long before
 NEW = Streak(), 0.0  # of an entry that was not asked yet

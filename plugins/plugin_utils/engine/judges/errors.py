@@ -3,35 +3,39 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The sequential test of errors: does the new revision fail more often than the stable one? Pure.
 
-Of all errors the new revision should have its share of the requests, and a Beta-binomial mixture
-tells when it has more than that, by an e-value (`evalue.py`), after every measurement anew
-(https://arxiv.org/abs/2011.03567). Error rates may change with time, since both revisions share
-them. Where the share of the requests changes a stratum begins, and all strata tell of one odds
-ratio (`combined_log_e`).
+Of the errors of a look the new revision should have its share of the requests. `Bets` on odds
+ratios above that tell when it has more, by an e-value (https://arxiv.org/abs/2210.01948), after
+every look anew. Error rates may change with time, since both revisions share them, and so may the
+share: each look has its own.
 
-What is assumed: errors are independent of each other, both revisions get the same mix of requests,
-and the share is steady within a stratum. Errors in bursts (one cause, many failed requests) count
-as more evidence than they are.
+What is assumed: both revisions get the same mix of requests, and errors of the new one have causes
+as those of stable instances have (`dispersion.py`).
 """
 
 from __future__ import annotations
 
 import math
 import typing as t
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 
-from .evalue import ALPHA, FAR, e_value, first_true, log_e, log_mean, shown
+from .counts import Counts, Span
+from .dispersion import Dispersion
+from .evalue import ALPHA, Bets, Trial, e_value, first_true, odds_of, shown
 from .verdict import Data, Verdict
 
-DETECT = 0.05  # the error rate that should be detected
+DETECT = 0.05  # the error rate that should be detected,
+WORSE = 3.0  # or this many times that of stable, if it is more
 # standard deviations: in nine of ten cases at most that many fewer errors are seen than expected
 SPREAD = 1.28
-STRATA = 50  # that are kept; two of them are merged for each further one
-POINTS = 64  # of the mixture over odds ratios, from 1.02 to 255
-# odds ratios - 1
-EXCESSES = [2 * (2 * point + 1) / (2 * POINTS - 2 * point - 1) for point in range(POINTS)]
-LOG_ODDS = [math.log1p(excess) for excess in EXCESSES]
+POINTS = 64  # odds ratios, from 1.01 to 128, half of them up to 2
+ODDS = odds_of([1 + (2 * point + 1) / (2 * POINTS - 2 * point - 1) for point in range(POINTS)])
+LOOKS, EVENTS = 2, 3  # looks with errors, and instances and looks with errors, for a verdict
+BAD = 2.0  # standard deviations more errors on the old instances of a host count for new ones, too
+LAG = 2  # looks that a verdict waits for stable to show the same
+# At least this part of the requests to the new side failed in two looks in a row, and at most a
+# tenth as many of those to stable: then a verdict does not wait.
+LOSS = 0.5
 
 
 def tolerated(theta: float, tolerance: float) -> float:
@@ -44,47 +48,82 @@ def tolerated(theta: float, tolerance: float) -> float:
 
 
 @dataclass(frozen=True)
-class Counts:
-    """Requests and errors.
+class Shown:
+    """For how long there is evidence against a side or an instance."""
 
-    They need not be whole: Prometheus' `increase` is not. Use `of` for what comes from outside.
-    """
+    looks: int = 0  # with errors
+    events: int = 0  # instances and looks with errors
+    held: int = 0  # looks in a row with evidence enough
+    lost: int = 0  # looks in a row with more than `LOSS`
 
-    requests: float = 0.0
-    errors: float = 0.0
+    def after(self, failed: int, evidence: float, limit: float, lost: bool = False) -> Shown:
+        """Return it after a look in which so many instances failed.
 
-    @classmethod
-    def of(cls, requests: float, errors: float) -> Counts:
-        """Clamp to valid counts: finite, not negative, and no more errors than requests."""
-        if not (math.isfinite(requests) and math.isfinite(errors)):
-            return cls()
-        requests = max(0.0, requests)
-        return cls(requests, min(max(0.0, errors), requests))
-
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(self.requests + other.requests, self.errors + other.errors)
-
-    def since(self, before: Counts, least: Counts) -> Counts:
-        """Return what was counted after `before`, at least `least`.
-
-        A counter that falls was reset.
+        Evidence over the `limit` is held as long as half of it (of the logarithm) remains.
         """
-        requests = max(self.requests - before.requests, least.requests)
-        return Counts.of(requests, max(self.errors - before.errors, least.errors))
+        looks, events = self.looks + (failed > 0), self.events + failed
+        enough = evidence >= (limit / 2 if self.held else limit)
+        held = self.held + 1 if enough and looks >= LOOKS and events >= EVENTS else 0
+        return Shown(looks, events, held, self.lost + 1 if lost else 0)
 
-    def __str__(self) -> str:
-        return f"{self.errors:,.0f} of {self.requests:,.0f}"
+    @property
+    def decided(self) -> bool:
+        """Whether the evidence has lasted, or the loss is too great to wait for that."""
+        return self.held > LAG or (self.held > 0 and self.lost > 1)
+
+    @property
+    def pending(self) -> int:
+        """How many more looks a verdict waits."""
+        return LAG + 1 - self.held if self.held and not self.decided else 0
 
 
 @dataclass(frozen=True)
-class Stratum:
-    """What was counted while the share of the requests stayed the same."""
+class ErrorHistory:
+    """What is known of the errors of both sides. Of constant size, but for names of instances."""
 
-    name: str  # of the stage and its share
-    new: Counts
-    stable: Counts
-    evidence: float | None = None  # of merged strata: the logarithm of their e-value
-    mean: float | None = None  # of merged strata: the share of errors that was expected
+    new: Counts = field(default_factory=Counts)
+    stable: Counts = field(default_factory=Counts)
+    bets: Bets = field(default_factory=lambda: Bets(ODDS, LAG))
+    dispersion: Dispersion = field(default_factory=Dispersion)
+    shown: Shown = field(default_factory=Shown)
+    expected: float = 0.0  # errors of a new instance, if it were as the stable ones
+    # errors of all new instances of a host, if they were as the stable ones
+    by_host: Mapping[str, float] = field(default_factory=dict)
+
+    def after(self, look: Sequence[Span], alpha: float, tolerance: float) -> ErrorHistory:
+        """Return the history after one more look, of one or several spans."""
+        new, stable = together(span.new for span in look), together(span.stable for span in look)
+        bets, expected, by_host = self.bets, self.expected, dict(self.by_host)
+        for span in look:
+            on_new, on_stable = total(span.new), total(span.stable)
+            bets = bets.after(trial(on_new, on_stable, tolerance))
+            expected += on_stable.rate * _typical(span.new)
+            for name, one in span.new.items():
+                host = span.hosts.get(name, "")
+                by_host[host] = by_host.get(host, 0.0) + on_stable.rate * one.requests
+        found = replace(
+            self,
+            new=self.new + total(new),
+            stable=self.stable + total(stable),
+            bets=bets,
+            dispersion=self.dispersion.after(list(new.values()), stable),
+            expected=expected,
+            by_host=by_host,
+        )
+        evidence = 0.0 if found._is_of_hosts(hosts_of(look), tolerance) else found.log_e
+        failed = sum(one.errors > 0 for one in new.values())
+        lost = is_lost(total(new), total(stable))
+        return replace(found, shown=self.shown.after(failed, evidence, math.log(1 / alpha), lost))
+
+    def _is_of_hosts(self, hosts: Mapping[str, str], tolerance: float) -> bool:
+        """Whether hosts that are bad for stable instances explain the errors of the new side."""
+        risks = self.dispersion.risks(hosts, BAD)
+        if not risks.keys() & self.by_host.keys():
+            return False
+        explained = tolerance * sum(
+            errors * risks.get(host, 1.0) for host, errors in self.by_host.items()
+        )
+        return self.new.errors <= explained + BAD * math.sqrt(self.new.errors + explained)
 
     @property
     def share(self) -> float:
@@ -93,176 +132,163 @@ class Stratum:
         return self.new.requests / requests if requests else 0.0
 
     @property
-    def errors(self) -> float:
-        """The errors of both sides."""
-        return self.new.errors + self.stable.errors
+    def log_e(self) -> float:
+        """The evidence that the new side is worse."""
+        return self.bets.log_e(self.dispersion.total(self.expected))
 
-    def expected(self, tolerance: float) -> float:
-        """Return the share θ₀ of the errors that the new side may have."""
-        return tolerated(self.share, tolerance) if self.mean is None else self.mean
-
-    def log_e(self, tolerance: float) -> float:
-        """Return the evidence that the new side is worse.
-
-        A better new side is not evidence to the contrary: it counts as if both were alike.
-        """
-        if self.evidence is not None:
-            return self.evidence
-        theta, errors = self.expected(tolerance), self.errors
-        alike = theta * (errors + 1) - 0.5  # where the e-value is lowest
-        return log_e(min(max(self.new.errors, alike), errors), errors, theta)
-
-    def merged(self, other: Stratum, tolerance: float) -> Stratum:
-        """Return one stratum for both.
-
-        Evidence is added, and the expected share is the mean, weighted by errors.
-
-        By the concavity of the logarithm that makes less of the errors, never more.
-        """
-        evidence, errors = (
-            self.log_e(tolerance) + other.log_e(tolerance),
-            self.errors + other.errors,
-        )
-        part = other.errors / errors if 0 < errors < math.inf else 0.0
-        mean = (1 - part) * self.expected(tolerance) + part * other.expected(tolerance)
-        return Stratum(self.name, self.new + other.new, self.stable + other.stable, evidence, mean)
-
-
-def combined_log_e(strata: Sequence[Stratum], tolerance: float) -> float:
-    """Return the evidence of all strata that the new side is worse.
-
-    After the first stratum it is the mean of two bets: that the odds ratio π is the same in all
-    strata, with the mixture as the first leaves it, and that each stratum has its own, so that a
-    side which was better and becomes worse is found. The bet on a stratum is fixed before it
-    begins, so alpha holds for all of them together.
-    """
-    if not strata:
-        return 0.0
-    first, *rest = strata
-    common = _common_odds(strata, tolerance) - _common_odds([first], tolerance) if rest else 0.0
-    separate = sum(stratum.log_e(tolerance) for stratum in rest)
-    return first.log_e(tolerance) + log_mean((common, separate))
-
-
-def _common_odds(strata: Iterable[Stratum], tolerance: float) -> float:
-    """Return the evidence of strata that share one odds ratio π.
-
-    It is the mean of their likelihood ratios over many π above 1.
-
-    With an odds ratio π the new side has the share π θ₀ / (1 - θ₀ + π θ₀) of the errors. The mean
-    is at most 1, no evidence, where the new side has no more than its expected share.
-    """
-    found = [0.0] * POINTS
-    for stratum in strata:
-        new, errors, theta = stratum.new.errors, stratum.errors, stratum.expected(tolerance)
-        if 0 < theta < 1 and 0 < errors < FAR:
-            found = [
-                total + new * log_odds - errors * math.log1p(theta * excess)
-                for total, log_odds, excess in zip(found, LOG_ODDS, EXCESSES, strict=True)
-            ]
-    return log_mean(found)
-
-
-@dataclass(frozen=True)
-class CountHistory:
-    """All counts of an analysis, in strata."""
-
-    strata: tuple[Stratum, ...] = ()
-
-    def add(self, name: str, new: Counts, stable: Counts, tolerance: float = 1.0) -> CountHistory:
-        """Return the history with counts added to the stratum of this name.
-
-        Both counts are since the start of the analysis.
-        """
-        closed, last = self.strata, Stratum(name, Counts(), Counts())
-        if closed and closed[-1].name == name:
-            *most, last = closed
-            closed = tuple(most)
-        elif len(closed) >= STRATA:
-            closed = _with_one_less(closed, tolerance)
-        new = new.since(sum((stratum.new for stratum in closed), Counts()), last.new)
-        stable = stable.since(sum((stratum.stable for stratum in closed), Counts()), last.stable)
-        return CountHistory((*closed, Stratum(last.name, new, stable)))
-
-    @property
-    def total(self) -> Stratum:
-        """All strata as one."""
-        new = sum((stratum.new for stratum in self.strata), Counts())
-        return Stratum("", new, sum((stratum.stable for stratum in self.strata), Counts()))
-
-    def dump(self) -> list[dict[str, t.Any]]:
+    def dump(self) -> dict[str, t.Any]:
         """Return plain data, for the journal."""
-        return [asdict(stratum) for stratum in self.strata]
+        return {
+            "new": [self.new.requests, self.new.errors],
+            "stable": [self.stable.requests, self.stable.errors],
+            "bets": self.bets.dump(),
+            "dispersion": asdict(self.dispersion),
+            "shown": asdict(self.shown),
+            "expected": self.expected,
+            "by_host": {host: round(errors, 4) for host, errors in self.by_host.items()},
+        }
 
     @classmethod
-    def load(cls, data: Iterable[Mapping[str, t.Any]]) -> CountHistory:
+    def load(cls, data: Mapping[str, t.Any]) -> ErrorHistory:
         """Return the history that `dump` made the data of."""
         return cls(
-            tuple(
-                Stratum(
-                    **{**item, "new": Counts(**item["new"]), "stable": Counts(**item["stable"])}
-                )
-                for item in data
-            )
+            Counts(*data["new"]),
+            Counts(*data["stable"]),
+            Bets.load(ODDS, LAG, data["bets"]),
+            Dispersion(**data["dispersion"]),
+            Shown(**data["shown"]),
+            data["expected"],
+            data["by_host"],
         )
 
 
-def _with_one_less(strata: tuple[Stratum, ...], tolerance: float) -> tuple[Stratum, ...]:
-    """Merge the two adjacent strata (after the first) with the closest expected share."""
-    shares = [stratum.expected(tolerance) for stratum in strata]
-    at = min(range(1, len(strata) - 1), key=lambda place: abs(shares[place] - shares[place + 1]))
-    return (*strata[:at], strata[at].merged(strata[at + 1], tolerance), *strata[at + 2 :])
+def together(parts: t.Iterable[Mapping[str, Counts]]) -> dict[str, Counts]:
+    """Return the counts of each instance in all spans of a look."""
+    found: dict[str, Counts] = {}
+    for part in parts:
+        for name, counts in part.items():
+            found[name] = found.get(name, Counts()) + counts
+    return found
+
+
+def total(side: Mapping[str, Counts]) -> Counts:
+    """Return the counts of all instances of a side."""
+    return sum(side.values(), Counts())
+
+
+def trial(new: Counts, others: Counts, tolerance: float) -> Trial:
+    """Return what these counts tell of the new side."""
+    requests = new.requests + others.requests
+    share = new.requests / requests if requests else 0.0
+    return Trial(new.errors, new.errors + others.errors, tolerated(share, tolerance))
+
+
+def hosts_of(look: Sequence[Span]) -> dict[str, str]:
+    """Return the host of each instance of a look."""
+    return {name: host for span in look for name, host in span.hosts.items()}
+
+
+def is_lost(new: Counts, stable: Counts) -> bool:
+    """Whether so many requests to the new side failed that nothing is waited for."""
+    return new.rate >= LOSS and stable.rate <= new.rate / 10
+
+
+def _typical(new: Mapping[str, Counts]) -> float:
+    """Return the requests to a new instance: the mean, weighted by requests."""
+    requests = total(new).requests
+    return sum(one.requests**2 for one in new.values()) / requests if requests else 0.0
+
+
+# -- the verdict -----------------------------------------------------------------------------------
 
 
 def compare_errors(
-    history: CountHistory, alpha: float = ALPHA, tolerance: float = 1.0, detect: float = DETECT
+    history: ErrorHistory,
+    alpha: float = ALPHA,
+    tolerance: float = 1.0,
+    detect: float = DETECT,
+    what: str = "errors",
 ) -> Verdict:
     """Judge whether the new side fails more than `tolerance` times as often.
 
-    Where it does not (yet), the data is lacking until an error rate of `detect` (0 to 1) would have
-    been seen about nine times in ten.
+    `what` is counted, for the sentence.
+    Where it does not (yet), the data is lacking until an error rate of `detect` (0 to 1), or of
+    `WORSE` times that of stable, would have been seen about nine times in ten.
     """
-    total, threshold = history.total, 1 / alpha
-    text = f"errors {total.new} against {total.stable} on stable"
-    if not 0 < total.share < 1:
-        side = "stable" if total.new.requests else "the new revision"
+    threshold = 1 / alpha
+    text = f"{what} {history.new} against {history.stable} on stable"
+    if not 0 < history.share < 1:
+        side = "stable" if history.new.requests else "the new revision"
         nothing = f"{text}; no requests to {side}, nothing to compare"
         return Verdict(False, nothing, threshold=threshold, data=Data.HOPELESS)
-    evidence = combined_log_e(history.strata, tolerance)
-    worse = evidence >= math.log(threshold)
-    text += f"; e-value {shown(evidence)} {'>=' if worse else '<'} {threshold:g}"
-    verdict = Verdict(worse, text, e_value(evidence), threshold)
-    return verdict if worse else _with_missing(verdict, total, alpha, tolerance, detect)
+    evidence, seen = history.log_e, history.shown
+    above = evidence >= math.log(threshold)
+    text += f"; e-value {shown(evidence)} {'>=' if above else '<'} {math.ceil(threshold):,}"
+    if (alike := history.dispersion.total(history.expected)) >= 1.5:
+        text += f", as {alike:.2g} errors count as one"
+    verdict = Verdict(seen.decided, text, e_value(evidence), threshold)
+    if seen.decided:
+        return verdict
+    if seen.pending:
+        return waiting(verdict, seen.pending)
+    if above:
+        return replace(
+            verdict,
+            sentence=f"{text}; too few looks with errors, or by its hosts",
+            data=Data.LACKING,
+        )
+    return _with_missing(verdict, history, (alpha, tolerance, detect))
+
+
+def waiting(verdict: Verdict, looks: int) -> Verdict:
+    """Return the verdict while it waits for stable to show the same."""
+    text = f"{verdict.sentence}; {looks} more look{'s' if looks > 1 else ''} for stable to show it"
+    return replace(verdict, sentence=text, data=Data.LACKING)
 
 
 def _with_missing(
-    verdict: Verdict, total: Stratum, alpha: float, tolerance: float, detect: float
+    verdict: Verdict, history: ErrorHistory, rules: tuple[float, float, float]
 ) -> Verdict:
     """Return the verdict with whether there is enough data to rely on it."""
-    enough = _enough_requests(total, alpha, tolerance, detect)
+    alpha, tolerance, detect = rules
+    detect = min(1.0, max(detect, WORSE * history.stable.rate))
+    enough = _enough_requests(history, alpha, tolerance, detect)
     if enough is None:
         text = f"{verdict.sentence}; stable's error rate is too high to detect {detect:.3g}"
-        return Verdict(False, text, verdict.e_value, verdict.threshold, Data.HOPELESS)
-    missing = max(0, enough - math.floor(total.new.requests))
+        return replace(verdict, sentence=text, data=Data.HOPELESS)
+    missing = max(0, enough - math.floor(history.new.requests))
     if not missing:
         return verdict
     text = f"{verdict.sentence}; needs {missing:,} more requests"
-    return Verdict(False, text, verdict.e_value, verdict.threshold, Data.LACKING, missing)
+    return replace(verdict, sentence=text, data=Data.LACKING, missing=missing)
 
 
-def _enough_requests(total: Stratum, alpha: float, tolerance: float, detect: float) -> int | None:
+def requests_for(share: float, alpha: float, tolerance: float, detect: float) -> int | None:
     """Return how many requests to the new side detect the rate `detect` nine times in ten.
 
-    None: no number does.
+    It has this `share` of all (0 to 1), and stable has no errors. None: no number does.
     """
-    theta, limit = tolerated(total.share, tolerance), math.log(1 / alpha)
+    nothing = ErrorHistory(Counts(share / 2), Counts((1 - share) / 2))
+    return _enough_requests(nothing, alpha, tolerance, detect)
+
+
+def _enough_requests(
+    history: ErrorHistory, alpha: float, tolerance: float, detect: float
+) -> int | None:
+    """Return how many requests to the new side detect the rate `detect` nine times in ten.
+
+    0: as many as there were do. None: no number does.
+    """
+    theta, limit = tolerated(history.share, tolerance), math.log(1 / alpha)
     # errors on stable for each request to the new side
-    on_stable = total.stable.errors / total.new.requests
+    on_stable = history.stable.errors / history.new.requests
 
     def detects(requests: int) -> bool:
         failed = requests * detect
         failed = max(0.0, failed - SPREAD * math.sqrt(failed * (1 - detect)))
         errors = failed + requests * on_stable
-        return failed > theta * errors and log_e(failed, errors, theta) >= limit
+        if failed < EVENTS or failed <= theta * errors:
+            return False
+        return Bets(ODDS, LAG).after(Trial(failed, errors, theta)).log_e() >= limit
 
-    return first_true(detects)
+    return 0 if detects(math.floor(history.new.requests)) else first_true(detects)

@@ -14,9 +14,13 @@ All numbers here are logarithms of e-values, since those overflow. 0 is no evide
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import typing as t
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 ALPHA = 0.02  # the probability of a false alarm, over the whole analysis
+FIRST = 0.9  # of the stake is bet before the first look with errors; the rest at later ones
+Odds = Sequence[tuple[float, float]]  # the logarithm of each odds ratio, and the ratio - 1
 FAR = 2.0**50  # numbers of requests, errors or samples beyond this are not searched
 
 
@@ -43,6 +47,95 @@ def log_e(k: float, n: float, theta: float, a: float = 1.0, b: float = 1.0) -> f
 
 def _log_beta(a: float, b: float) -> float:
     return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What one look tells: `new` of `errors` are on the new side, where `theta` is expected."""
+
+    new: float
+    errors: float
+    theta: float
+
+    @property
+    def tells(self) -> bool:
+        """Whether there is anything to compare."""
+        return 0 < self.theta < 1 and 0 < self.errors < FAR
+
+    def log_ratios(self, odds: Odds) -> list[float]:
+        """Return the logarithms of the likelihood ratios of odds to even ones."""
+        new, errors, theta, log1p = self.new, self.errors, self.theta, math.log1p
+        return [new * log_odds - errors * log1p(theta * excess) for log_odds, excess in odds]
+
+
+@dataclass(frozen=True)
+class Bets:
+    """Bets on odds ratios above 1: evidence over looks whose shares differ. Of constant size.
+
+    With the odds π the new side has the part π θ₀ / (1 - θ₀ + π θ₀) of a look's errors. Most of the
+    stake is bet before the first look. With a `lag` the rest is bet at later looks, so that what
+    was good for long and becomes bad is found soon. A later bet cannot win by what the `lag` looks
+    before contradict: an outage that stable had just before is no evidence.
+    """
+
+    odds: Odds
+    lag: int = 0  # 0: there are no later bets
+    wealth: Sequence[float] = ()  # the logarithm of each bet's wealth
+    looks: int = 0  # with errors
+    recent: tuple[Trial, ...] = ()  # the last `lag` looks
+
+    def after(self, trial: Trial) -> Bets:
+        """Return the bets after one more look."""
+        recent = (*self.recent, trial)[-self.lag :] if self.lag else ()
+        if not trial.tells:
+            return replace(self, recent=recent)
+        looks = self.looks + 1
+        if looks == 1:
+            wealth = [math.log(FIRST if self.lag else 1.0)] * len(self.odds)
+        elif self.lag:
+            wealth = [
+                _log_sum(one, stake) for one, stake in zip(self.wealth, self._stakes(), strict=True)
+            ]
+        else:
+            wealth = list(self.wealth)
+        found = [
+            before + won for before, won in zip(wealth, trial.log_ratios(self.odds), strict=True)
+        ]
+        return replace(self, wealth=found, looks=looks, recent=recent)
+
+    def _stakes(self) -> list[float]:
+        """Return what is bet now, after the looks before the first one."""
+        stake = math.log((1 - FIRST) / (self.looks * (self.looks + 1)))
+        told = [one.log_ratios(self.odds) for one in self.recent if one.tells]
+        if not told:
+            return [stake] * len(self.odds)
+        return [stake + min(0.0, sum(one)) for one in zip(*told, strict=True)]
+
+    def log_e(self, dispersion: float = 1.0) -> float:
+        """Return the evidence. `dispersion`: how many errors count as one."""
+        return log_mean([one / dispersion for one in self.wealth]) if self.looks else 0.0
+
+    def dump(self) -> dict[str, t.Any]:
+        """Return plain data, for the journal."""
+        recent = [[one.new, one.errors, one.theta] for one in self.recent]
+        wealth = [round(one, 4) for one in self.wealth]
+        return {"wealth": wealth, "looks": self.looks, "recent": recent}
+
+    @classmethod
+    def load(cls, odds: Odds, lag: int, data: Mapping[str, t.Any]) -> Bets:
+        """Return the bets that `dump` made the data of."""
+        recent = tuple(Trial(*one) for one in data["recent"])
+        return cls(odds, lag, data["wealth"], data["looks"], recent)
+
+
+def odds_of(ratios: Sequence[float]) -> Odds:
+    """Return odds ratios as `Bets` needs them."""
+    return [(math.log(ratio), ratio - 1) for ratio in ratios]
+
+
+def _log_sum(one: float, other: float) -> float:
+    """Return the logarithm of the sum of two numbers, which are given by their logarithms."""
+    return max(one, other) + math.log1p(math.exp(-abs(one - other)))
 
 
 def least_evidence(theta: float, alpha: float = ALPHA) -> int | None:

@@ -3,18 +3,29 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The sequential test of single instances. Pure.
 
-It finds new instances that fail more often than all others.
+It finds new instances that fail more often than all others, and than the old ones of their own
+host: a host that is bad for old and new alike is no fault of the new revision.
 """
 
 from __future__ import annotations
 
 import math
 import typing as t
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 
-from .errors import Counts, Stratum
-from .evalue import ALPHA, e_value, shown
+from .counts import Counts, Span
+from .dispersion import Dispersion
+from .errors import Shown, hosts_of, together, trial
+from .evalue import Bets, odds_of, shown
+
+ODDS = odds_of((1.5, 2.5, 5.0, 12.0, 40.0))
+MOST = 200  # new instances that are judged one by one
+BAD = 3.0  # standard deviations more errors on the old instances make a bad host
+# Probability that one on a bad host is called worse than the old ones there, if it is not. It only
+# counts for instances that are worse than all others by the analysis' alpha.
+HOST = 0.05
+MATES = 0.1  # of an instance's requests: the old ones of its host need as many to be compared with
 
 
 @dataclass(frozen=True)
@@ -23,92 +34,158 @@ class Outliers:
 
     names: tuple[str, ...]
     sentence: str
+    remark: str = ""  # on hosts that are bad for old and new alike
+    pending: int = 0  # looks that a verdict waits
 
 
 @dataclass(frozen=True)
-class Period:
-    """A time in which the instances and the share of the requests stay the same.
+class Instance:
+    """What is known of a new instance."""
 
-    Only over such a time are they compared.
-    """
+    own: Counts = field(default_factory=Counts)
+    others: Counts = field(default_factory=Counts)
+    mates: Counts = field(default_factory=Counts)  # the old instances of its host
+    host: str = ""
+    bets: Bets = field(default_factory=lambda: Bets(ODDS))  # against all others
+    host_bets: Bets = field(default_factory=lambda: Bets(ODDS))  # against the old ones of its host
+    shown: Shown = field(default_factory=Shown)
+    expected: float = 0.0  # errors, if it were as all others
+    bad_host: bool = False  # whether its host is bad for old and new alike
 
-    name: str  # of the stage and its share
-    began: Mapping[str, Counts]  # of each new instance, when the period began
-    stable: Counts  # likewise
-    evidence: Mapping[str, float]  # against each instance, of the periods before
+    @property
+    def has_mates(self) -> bool:
+        """Whether there are old instances of its host to compare with."""
+        return self.mates.requests > 0 and self.mates.requests >= MATES * self.own.requests
+
+    def after(self, name: str, look: Sequence[Span], tolerance: float) -> Instance:
+        """Return what is known after one more look."""
+        one = self
+        for span in look:
+            own = span.new.get(name, Counts())
+            total = sum([*span.new.values(), *span.stable.values()], Counts())
+            host = span.hosts.get(name, one.host)
+            others, mates = total - own, _mates(span, host)
+            one = Instance(
+                one.own + own,
+                one.others + others,
+                one.mates + mates,
+                host,
+                one.bets.after(trial(own, others, tolerance)),
+                one.host_bets.after(trial(own, mates, tolerance)),
+                one.shown,
+                one.expected + others.rate * own.requests,
+            )
+        return one
+
+    def log_e(self, dispersion: Dispersion) -> float:
+        """Return the evidence against it, compared with all others."""
+        return self.bets.log_e(dispersion.total(self.expected))
+
+    def against_host(self, dispersion: Dispersion) -> float:
+        """Return the evidence against it, compared with the old instances of its host."""
+        if not self.has_mates:
+            return math.inf
+        return self.host_bets.log_e(dispersion.total(self.expected))
+
+
+@dataclass(frozen=True)
+class Instances:
+    """What is known of each new instance."""
+
+    each: Mapping[str, Instance] = field(default_factory=dict)
 
     def after(
-        self, name: str, new: Mapping[str, Counts], stable: Counts, tolerance: float
-    ) -> Period:
-        """Return the period that these counts fall into: this one, or a new one.
+        self, look: Sequence[Span], dispersion: Dispersion, alpha: float, tolerance: float
+    ) -> Instances:
+        """Return it after one more look. `alpha` is for all instances together (Bonferroni)."""
+        counted = together(span.new for span in look)
+        names = [*self.each, *(name for name in counted if name not in self.each)][:MOST]
+        limits = self._limits(alpha, len(names))
+        risks = dispersion.risks(hosts_of(look), BAD)
+        found = {}
+        for name in names:
+            one = self.each.get(name, Instance()).after(name, look, tolerance)
+            failed = int(counted.get(name, Counts()).errors > 0)
+            limit, on_host = limits
+            # with too little evidence against it on its host, it waits
+            evidence = one.log_e(dispersion) if one.against_host(dispersion) >= on_host else 0.0
+            seen = one.shown.after(failed, evidence, limit)
+            bad = one.host in risks and one.own.rate >= one.mates.rate / 2 > 0
+            found[name] = replace(one, shown=seen, bad_host=bad)
+        return Instances(found)
 
-        All counts are since the start of the analysis.
-        """
-        if name == self.name and new.keys() == self.began.keys():
-            return self
-        counted = self.counts(
-            {instance: counts for instance, counts in new.items() if instance in self.began}
+    def outliers(self, dispersion: Dispersion, alpha: float, what: str = "errors") -> Outliers:
+        """Return the new instances that are worse. `what` is counted, for the sentence."""
+        if len(self.each) < 2:  # a single instance is the whole new side
+            return Outliers((), "")
+        limits = self._limits(alpha, len(self.each))
+        said: dict[str, str] = {}
+        remarks: list[str] = []
+        for name, one in sorted(self.each.items()):
+            if one.shown.decided and one.log_e(dispersion) >= limits[0] / 2:
+                value = shown(one.log_e(dispersion))
+                said[name] = (
+                    f"{name}: {what} {one.own} against {one.others} on all others; e-value {value}"
+                )
+            elif one.bad_host:
+                remarks.append(
+                    f"host {one.host} is bad for old and new alike: {what} {one.own} on {name},"
+                    f" {one.mates} on its old instances"
+                )
+        return Outliers(
+            tuple(said),
+            "; ".join(said.values()),
+            "; ".join(remarks),
+            max((one.shown.pending for one in self.each.values()), default=0),
         )
-        found = _evidence(counted, _others(counted, stable.since(self.stable, Counts())), tolerance)
-        evidence = {
-            instance: self.evidence.get(instance, 0.0) + found.get(instance, 0.0)
-            for instance in new
-        }
-        return Period(name, dict(new), stable, evidence)
 
-    def counts(self, new: Mapping[str, Counts]) -> dict[str, Counts]:
-        """Return what was counted in this period."""
-        return {name: counts.since(self.began[name], Counts()) for name, counts in new.items()}
+    @staticmethod
+    def _limits(alpha: float, number: int) -> tuple[float, float]:
+        return math.log(max(1, number) / alpha), math.log(1 / HOST)
 
     def dump(self) -> dict[str, t.Any]:
         """Return plain data, for the journal."""
-        return asdict(self)
+        return {
+            name: {
+                "own": _pair(one.own),
+                "others": _pair(one.others),
+                "mates": _pair(one.mates),
+                "host": one.host,
+                "bets": one.bets.dump(),
+                "host_bets": one.host_bets.dump(),
+                "shown": asdict(one.shown),
+                "expected": round(one.expected, 4),
+                "bad_host": one.bad_host,
+            }
+            for name, one in self.each.items()
+        }
 
     @classmethod
-    def load(cls, data: Mapping[str, t.Any]) -> Period:
-        """Return the period that `dump` made the data of."""
-        began = {name: Counts(**counts) for name, counts in data["began"].items()}
-        return cls(data["name"], began, Counts(**data["stable"]), data["evidence"])
+    def load(cls, data: Mapping[str, t.Any]) -> Instances:
+        """Return the instances that `dump` made the data of."""
+        return cls(
+            {
+                name: Instance(
+                    Counts(*one["own"]),
+                    Counts(*one["others"]),
+                    Counts(*one["mates"]),
+                    one["host"],
+                    Bets.load(ODDS, 0, one["bets"]),
+                    Bets.load(ODDS, 0, one["host_bets"]),
+                    Shown(**one["shown"]),
+                    one["expected"],
+                    one["bad_host"],
+                )
+                for name, one in data.items()
+            }
+        )
 
 
-def find_outliers(
-    new: Mapping[str, Counts],
-    stable: Counts,
-    alpha: float = ALPHA,
-    tolerance: float = 1.0,
-    before: Mapping[str, float] | None = None,
-) -> Outliers:
-    """Find the new instances that fail more than `tolerance` times as often as all others.
-
-    The others include stable ones. All are counted over the same period. `alpha` is for all
-    instances together (Bonferroni). `before` is the evidence against each of earlier periods.
-    """
-    others = _others(new, stable)
-    threshold = math.log(len(new) / alpha) if new else math.inf
-    found: dict[str, str] = {}
-    for name, current in sorted(_evidence(new, others, tolerance).items()):
-        evidence = current + (before or {}).get(name, 0.0)
-        if evidence >= threshold:
-            counts = f"errors {new[name]} against {others[name]} on all others"
-            found[name] = f"{name}: {counts}; e-value {shown(evidence)} >= {e_value(threshold):g}"
-    return Outliers(
-        tuple(found), "; ".join(found.values()) or "no instance is worse than the others"
-    )
+def _mates(span: Span, host: str) -> Counts:
+    """Return what was counted of the old instances of a host."""
+    found = [one for name, one in span.stable.items() if host and span.hosts.get(name) == host]
+    return sum(found, Counts())
 
 
-def _others(new: Mapping[str, Counts], stable: Counts) -> dict[str, Counts]:
-    """Return, for each new instance, what was counted on all other instances."""
-    total = sum(new.values(), stable)
-    return {
-        name: Counts.of(total.requests - counts.requests, total.errors - counts.errors)
-        for name, counts in new.items()
-    }
-
-
-def _evidence(
-    new: Mapping[str, Counts], others: Mapping[str, Counts], tolerance: float
-) -> dict[str, float]:
-    """Return the evidence against each new instance, compared with all others."""
-    return {
-        name: Stratum(name, counts, others[name]).log_e(tolerance) for name, counts in new.items()
-    }
+def _pair(counts: Counts) -> tuple[float, float]:
+    return counts.requests, counts.errors

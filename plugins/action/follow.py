@@ -1,0 +1,46 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Show a rollout that another run works on, until it ends or waits for a person. Reads only."""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Mapping
+
+from ..plugin_utils.config.variables import ID
+from ..plugin_utils.controller.action import StepAction
+from ..plugin_utils.controller.context import Result, StepContext
+from ..plugin_utils.controller.follower import HELD, PROMOTED, ROLLED_BACK, Follower
+from ..plugin_utils.inputs.options import Field, Options, choice
+from ..plugin_utils.report.messages import ended
+
+
+class ActionModule(StepAction):
+    own = Options(
+        ID,
+        Field(
+            "expected",
+            choice(
+                **{
+                    PROMOTED: "It is to be promoted.",
+                    ROLLED_BACK: "It is to be rolled back, as after an abort.",
+                    HELD: "It is to be held.",
+                }
+            ),
+            "What the rollout is to become. The step fails if it becomes something else. A rollout"
+            " that waits for a person is no failure.",
+            default=PROMOTED,
+        ),
+    )
+
+    def needs_platform(self, args: Mapping[str, t.Any]) -> bool:
+        return False  # the journal has all, whatever hosts and load balancers do
+
+    def perform(self, step: StepContext) -> Result:
+        record = step.session.read()
+        id = step.own.get("id") or (record.open.id if record.open else "")
+        if id:
+            return Follower(step, id, step.own["expected"]).run()
+        last = ended(record.service, record.rollout) if record.rollout else "no rollout so far"
+        return step.report(False, msg=f"nothing to follow: {last}", outcome="", waiting=False)

@@ -1,0 +1,65 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Move the journal of a service to another store."""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..plugin_utils.base.text import count
+from ..plugin_utils.config.drivers import driver
+from ..plugin_utils.controller.action import StepAction
+from ..plugin_utils.controller.context import Result, StepContext
+from ..plugin_utils.controller.moving import Move
+from ..plugin_utils.inputs.options import Field, Options
+from ..plugin_utils.interfaces.loader import DriverChoice
+from ..plugin_utils.interfaces.store import StoreDriver
+
+
+class ActionModule(StepAction):
+    own = Options(
+        Field(
+            "to_store",
+            driver(StoreDriver),
+            "Where the journal is to be kept: C(driver) and its options.",
+            required=True,
+        ),
+    )
+
+    def needs_platform(self, args: Mapping[str, t.Any]) -> bool:
+        return False  # no instance is looked at
+
+    def perform(self, step: StepContext) -> Result:
+        choice = step.own["to_store"]
+        target = choice.make(replace(step.context, transport=step.transport.apart()))
+        source = step.session.store
+        service = step.settings.service
+        if step.check_mode:
+            told = f"{service}: {source.place} would be moved to {target.place}"
+            return step.report(True, msg=told)
+        moved = Move(source, target, step.session.identity).run()
+        what = ", ".join(
+            count(number, noun)
+            for number, noun in (
+                (moved.rollouts, "rollout"),
+                (moved.events, "event"),
+                (moved.commands, "pending command"),
+            )
+        )
+        done = f"was moved to {target.place} ({what})" if moved.changed else "had been moved"
+        told = f"{service}: the journal {done}; now set rollout_store: {shown(choice)}"
+        return step.report(moved.changed, msg=told)
+
+
+def shown(choice: DriverChoice[StoreDriver]) -> str:
+    """Return the options of a store as they are written, without secrets."""
+    table = choice.module.options
+    given = {
+        name: "..." if table[name].no_log else value
+        for name, value in choice.options.items()
+        if value not in (None, table[name].default)
+    }
+    return str({"driver": choice.name, **given})

@@ -1,0 +1,49 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Write the report of a rollout, and return the history of the service. Reads the journal only."""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Mapping
+
+from ..plugin_utils.base.errors import ReportError
+from ..plugin_utils.config.variables import ID
+from ..plugin_utils.controller.action import StepAction
+from ..plugin_utils.controller.context import Result, StepContext
+from ..plugin_utils.controller.reports import Reports
+from ..plugin_utils.inputs.options import Options
+from ..plugin_utils.report import history
+
+
+class ActionModule(StepAction):
+    own = Options(ID)
+
+    def needs_platform(self, args: Mapping[str, t.Any]) -> bool:
+        return False  # the journal has all, whatever hosts and load balancers do
+
+    def perform(self, step: StepContext) -> Result:
+        record = step.session.read()
+        reports = Reports(record, step.session.store)
+        entries = history.entries(record)
+        known: Result = {"history": entries, "lines": history.lines(record, entries)}
+        if not reports.rollouts:
+            return step.report(False, files=[], markdown="", **known)
+        id = reports.known(step.own.get("id"))
+        path = step.settings.report
+        files = reports.files(id, path) if path else {}
+        changed = write(reports, files, path or "", step.check_mode)
+        return step.report(bool(changed), files=list(files), markdown=reports.markdown(id), **known)
+
+
+def write(reports: Reports, files: Mapping[str, str], path: str, check: bool) -> list[str]:
+    """Write the files of a report; raises ReportError where that is not possible."""
+    try:
+        return reports.write(files, path, check)
+    except OSError as exc:
+        raise ReportError(
+            f"rollout_report: {exc.filename or path}: {exc.strerror or exc}; create the directory,"
+            " or grant access",
+            "PR-630",
+        ) from None

@@ -1,0 +1,89 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation only; the code is in plugins/action/watch.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: watch
+short_description: Watch a service during a rollout, and after its promotion
+version_added: 0.1.0
+author:
+  - The progressive.rollout authors (@progressive-rollout)
+description:
+  - Follows the rollout in progress, as M(progressive.rollout.follow) does.
+  - Then asks the background analysis and the gates for a rollback for O(watch) after the rollout's end. Ends when one
+    fails, or another rollout begins.
+  - Reads only, and needs no lease. What it returns as RV(back), RV(of) and RV(why) is for
+    M(progressive.rollout.rollback); C(watch.yml) does both.
+  - May be killed and run again. It measures anew then, for the time that is left.
+options:
+  watch:
+    description: How long C(watch.yml) asks background gates and analysis, and gates for a rollback, after a promotion.
+      If one fails, it rolls back to the revision before. A duration.
+    type: raw
+    default: 0
+extends_documentation_fragment:
+  - progressive.rollout.rollout
+attributes:
+  diff_mode:
+    description: Returns the composition of the fleet before and after.
+    support: none
+    details: It changes nothing.
+seealso:
+  - module: progressive.rollout.follow
+  - module: progressive.rollout.rollback
+"""
+
+EXAMPLES = r"""
+- name: Watch shop for an hour after its promotion
+  progressive.rollout.watch:
+    service: shop
+    platform: "{{ shop_platform }}"
+    traffic: "{{ shop_traffic }}"
+    health: {http: /healthz}
+    store: "{{ shop_store }}"
+    analysis:
+      metrics: [{name: errors, success_condition: result.new.error_rate < 0.02}]
+    watch: 1h
+  register: shop
+
+- name: Roll it back if it failed
+  progressive.rollout.rollback:
+    service: shop
+    platform: "{{ shop_platform }}"
+    traffic: "{{ shop_traffic }}"
+    health: {http: /healthz}
+    store: "{{ shop_store }}"
+    of: "{{ shop.of }}"
+    why: "{{ shop.why }}"
+  when: shop.back
+"""
+
+RETURN = r"""
+rollout:
+  description: The rollout and the fleet after the step. As RV(progressive.rollout.info#module:rollout).
+  returned: success
+  type: dict
+failed_after:
+  description: Which gate failed after the promotion, and why. Empty if none did.
+  returned: success
+  type: str
+back:
+  description: Whether the service is to be rolled back.
+  returned: success
+  type: bool
+of:
+  description: The id of the rollout to go back from. Empty unless RV(back).
+  returned: success
+  type: str
+why:
+  description: The reason for the journal.
+  returned: success
+  type: str
+msg:
+  description: What was watched, and until when.
+  returned: success
+  type: str
+"""

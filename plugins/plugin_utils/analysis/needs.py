@@ -1,0 +1,83 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How many requests the analyses of a planned rollout need, and how long these take. Pure."""
+
+from __future__ import annotations
+
+import math
+import typing as t
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from ..engine.judges.comparison import SIDES
+from ..engine.judges.errors import requests_for
+from ..engine.strategy import Gate, Stage
+from ..interfaces.traffic import COUNTS
+from . import spec
+from .spec import SEQUENTIAL, Metric
+
+
+def needs(
+    stages: Iterable[Stage], usual: Sequence[Mapping[str, str]], rate: float | None
+) -> list[dict[str, t.Any]]:
+    """Return what each analysis in these stages needs that counts errors of both revisions.
+
+    `usual` are the metrics where none are given; `rate`: requests a second, None if not known.
+    """
+    return [
+        _need(gate, metric, share, rate, analysis.lasts)
+        for gate, share in _compared(stages)
+        for analysis in [spec.parse(gate.options, gate.variable, usual)]
+        for metric in analysis.metrics
+        if metric.judge == SEQUENTIAL and not metric.dry_run and _counts(metric)
+    ]
+
+
+def rate_of(timeline: Iterable[Mapping[str, t.Any]]) -> float | None:
+    """Return the requests a second in a rollout; None: nothing has counted them."""
+    found = [
+        event
+        for event in timeline
+        if event.get("kind") == "requests" and event.keys() >= {"at", "new", "old"}
+    ]
+    seconds = found[-1]["at"] - found[0]["at"] if found else 0.0
+    requests = sum(event[side]["requests"] for event in found[1:] for side in ("new", "old"))
+    return float(requests / seconds) if seconds > 0 and requests > 0 else None
+
+
+def _compared(stages: Iterable[Stage]) -> Iterator[tuple[Gate, float]]:
+    """Yield the analyses with the new instances' share of the requests.
+
+    Without those that have a baseline of their own, whose share the plan does not know.
+    """
+    for stage in stages:
+        point = stage.waypoint
+        even = point.new / max(1, point.new + point.old)
+        share = even if point.weight is None else point.weight / 100
+        for gate in stage.gates:
+            if gate.driver == "analysis" and not gate.options["baseline"] and 0 < share < 1:
+                yield gate, share
+
+
+def _counts(metric: Metric) -> bool:
+    """Whether the metric counts errors of requests, as far as its options tell."""
+    return metric.options.get("of") in COUNTS or bool(metric.options.get("requests"))
+
+
+def _need(
+    gate: Gate, metric: Metric, share: float, rate: float | None, lasts: float
+) -> dict[str, t.Any]:
+    rules = metric.rules
+    alpha, tolerance, detect = SIDES * rules["alpha"], rules["tolerance"], rules["detect"]
+    new = requests_for(share, alpha, tolerance, detect)
+    both = None if new is None else math.ceil(new / share)
+    return {
+        "gate": gate.key,
+        "metric": metric.name,
+        "share": round(100 * share, 1),
+        "detect": detect,
+        "new": new,
+        "all": both,
+        "seconds": None if both is None or rate is None else round(both / rate, 1),
+        "lasts": lasts,
+    }

@@ -1,0 +1,179 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The progress of an analysis: its metrics as judged so far, and what follows from them. Pure.
+
+A gate measures and judges; a replay judges again what was kept.
+"""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+
+from ..base.errors import MetricError
+from ..base.text import clean
+from ..engine.judges.threshold import AnalysisPhase, MeasurementCounts, assess, worst
+from ..interfaces.gate import FAIL, PASS, PERSON, WAIT
+from . import judging
+from .spec import KAYENTA, THRESHOLD, Analysis, Metric
+
+KEPT = 10  # last measurements of each metric that are kept (Argo's measurementRetention)
+LONGEST = 400  # characters of a message about all metrics, or of an error of one
+_VERDICTS = {AnalysisPhase.FAILED: FAIL, AnalysisPhase.SUCCESSFUL: PASS}
+_WOULD = {PASS: "would pass", FAIL: "would fail", PERSON: "would ask a person"}
+
+
+class MetricProgress:
+    """A metric with its measurements so far."""
+
+    def __init__(self, metric: Metric) -> None:
+        self.metric, self.name = metric, metric.name
+        self._counts = MeasurementCounts()
+        self._finished: float | None = None
+        self._last: AnalysisPhase | None = None
+        self._reason = self._sentence = ""
+        self._short = False
+        self.watched = False  # whether it is measured on while a person decides
+        self.person = False  # whether a person was ever asked
+        self.state: judging.State = {}
+        self.phase = AnalysisPhase.PENDING
+        self.recent: list[dict[str, t.Any]] = []
+        self.kept = 0  # characters of results in the timeline
+
+    @property
+    def measures(self) -> bool:
+        """Whether it is measured on, also where a person decides and more could tell."""
+        kayenta = self.metric.judge == KAYENTA and self.phase is not AnalysisPhase.ERROR
+        more = self.watched and not kayenta and self.phase is not AnalysisPhase.FAILED
+        return more or not self.phase.over
+
+    def judge(self, result: t.Any, error: MetricError | None, at: float) -> None:
+        """Judge one measurement."""
+        evidence: dict[str, float | None] = {}
+        try:
+            if error is not None:
+                raise error
+            measured = judging.judge_result(self.metric, self.state, result)
+            phase, value = measured.phase, measured.value
+            evidence = {"evidence": measured.evidence, "threshold": measured.threshold}
+            self._sentence, self._short = measured.sentence, measured.lacking
+        except MetricError as exc:  # the metric's name is shown, so its option need not be
+            text = str(exc).removeprefix(f"{self.metric.variable}.")
+            phase, value = AnalysisPhase.ERROR, clean(text, LONGEST)
+        except Exception as exc:  # a result of an unexpected form
+            phase, value = (
+                AnalysisPhase.ERROR,
+                clean(f"the result cannot be judged: {type(exc).__name__}: {exc}", LONGEST),
+            )
+        self._finished, self._last = at, phase
+        self._counts = self._counts.add(phase)
+        taken = {"at": round(at, 3), "phase": phase.value, "value": value}
+        taken |= {name: number for name, number in evidence.items() if number is not None}
+        self.recent = [*self.recent, taken][-KEPT:]
+        limits = self.metric.limits
+        self.phase, self._reason = assess(limits, self._counts)
+        if self.phase is AnalysisPhase.INCONCLUSIVE:  # a failure is a failure while a person sleeps
+            found = assess(replace(limits, inconclusive_limit=-1), self._counts)
+            if found[0] is AnalysisPhase.FAILED:
+                self.phase, self._reason = found
+        if self.phase is AnalysisPhase.SUCCESSFUL and self._short:
+            self.phase = AnalysisPhase.INCONCLUSIVE
+        if phase is AnalysisPhase.ERROR:
+            self._reason = f"{self._reason}: {value}"
+
+    @property
+    def memory(self) -> dict[str, t.Any]:
+        """What is kept for the next run, as plain data."""
+        return {
+            "tally": asdict(self._counts),
+            "finished": self._finished,
+            "last": self._last and self._last.value,
+            "phase": self.phase.value,
+            "sentence": self._sentence,
+            "reason": self._reason,
+            "short": self._short,
+            "watched": self.watched,
+            "person": self.person,
+            "state": self.state,
+            "recent": self.recent,
+            "kept": self.kept,
+        }
+
+    def restore(self, memory: Mapping[str, t.Any]) -> None:
+        """Continue from the `memory` of an earlier run."""
+        if not memory:
+            return
+        self._counts = MeasurementCounts(**memory["tally"])
+        self._finished, self._short = memory["finished"], memory["short"]
+        self.watched, self.person = memory.get("watched", False), memory.get("person", False)
+        self._last = memory["last"] and AnalysisPhase(memory["last"])
+        self.phase, self.state, self.recent = (
+            AnalysisPhase(memory["phase"]),
+            dict(memory["state"]),
+            list(memory["recent"]),
+        )
+        self._sentence, self._reason = memory["sentence"], memory["reason"]
+        self.kept = memory.get("kept", 0)
+
+    @property
+    def summary(self) -> str:
+        """The phase of the metric in a sentence."""
+        of_limits = self.metric.judge == THRESHOLD or self._last is AnalysisPhase.ERROR
+        text = "; ".join(
+            part
+            for part in (self._sentence, self._reason if of_limits or not self.phase.over else "")
+            if part
+        )
+        name = "" if self._sentence.startswith(f"{self.name} ") else f"{self.name} "
+        prefix = "inconclusive: " if self.phase is AnalysisPhase.INCONCLUSIVE else ""
+        return f"{prefix}{name}{text}{' (dry run)' if self.metric.dry_run else ''}"
+
+
+def decide(metrics: Sequence[MetricProgress], analysis: Analysis) -> tuple[str, str]:
+    """Return PASS, FAIL, PERSON or WAIT, and a sentence; note whether a person is asked."""
+    phase, sentence = _phase(metrics, analysis)
+    verdict = _VERDICTS.get(phase, PERSON) if phase.over else WAIT
+    asked = any(metric.person for metric in metrics)
+    if verdict == PASS and asked and not analysis.passes_late:
+        verdict, sentence = PERSON, f"enough was measured by now, and all is well: {sentence}"
+    if analysis.dry_run and verdict != WAIT:
+        verdict, sentence = PASS, f"dry run, {_WOULD[verdict]}: {sentence}"
+    for metric in metrics:
+        metric.watched, metric.person = verdict == PERSON, asked or verdict == PERSON
+    return verdict, sentence
+
+
+def _phase(metrics: Sequence[MetricProgress], analysis: Analysis) -> tuple[AnalysisPhase, str]:
+    """Return the phase of the analysis, and a sentence.
+
+    The sentence is about the metrics that decide the phase, or about all.
+    """
+    counted = [metric for metric in metrics if metric.metric.decides]
+    phase = worst(metric.phase for metric in counted)
+    over = all(metric.phase.over for metric in metrics)  # also those of a dry run
+    together = [metric for metric in counted if metric.metric.judge == KAYENTA]
+    if not phase.bad and together and all(metric.phase.over for metric in together):
+        found, score = judging.judge_by_kayenta(
+            {metric.name: (metric.metric, metric.state) for metric in together}, analysis
+        )
+        if found.bad or over:
+            return worst((phase, found)), _joined(
+                [score] if found.bad else [score, *_sentences(metrics, KAYENTA)]
+            )
+    if phase.bad:
+        told = [metric for metric in counted if metric.phase is phase]
+        others = [metric for metric in metrics if metric not in told]
+        told += [metric for metric in others if judging.has_new_messages(metric.state)]
+        return phase, _joined(metric.summary for metric in told)
+    return (phase if over else AnalysisPhase.RUNNING), _joined(_sentences(metrics))
+
+
+def _sentences(metrics: Sequence[MetricProgress], without: str = "") -> list[str]:
+    return [metric.summary for metric in metrics if metric.metric.judge != without]
+
+
+def _joined(sentences: Iterable[str]) -> str:
+    text = ". ".join(sentences)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."

@@ -1,0 +1,269 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the analyses of a past rollout would have said under other settings. Pure.
+
+The results are in its timeline, as the judges got them, and are judged again.
+"""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..base.errors import InputError, MetricError
+from ..base.text import clean, columns, count, printable, span
+from ..inputs import values
+from ..interfaces.gate import FAIL, PASS, PERSON, WAIT
+from . import samples, spec
+from .progress import MetricProgress, decide
+from .spec import Analysis
+
+VARIABLE = "rollout_try"
+# of a metric: what is fixed by how it was measured
+_MEASURED = ("driver", "judge", "interval", "initial_delay")
+_METRIC = {
+    name
+    for table in (spec.METRIC, *spec.OF_JUDGE.values())
+    for name in table
+    if name not in _MEASURED
+}
+_ANALYSIS = {"metrics", *spec.JUDGING} - {"interval"}
+COLUMNS = ("analysis", "metric", "then", "when", "now", "when", "e-value")
+WORDS = {
+    PASS: "pass",
+    FAIL: "fail",
+    PERSON: "ask a person",
+    WAIT: "no verdict",
+}
+Event = Mapping[str, t.Any]
+Json = dict[str, t.Any]
+
+
+@dataclass
+class Verdict:
+    """What an analysis or a metric of it said, and after which measurements."""
+
+    verdict: str = WAIT  # or a phase, of a metric
+    look: int | None = None  # the number of the measurements that led to it
+    at: float | None = None  # when, in seconds since the epoch
+    message: str = ""
+
+
+@dataclass
+class Replay:
+    """An analysis whose results are judged again."""
+
+    gate: str
+    overall: Verdict = field(default_factory=Verdict)
+    metrics: dict[str, Verdict] = field(default_factory=dict)
+    progress: dict[str, MetricProgress] = field(default_factory=dict)
+    looks: int = 0
+    began: float | None = None  # when the first result came
+    whole: bool = True  # whether all results were kept
+
+    @property
+    def ended(self) -> bool:
+        """Whether there is nothing more to judge."""
+        return self.overall.verdict in (PASS, FAIL) or not self.whole
+
+
+def told(events: Iterable[Event], change: Mapping[str, t.Any]) -> list[Json]:
+    """Return what each analysis of a timeline said then, and would say with these changes.
+
+    Raises InputError for changes that cannot be.
+    """
+    check(change)
+    analyses = _apart(events)
+    named = {name for one in analyses for name in _names(one)}
+    for given in change.get("metrics") or () if analyses else ():
+        if given["name"] not in named:
+            known = ", ".join(sorted(named))
+            raise InputError(
+                f"{VARIABLE}.metrics: the rollout measured no {printable(str(given['name']))!r}; it"
+                f" measured {known}",
+                "PR-132",
+            )
+    return [_told(one, change) for one in analyses]
+
+
+def check(change: Mapping[str, t.Any]) -> None:
+    """Raise InputError for changes of an unknown form."""
+    values.refuse_unknown(change, _ANALYSIS, f"{VARIABLE}.")
+    listed = values.sequence(
+        change.get("metrics") or [], f"{VARIABLE}.metrics", "[{name: errors, tolerance: 1.5}]"
+    )
+    for index, given in enumerate(listed):
+        variable = f"{VARIABLE}.metrics[{index}]"
+        given = values.mapping(given, variable, "a metric: {name: errors, tolerance: 1.5}")
+        values.refuse_unknown(given, _METRIC, f"{variable}.")
+        spec.METRIC["name"].parse(given.get("name"), f"{variable}.name")
+
+
+def replay(events: Sequence[Event], change: Mapping[str, t.Any]) -> Replay:
+    """Judge the results of one analysis again, with the settings then and these changes."""
+    found = Replay(str(events[0]["gate"]))
+    analysis: Analysis | None = None
+    for event in events:
+        if event.get("kind") != "look" or found.ended:
+            continue
+        if isinstance(event.get("settings"), Mapping):
+            analysis = _changed(event["settings"], change)
+            _begin(found, analysis)
+        if analysis is not None:
+            _look(found, analysis, event)
+    return found
+
+
+def _begin(found: Replay, analysis: Analysis) -> None:
+    """Judge by these settings from now on; a run that resumes a rollout may bring others."""
+    before, found.progress = found.progress, {}
+    for metric in analysis.metrics:
+        found.progress[metric.name] = now = MetricProgress(metric)
+        if metric.name in before:
+            now.restore(before[metric.name].memory)
+
+
+def _look(found: Replay, analysis: Analysis, event: Event) -> None:
+    """Judge the results that were judged together then."""
+    results = event.get("results")
+    results = results if isinstance(results, Mapping) else {"": None}
+    read = {name: samples.unpacked(coded) for name, coded in results.items()}
+    at = 0.0
+    for name, one in read.items():
+        if one is None:
+            found.whole = False
+            return
+        at = max(at, one["at"])
+        if name in found.progress and found.progress[name].measures:
+            error = MetricError(str(one["error"]), "PR-420") if "error" in one else None
+            found.progress[name].judge(one.get("result"), error, one["at"])
+    found.looks += 1
+    found.began = at if found.began is None else found.began
+    verdict, sentence = decide([*found.progress.values()], analysis)
+    if verdict == PERSON and event.get("by_default"):
+        verdict = WAIT
+    _note(found.overall, Verdict(verdict, found.looks, at, sentence))
+    for name, progress in found.progress.items():
+        phase = progress.phase.value if progress.phase.over else WAIT
+        known = found.metrics.setdefault(name, Verdict())
+        _note(known, Verdict(phase, found.looks, at, progress.summary))
+
+
+def _note(known: Verdict, now: Verdict) -> None:
+    """Take in a verdict; one that stays keeps the moment of the first."""
+    if known.verdict != now.verdict:
+        decided = now.verdict != WAIT
+        known.verdict = now.verdict
+        known.look, known.at = (now.look, now.at) if decided else (None, None)
+    known.message = now.message
+
+
+def _changed(settings: Mapping[str, t.Any], change: Mapping[str, t.Any]) -> Analysis:
+    """Return the settings then, with these changes."""
+    given = {one["name"]: one for one in change.get("metrics") or ()}
+    metrics = [{**one, **given.get(one["name"], {})} for one in settings["metrics"]]
+    own = {name: value for name, value in change.items() if name != "metrics"}
+    known = {name: value for name, value in settings.items() if value is not None}
+    options = spec.OPTIONS.parse({**known, **own, "metrics": metrics}, f"{VARIABLE}.")
+    return spec.parse(options, VARIABLE, (), again=True)
+
+
+def _apart(events: Iterable[Event]) -> list[list[Event]]:
+    """Return the looks and verdicts of each analysis, also where a gate was asked twice."""
+    found: list[list[Event]] = []
+    current: dict[str, list[Event]] = {}
+    for event in events:
+        gate = str(event.get("gate"))
+        if event.get("kind") == "look":
+            if (event.get("settings") and not event.get("resumed")) or gate not in current:
+                current[gate] = []
+                found.append(current[gate])
+            current[gate].append(event)
+        elif event.get("kind") == "verdict" and gate in current:
+            current[gate].append(event)
+    return [one for one in found if isinstance(one[0].get("settings"), Mapping)]
+
+
+def _names(events: Sequence[Event]) -> set[str]:
+    return {
+        one["name"]
+        for event in events
+        if isinstance(event.get("settings"), Mapping)
+        for one in event["settings"]["metrics"]
+    }
+
+
+def _told(events: Sequence[Event], change: Mapping[str, t.Any]) -> Json:
+    """Return what one analysis said then, and would say."""
+    then, now = replay(events, {}), replay(events, change)
+    said = [event for event in events if event.get("kind") == "verdict"]
+    return {
+        "gate": clean(now.gate),
+        "looks": max(then.looks, now.looks),
+        "whole": then.whole and now.whole,
+        "then": _plain(then.overall, then) | (_said(said[-1]) if said else {}),
+        "now": _plain(now.overall, now),
+        "metrics": [
+            {
+                "name": name,
+                "then": _plain(then.metrics.get(name, Verdict()), then),
+                "now": _plain(found, now),
+                **_evidence(now.progress[name]),
+            }
+            for name, found in now.metrics.items()
+        ],
+    }
+
+
+def _said(event: Event) -> Json:
+    """Return the verdict that the timeline has, whatever a replay says."""
+    return {"verdict": clean(event.get("verdict")), "message": clean(event.get("message"), 1000)}
+
+
+def _plain(found: Verdict, of: Replay) -> Json:
+    seconds = round(found.at - of.began, 1) if found.at and of.began else None
+    return {**vars(found), "seconds": seconds}
+
+
+def _evidence(progress: MetricProgress) -> Json:
+    last = progress.recent[-1] if progress.recent else {}
+    return {"evidence": last.get("evidence"), "threshold": last.get("threshold")}
+
+
+def lines(rollout: str, analyses: Sequence[Mapping[str, t.Any]]) -> list[str]:
+    """Return the verdicts then and now as a table, and why."""
+    if not analyses:
+        return [f"{rollout}: no analysis judged anything in this rollout"]
+    rows = [COLUMNS]
+    for one in analyses:
+        rows.append((one["gate"], "", *_cells(one["then"]), *_cells(one["now"]), ""))
+        for metric in one["metrics"]:
+            cells = (*_cells(metric["then"]), *_cells(metric["now"]))
+            rows.append(("", clean(metric["name"]), *cells, _weighed(metric)))
+    return [printable(line) for line in (*columns(rows), *map(_sentence, analyses))]
+
+
+def _cells(found: Mapping[str, t.Any]) -> tuple[str, str]:
+    """Return a verdict, and after how many measurements."""
+    when = "" if found["look"] is None else f"{found['look']} ({span(found['seconds'] or 0.0)})"
+    return WORDS.get(found["verdict"], found["verdict"]), when
+
+
+def _weighed(metric: Mapping[str, t.Any]) -> str:
+    evidence, threshold = metric["evidence"], metric["threshold"]
+    if evidence is None or threshold is None:
+        return ""
+    return f"{evidence:,.4g} {'>=' if evidence >= threshold else '<'} {threshold:,.4g}"
+
+
+def _sentence(one: Mapping[str, t.Any]) -> str:
+    """Return what would have happened."""
+    now, looks = one["now"], count(one["looks"], "measurement")
+    if now["verdict"] == WAIT:
+        said = f"would not have decided by the end of {looks}: {now['message']}"
+    else:
+        said = f"would {WORDS[now['verdict']]}: {now['message']}"
+    rest = "" if one["whole"] else f"; results after {looks} are not kept"
+    return f"{one['gate']} {said}{rest}"

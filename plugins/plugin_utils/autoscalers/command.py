@@ -1,0 +1,145 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Any autoscaler, by two commands of the operator's: `get` prints its bounds, `set` changes them.
+
+They run on the controller, or on one inventory host over a connection of their own, without a
+shell. `get` prints JSON, `{"min": 4, "max": 12}`, and to be followed also `"desired"`, the number
+of instances that the autoscaler wants. `{min}`, `{max}` and `{service}` are placeholders in the
+arguments of `set`, `{service}` in those of `get`.
+"""
+
+from __future__ import annotations
+
+import json
+import typing as t
+from collections.abc import Mapping
+
+from ..base.errors import AutoscalerError, InputError
+from ..inputs import values
+from ..inputs.options import Field, Kind, Options, duration
+from ..inputs.placeholders import Template
+from ..interfaces.autoscaler import AutoscalerDriver, State
+from ..interfaces.context import Context
+from ..remote import command
+
+_VARIABLE = "rollout_autoscaler"
+_GET, _SET = ("service",), ("service", "min", "max")
+_LONGEST = 10_000  # characters of an answer
+
+
+def _sets(given: t.Any, variable: str) -> list[str]:
+    words: list[str] = command.argv(_SET).parse(given, variable)
+    there = {name for word in words for name in Template(word, variable, _SET).names}
+    if missing := [f"{{{name}}}" for name in ("min", "max") if name not in there]:
+        raise InputError(
+            f"{variable}: has no {' and no '.join(missing)}, so it would always set the same; write"
+            ' ["/opt/scaler", "set", "{min}", "{max}"]',
+            "PR-112",
+        )
+    return words
+
+
+OPTIONS = Options(
+    Field("get", command.argv(_GET), "The command that prints the bounds as JSON.", required=True),
+    Field(
+        "set",
+        Kind("list", _sets, elements="str"),
+        "The command that sets the bounds, with the placeholders V({min}) and V({max}).",
+        required=True,
+    ),
+    command.HOST,
+    Field("answer_within", duration(0.01), "How long each command may take.", default="10s"),
+)
+
+
+class Driver(AutoscalerDriver):
+    """Runs the operator's commands."""
+
+    follows = True
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        def program(name: str, placeholders: t.Collection[str]) -> command.Program:
+            given = {**options, "command": options[name]}
+            return command.Program(
+                given, context.transport, _VARIABLE, placeholders, AutoscalerError
+            )
+
+        self._get, self._set = program("get", _GET), program("set", _SET)
+        self._service, self._program = context.service, options["get"][0]
+
+    @property
+    def name(self) -> str:
+        return f"the autoscaler of {self._program}"
+
+    def check(self) -> None:
+        try:
+            self.read()
+        except AutoscalerError as exc:
+            raise InputError(f"{_VARIABLE}.get: {exc}", "PR-261") from None
+
+    def read(self) -> State:
+        found = self._ask()
+        return {"min": found["min"], "max": found["max"]}
+
+    def write(self, before: State, after: State) -> None:
+        self._expect(before, "was changed by somebody else meanwhile")
+        ended = self._set.run(self._facts(after), {"service": self._service})
+        if ended.code:
+            raise AutoscalerError(ended.text, "PR-260")
+        self._expect(after, f"does not show what it was set to; {ended.text}")
+
+    def held(self, state: State, replicas: int) -> State:
+        number = min(replicas, state["max"])
+        return {"min": number, "max": number}
+
+    def wanted(self, present: int, replicas: int) -> int | None:
+        found = self._ask()
+        return found["desired"] if "desired" in found else None
+
+    def _expect(self, state: State, otherwise: str) -> None:
+        if (found := self.read()) != state:
+            raise AutoscalerError(
+                f"{self.name} {otherwise}: min {found['min']}, max {found['max']}, not min"
+                f" {state['min']}, max {state['max']}",
+                "PR-260",
+            )
+
+    def _facts(self, state: State) -> dict[str, str]:
+        return {"service": self._service, **{name: str(value) for name, value in state.items()}}
+
+    def _ask(self) -> dict[str, int]:
+        """Return what `get` prints: numbers, in order."""
+        ended = self._get.run({"service": self._service}, {"service": self._service})
+        if ended.code:
+            raise AutoscalerError(ended.text, "PR-260")
+        found = _numbers(ended.stdout)
+        if found is None:
+            raise AutoscalerError(
+                f'{ended.text}; it has to print JSON like {{"min": 4, "max": 12}}, whole numbers up'
+                f" to {values.MOST}, with min not more than max",
+                "PR-260",
+            )
+        return found
+
+
+def _is_count(found: object) -> bool:
+    return isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= values.MOST
+
+
+def _numbers(text: str) -> dict[str, int] | None:
+    """Return the numbers of an answer; None for any other answer."""
+    try:
+        found = json.loads(text) if len(text) <= _LONGEST else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, Mapping):
+        return None
+    known = {name: found[name] for name in ("min", "max", "desired") if name in found}
+    if (
+        not all(map(_is_count, known.values()))
+        or not {"min", "max"} <= set(known)
+        or known["min"] > known["max"]
+    ):
+        return None
+    return known

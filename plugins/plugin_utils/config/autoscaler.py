@@ -1,0 +1,74 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What an operator writes of the service's autoscaler."""
+
+from __future__ import annotations
+
+import typing as t
+from dataclasses import dataclass
+
+from ..base.errors import InputError
+from ..inputs import values
+from ..inputs.options import DURATION, Field, Options, choice
+from ..interfaces.autoscaler import AutoscalerDriver
+from ..interfaces.loader import DriverChoice
+from .drivers import driver
+
+HOLD, RAISE, FOLLOW, NONE = "hold", "raise", "follow", "none"
+_DRIVER = driver(AutoscalerDriver)
+_OWN = Options(
+    Field(
+        "mode",
+        choice(
+            hold="It changes no number while the rollout lasts.",
+            **{
+                "raise": (
+                    "Before the share of the requests rises, its minimum is raised to the instances"
+                    " that carry it, up to its maximum."
+                )
+            },
+            follow="It changes no number itself, and the rollout goes on to the number it wants.",
+            none="It is left alone.",
+        ),
+        "What happens to the autoscaler.",
+        default="hold",
+    ),
+    Field(
+        "limit",
+        DURATION,
+        "How long the autoscaler stays changed while the rollout waits for a person, a freeze or a"
+        " pause. Then it is put back until the rollout goes on. It is put back at once where the"
+        " run ends before the rollout does.",
+        default="1h",
+    ),
+)
+FIELDS = Options(*(_DRIVER.fields or Options()).fields, *_OWN.fields)
+
+
+@dataclass(frozen=True)
+class Autoscaler:
+    """The autoscaler of a service, and what happens to it."""
+
+    chosen: DriverChoice[AutoscalerDriver]
+    mode: str
+    limit: float  # seconds
+
+
+def parse(given: t.Any, variable: str) -> Autoscaler | None:
+    """Return the autoscaler of a mapping with the name of a driver and its options.
+
+    Empty, as roles pass it on where it is not given: None.
+    """
+    options = values.mapping(given, variable)
+    if not options:
+        return None
+    own = _OWN.parse(_OWN.part(options), f"{variable}.")
+    rest = {name: value for name, value in options.items() if name not in _OWN}
+    chosen = _DRIVER.parse(rest, variable)
+    if own["mode"] == FOLLOW and not chosen.driver.follows:
+        raise InputError(
+            f"{variable}.mode: {chosen.name} cannot say what it wants while it is held; use hold",
+            "PR-107",
+        )
+    return Autoscaler(chosen, own["mode"], own["limit"])

@@ -1,0 +1,181 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Parse the targets of a rollout, which becomes a wave for each."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..base.errors import InputError
+from ..engine.strategy import Plan, Wave
+from ..inputs import values
+from ..inputs.options import DURATION, FACTOR, NAME, TEXT, Field, Kind, Options, as_it_is
+from . import gates
+from .gates import Person
+
+VARIABLE = "rollout_targets"
+
+
+FACTOR_OF_TARGET = Field(
+    "factor",
+    FACTOR,
+    "How many times its even part of O(replicas) it has: O(replicas), divided by the number of"
+    " targets and rounded up, times this, and rounded up again. Of clusters, O(platform) has it.",
+    default=1,
+)
+TARGET = Options(
+    Field("name", NAME, "Name of the target, such as a region's.", required=True),
+    Field(
+        "hosts",
+        TEXT,
+        "Its hosts of O(platform), a pattern of the inventory.",
+    ),
+    Field(
+        "clusters",
+        Kind("list", as_it_is, elements="str"),
+        "Its clusters, by their names in C(clusters) of O(platform), in place of C(hosts).",
+        default=[],
+    ),
+    FACTOR_OF_TARGET,
+    Field(
+        "load_balancers",
+        Kind("list", as_it_is, elements="str"),
+        "The load balancers that send requests to this target alone, by the names that C(status)"
+        " shows. All others send requests to all instances.",
+        default=[],
+    ),
+    Field(
+        "gates",
+        Kind("list", as_it_is, elements="dict"),
+        "What has to let the rollout pass before the next target, as of"
+        " M(progressive.rollout.gate).",
+    ),
+    Field(
+        "soak",
+        DURATION,
+        "How long the target serves with the new revision before its gates are asked.",
+        default=0,
+    ),
+)
+FIELD = Field(
+    "targets",
+    Kind("list", as_it_is, elements="dict", fields=TARGET),
+    "The parts that the fleet is divided into, such as regions, in the order in which they are"
+    " rolled out. O(strategy) is carried out in one after the other. A failure in any of them rolls"
+    " all back. Each host or cluster of O(platform) is in exactly one.",
+    default=[],
+)
+
+
+def parse(given: t.Any, plan: Plan, person: Person) -> tuple[Wave, ...]:
+    """Return the waves of `rollout_targets`, which this plan is carried out in."""
+    given = values.sequence(given or (), VARIABLE, "targets, as in [{name: eu, hosts: eu}]")
+    waves = tuple(_wave(one, f"{VARIABLE}[{number}]", person) for number, one in enumerate(given))
+    _refuse_twice("name", [wave.name for wave in waves])
+    _refuse_twice("load_balancers", [name for wave in waves for name in wave.balancers])
+    _refuse_twice("clusters", [name for wave in waves for name in wave.clusters])
+    _refuse_mixed(waves)
+    if waves:
+        _check_plan(plan, waves)
+    return waves
+
+
+def _wave(given: t.Any, variable: str, person: Person) -> Wave:
+    found = TARGET.parse(values.mapping(given, variable), f"{variable}.")
+    name = found["name"]
+    named = values.sequence(found["load_balancers"], f"{variable}.load_balancers", "names")
+    soak = gates.lasting(gates.timer(f"{name} soak", found["soak"]))
+    asked = gates.in_list(found["gates"], f"{name} gate", f"{variable}.gates", person)
+    balancers = tuple(values.text(one, f"{variable}.load_balancers") for one in named)
+    clusters = _clusters(found, variable)
+    return Wave(name, found["hosts"] or "", found["factor"], balancers, soak + asked, clusters)
+
+
+def _clusters(found: dict[str, t.Any], variable: str) -> tuple[str, ...]:
+    """Return the clusters of a target; raises InputError for what they cannot have."""
+    where = f"{variable}.clusters"
+    names = tuple(
+        values.text(one, where) for one in values.sequence(found["clusters"], where, "names")
+    )
+    if not (names or found["hosts"]):
+        raise InputError(f"{variable}.hosts: not given; name its hosts, or its clusters", "PR-102")
+    if names and (found["hosts"] or found["factor"] != 1):
+        option = "hosts" if found["hosts"] else "factor"
+        raise InputError(
+            f"{variable}.{option}: given, and clusters as well; remove it (factors of clusters are"
+            " in rollout_platform.clusters)",
+            "PR-151",
+        )
+    if len(names) > 1 and found["load_balancers"]:
+        raise InputError(
+            f"{variable}.load_balancers: given, and {len(names)} clusters; a load balancer sends"
+            " requests to one of them: make a target of each",
+            "PR-151",
+        )
+    return names
+
+
+def _refuse_twice(option: str, names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(
+                f"{VARIABLE}: {option} {name!r} is given twice; each target has its own", "PR-151"
+            )
+
+
+def _refuse_mixed(waves: tuple[Wave, ...]) -> None:
+    """Refuse hosts and clusters together: a rollout has one platform."""
+    of_hosts = [wave.name for wave in waves if wave.hosts]
+    of_clusters = [wave.name for wave in waves if wave.clusters]
+    if of_hosts and of_clusters:
+        raise InputError(
+            f"{VARIABLE}: {of_hosts[0]} names hosts, and {of_clusters[0]} names clusters; a rollout"
+            " has one platform: roll out hosts and clusters as two services, each with a"
+            " rollout_service of its own",
+            "PR-107",
+        )
+
+
+def _check_plan(plan: Plan, waves: tuple[Wave, ...]) -> None:
+    """Refuse what cannot be done in one target after the other."""
+    refuse_undivided(plan, VARIABLE)
+    if weighted(plan) and not all(wave.balancers or wave.clusters for wave in waves):
+        refuse_weights()
+
+
+def refuse_undivided(plan: Plan, variable: str) -> None:
+    """Refuse what cannot be done in parts of a fleet, which `variable` asks for."""
+    if plan.strategy == "blue_green":
+        raise InputError(
+            f"{variable}: blue_green switches the requests of all targets at once; use rolling or"
+            " canary",
+            "PR-107",
+        )
+    if plan.standby is not None:
+        raise InputError(
+            f"rollout_hold: keeps old instances of all targets on standby, and {variable} has"
+            " several; remove it",
+            "PR-107",
+        )
+    if plan.baseline:
+        raise InputError(
+            "rollout_steps: baseline compares with fresh instances of all targets, and"
+            f" {variable} has several; remove it",
+            "PR-107",
+        )
+
+
+def weighted(plan: Plan) -> bool:
+    """Return whether steps divide requests by weights."""
+    steps = plan.steps if isinstance(plan.steps, tuple) else ()
+    return any(step.weight is not None for step in steps)
+
+
+def refuse_weights() -> t.NoReturn:
+    """Refuse weights where targets have no load balancers of their own."""
+    raise InputError(
+        "rollout_steps: set_weight divides the requests of one target, which needs load"
+        f" balancers of its own; name them in {VARIABLE}, or use set_replicas",
+        "PR-107",
+    )

@@ -1,0 +1,81 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Both sequential tests of errors together: of both sides, and of single new instances. Pure."""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from .counts import Span
+from .errors import LOOKS, ErrorHistory, compare_errors, together, total, waiting
+from .instances import Instances
+from .verdict import Data, Verdict
+
+# The part of alpha that is for both sides; the rest is for single instances.
+SIDES = 0.9
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is known of the errors of both sides, and of each new instance."""
+
+    sides: ErrorHistory = field(default_factory=ErrorHistory)
+    instances: Instances = field(default_factory=Instances)
+    reached: int = LOOKS  # looks in a row in which new instances failed as often as is bad
+
+    def after(
+        self, look: Sequence[Span], alpha: float, tolerance: float, at_least: float = 0.0
+    ) -> Comparison:
+        """Return it after one more look, of one or several spans.
+
+        A rate of errors below `at_least` (0 to 1) is not bad, whatever that of stable is.
+        """
+        sides = self.sides.after(look, SIDES * alpha, tolerance)
+        instances = self.instances.after(look, sides.dispersion, (1 - SIDES) * alpha, tolerance)
+        rate = total(together(span.new for span in look)).rate
+        return Comparison(sides, instances, self.reached + 1 if rate >= at_least else 0)
+
+    def verdict(
+        self, alpha: float, tolerance: float, detect: float, what: str = "errors"
+    ) -> tuple[Verdict, str]:
+        """Return the verdict, and a remark on hosts that are bad for old and new alike.
+
+        `what` is counted, for the sentence.
+        """
+        verdict, remark = self._by_evidence(alpha, tolerance, detect, what)
+        if verdict.worse and self.reached < LOOKS:
+            verdict = replace(
+                verdict, worse=False, sentence=f"{verdict.sentence}; below at_least by now"
+            )
+        return verdict, remark
+
+    def _by_evidence(
+        self, alpha: float, tolerance: float, detect: float, what: str
+    ) -> tuple[Verdict, str]:
+        verdict = compare_errors(self.sides, SIDES * alpha, tolerance, detect, what)
+        outliers = self.instances.outliers(self.sides.dispersion, (1 - SIDES) * alpha, what)
+        if outliers.names and not verdict.worse:
+            verdict = Verdict(True, outliers.sentence)
+        elif outliers.pending and not verdict.worse and verdict.data is Data.ENOUGH:
+            verdict = waiting(verdict, outliers.pending)
+        return verdict, outliers.remark
+
+    def dump(self) -> dict[str, t.Any]:
+        """Return plain data, for the journal."""
+        return {
+            "errors": self.sides.dump(),
+            "instances": self.instances.dump(),
+            "reached": self.reached,
+        }
+
+    @classmethod
+    def load(cls, data: Mapping[str, t.Any]) -> Comparison:
+        """Return the comparison that `dump` made the data of."""
+        return cls(
+            ErrorHistory.load(data["errors"]),
+            Instances.load(data.get("instances", {})),
+            data.get("reached", LOOKS),
+        )

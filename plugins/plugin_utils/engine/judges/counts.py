@@ -1,0 +1,62 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Requests and errors of instances. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+MOST = 2.0**50  # requests that are believed
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Requests and errors.
+
+    They need not be whole: Prometheus' `increase` is not. Use `of` for what comes from outside.
+    """
+
+    requests: float = 0.0
+    errors: float = 0.0
+
+    @classmethod
+    def of(cls, requests: float, errors: float) -> Counts:
+        """Clamp to valid counts: not negative, at most `MOST`, no more errors than requests."""
+        if not (math.isfinite(requests) and math.isfinite(errors)):
+            return cls()
+        requests = min(max(0.0, requests), MOST)
+        return cls(requests, min(max(0.0, errors), requests))
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(self.requests + other.requests, self.errors + other.errors)
+
+    def __sub__(self, other: Counts) -> Counts:
+        return Counts.of(self.requests - other.requests, self.errors - other.errors)
+
+    @property
+    def rate(self) -> float:
+        """The part of the requests that failed, 0 to 1."""
+        return self.errors / self.requests if self.requests > 0 else 0.0
+
+    def __str__(self) -> str:
+        return f"{self.errors:,.0f} of {self.requests:,.0f}"
+
+
+@dataclass(frozen=True)
+class Span:
+    """What was counted of each instance between two readings; the share stays the same within it.
+
+    A source that does not know the instances has a single one on a side.
+    """
+
+    new: Mapping[str, Counts]
+    stable: Mapping[str, Counts]
+    hosts: Mapping[str, str] = field(default_factory=dict)  # of instances, new and stable
+
+    @classmethod
+    def of_sides(cls, new: Counts, stable: Counts) -> Span:
+        """Return the span of a source that does not know the instances."""
+        return cls({"": new}, {"": stable})

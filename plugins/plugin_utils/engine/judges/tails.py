@@ -1,0 +1,167 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The sequential test of the times of single requests: is the new revision slower? Pure.
+
+It asks at several quantiles of stable, and far beyond them. Answers that take longer than that are
+slow; on the new side those that take longer than `tolerance` times that. If the new revision takes
+at most `tolerance` times as long as stable, then it has at most as many slow answers as
+stable, in proportion. So slow answers are judged as errors are (`errors.py`): with the share of
+each look, their dispersion, the instances' hosts, and storms.
+
+The quantiles of a look are those of the looks before it, so they do not depend on what is judged.
+"""
+
+from __future__ import annotations
+
+import math
+import typing as t
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from .comparison import Comparison
+from .counts import Counts, Span
+from .errors import total
+from .latency import FINE, Histogram
+from .verdict import Data, Verdict
+
+QUANTILES = (0.5, 0.9, 0.99, 0.999)
+Level = tuple[float, float]  # what is slow: beyond this quantile of stable, times this factor
+# A few answers far beyond all quantiles are no surprise by their number, but where stable has
+# hardly any.
+LEVELS: tuple[Level, ...] = (*((quantile, 1.0) for quantile in QUANTILES), (QUANTILES[-1], 2.0))
+RECENT = 5  # the last looks that have to agree: what a cold start decided is forgotten
+
+
+@dataclass(frozen=True)
+class Times:
+    """The times of one look, of each instance, while the share stayed the same."""
+
+    new: Mapping[str, Histogram]
+    stable: Mapping[str, Histogram]
+    hosts: Mapping[str, str] = field(default_factory=dict)  # of instances
+
+    def slow(self, limit: int, tolerance: float) -> Span:
+        """Return the answers of each instance, slow ones as errors.
+
+        They are slow beyond the bucket `limit`; on the new side, beyond `tolerance` times that.
+        """
+        later = limit + _buckets(tolerance)
+        new, stable = (
+            {
+                name: Counts(found.count, found.count_over(bucket))
+                for name, found in side.items()
+                if found.buckets
+            }
+            for side, bucket in ((self.new, later), (self.stable, limit))
+        )
+        return Span(new, stable, self.hosts)
+
+
+@dataclass(frozen=True)
+class Tail:
+    """What is known of the slow answers at one level."""
+
+    compared: Comparison = field(default_factory=Comparison)
+    limit: int = 0  # the bucket beyond which answers of the last look were slow
+    # of the last looks: answers and slow answers of the new side, and of stable
+    recent: tuple[tuple[float, float, float, float], ...] = ()
+
+    def after(self, look: Span, limit: int, alpha: float) -> Tail:
+        """Return it after one more look."""
+        new, stable = total(look.new), total(look.stable)
+        counted = (new.requests, new.errors, stable.requests, stable.errors)
+        return Tail(
+            self.compared.after([look], alpha, 1.0), limit, (*self.recent, counted)[-RECENT:]
+        )
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the new side had more slow answers in the last looks, too."""
+        requests, slow, on_stable, slow_on_stable = (
+            sum(part) for part in zip(*self.recent, strict=True)
+        )
+        return bool(slow * on_stable > slow_on_stable * requests)
+
+    def verdict(self, level: Level, alpha: float, detect: float) -> tuple[Verdict, str]:
+        """Return the verdict at this level, and a remark on hosts."""
+        quantile, factor = level
+        slowest = f"slowest {_percent(1 - quantile)} %" if factor == 1 else "slowest by far"
+        what = f"{slowest} (over {math.exp2(self.limit / FINE):.3g} s):"
+        verdict, remark = self.compared.verdict(alpha, 1.0, detect, what)
+        if verdict.worse and not self.agrees:
+            text = f"{verdict.sentence}; not in the last looks"
+            verdict = Verdict(False, text, verdict.e_value, verdict.threshold)
+        return verdict, remark
+
+
+@dataclass(frozen=True)
+class Tails:
+    """What is known of the times of both sides. Bounded, but for names of instances."""
+
+    stable: Histogram = field(default_factory=lambda: Histogram({}))
+    tails: Mapping[Level, Tail] = field(default_factory=lambda: {level: Tail() for level in LEVELS})
+
+    def after(self, look: Times, alpha: float, tolerance: float) -> Tails:
+        """Return it after one more look. `alpha` is for all levels together (Bonferroni)."""
+        stable = Histogram.sum([self.stable, *look.stable.values()])
+        if not self.stable.buckets:
+            return replace(self, stable=stable)
+        tails = {}
+        for (quantile, factor), tail in self.tails.items():
+            limit = self.stable.bucket_of(quantile) + _buckets(factor)
+            tails[quantile, factor] = tail.after(
+                look.slow(limit, tolerance), limit, alpha / len(LEVELS)
+            )
+        return Tails(stable, tails)
+
+    def verdict(self, alpha: float, detect: float) -> tuple[Verdict, str]:
+        """Return the verdict that decides, and remarks on hosts.
+
+        That is the first level at which the new side is slower, or else with too little data.
+        """
+        if not self.stable.buckets:
+            return Verdict(False, "no answers of stable yet", data=Data.LACKING), ""
+        found = [
+            tail.verdict(level, alpha / len(LEVELS), detect) for level, tail in self.tails.items()
+        ]
+        remarks = dict.fromkeys(remark for _verdict, remark in found if remark)
+        verdicts = [verdict for verdict, _remark in found]
+        order = [
+            *(one for one in verdicts if one.worse),
+            *(one for one in verdicts if one.data is Data.LACKING),
+            *(one for one in verdicts if one.data is Data.HOPELESS),
+            *verdicts,
+        ]
+        return order[0], "; ".join(remarks)
+
+    def dump(self) -> dict[str, t.Any]:
+        """Return plain data, for the journal."""
+        return {
+            "stable": self.stable.dump(),
+            "tails": [
+                {**tail.compared.dump(), "limit": tail.limit, "recent": tail.recent}
+                for tail in self.tails.values()
+            ],
+        }
+
+    @classmethod
+    def load(cls, data: Mapping[str, t.Any]) -> Tails:
+        """Return what `dump` made the data of; an older one has fewer levels."""
+        tails = [
+            Tail(Comparison.load(one), one["limit"], tuple(tuple(look) for look in one["recent"]))
+            for one in data["tails"]
+        ]
+        missing = [Tail()] * (len(LEVELS) - len(tails))
+        return cls(
+            Histogram.load(data["stable"]), dict(zip(LEVELS, [*tails, *missing], strict=True))
+        )
+
+
+def _buckets(factor: float) -> int:
+    """Return by how many buckets so many times as slow is later."""
+    return math.ceil(FINE * math.log2(factor))
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.3g}"

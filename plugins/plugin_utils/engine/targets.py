@@ -1,0 +1,222 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rollouts over several targets: what each stage means for each of them. Pure.
+
+A waypoint has a part for each target. Where a plan has waves, its stages are those of the targets
+of the first wave alone, then those of the second, and so on; otherwise each stage is one of all
+targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from . import strategy
+from .budget import Budget, ResolvedBudget
+from .fleet_count import FleetCount
+from .model import Instance
+from .shares import Target, cluster_of, share
+from .strategy import PROMOTE, REPLACE, Gate, Plan, RolloutTarget, Stage, Wave, Waypoint
+
+
+def stages(plan: Plan, goal: RolloutTarget, targets: Sequence[Target]) -> tuple[Stage, ...]:
+    """Return the stages of a plan over these targets. A first deployment has no waves.
+
+    Raises InvalidSteps.
+    """
+    if targets and plan.waves and goal.before:
+        return tuple(_in_waves(plan, goal, targets))
+    found = strategy.stages(plan, goal)
+    return tuple(replace(one, waypoint=divide(one.waypoint, targets)) for one in found)
+
+
+def divide(waypoint: Waypoint, targets: Sequence[Target]) -> Waypoint:
+    """Return a waypoint with a part for each target, as large as their shares are together."""
+    if not targets or waypoint.parts:
+        return waypoint
+    return join(waypoint, [(one, _part(waypoint, one, len(targets))) for one in targets])
+
+
+def most_at(listed: Iterable[Stage], budget: Budget) -> dict[Target, int]:
+    """Return the most instances that any of these stages allows at once at each target.
+
+    Instances that were there before count until the new ones are, and the surge of all targets may
+    be used at one.
+    """
+    most: dict[Target, int] = {}
+    for stage in listed:
+        surge = budget.resolve(stage.waypoint.desired).surge
+        for target, part in stage.waypoint.parts:
+            there = max(part.desired + min(surge, part.new), part.new + part.old)
+            most[target] = max(most.get(target, 0), there)
+    return most
+
+
+def join(waypoint: Waypoint, parts: Iterable[tuple[Target, Waypoint]]) -> Waypoint:
+    """Return the waypoint that these parts are together."""
+    parts = tuple(parts)
+    new, old, desired = (
+        sum(getattr(part, number) for _target, part in parts)
+        for number in ("new", "old", "desired")
+    )
+    return replace(waypoint, new=new, old=old, desired=desired, parts=parts)
+
+
+def _part(waypoint: Waypoint, target: Target, targets: int) -> Waypoint:
+    def own(count: int) -> int:
+        return share(count, targets, target.factor)
+
+    new, old, both = waypoint.new, waypoint.old, waypoint.new + waypoint.old
+    # Where old ones leave room for new ones, both together are rounded: none is kept too many.
+    kept = own(both) - own(new) if both <= waypoint.desired else own(old)
+    return replace(
+        waypoint,
+        new=own(new),
+        old=kept if old else 0,
+        desired=own(waypoint.desired),
+        carrying=own(waypoint.carrying),
+        parts=(),
+    )
+
+
+# -- waves -----------------------------------------------------------------------------------------
+
+
+def _in_waves(plan: Plan, goal: RolloutTarget, targets: Sequence[Target]) -> Iterator[Stage]:
+    """Yield the stages of one target after the other, then the promotion of all."""
+    goals = {one.name: _goal_of(goal, one, len(targets)) for one in targets}
+    by_name = {one.name: one for one in targets}
+    points = {name: _untouched(one) for name, one in goals.items()}
+    for number, wave in enumerate(plan.waves):
+        own = {name: goals[name] for name in wave.targets}
+        first, last = number == 0, number == len(plan.waves) - 1
+        for stage, moved in _of_wave(plan, own, wave, first, last):
+            parts = [(by_name[name], point) for name, point in {**points, **moved}.items()]
+            outer = replace(stage.waypoint, weight=None)
+            yield replace(stage, waypoint=join(outer, parts))
+        points |= {
+            name: one.waypoint(one.desired, one.base - one.desired) for name, one in own.items()
+        }
+    ends = [(by_name[name], one.end()) for name, one in goals.items()]
+    yield Stage("promote", join(ends[-1][1], ends), plan.post_rollout, PROMOTE, watched=True)
+
+
+def _goal_of(goal: RolloutTarget, target: Target, targets: int) -> RolloutTarget:
+    """Return what a rollout leads to in one target."""
+    desired, before = (share(one, targets, target.factor) for one in (goal.desired, goal.before))
+    return replace(goal, desired=desired, before=before, grown=0)
+
+
+def _untouched(goal: RolloutTarget) -> Waypoint:
+    """Return the waypoint of a target before its wave."""
+    return replace(goal.waypoint(0, goal.before), desired=goal.before)
+
+
+def _of_wave(
+    plan: Plan, goals: Mapping[str, RolloutTarget], wave: Wave, first: bool, last: bool
+) -> Iterator[tuple[Stage, Mapping[str, Waypoint]]]:
+    """Yield the stages of one wave, each with the waypoints of its targets.
+
+    The gates that come after the wave are those of its last stage. A target that has fewer stages
+    than another is at its last one meanwhile.
+    """
+    own = replace(
+        plan,
+        opening=plan.opening if first else (),
+        confirm_rollout=plan.confirm_rollout if first else (),
+        confirm_promotion=(),
+        post_rollout=(),
+    )
+    by_target = {name: _of_target(own, goal) for name, goal in goals.items()}
+    found = max(by_target.values(), key=len)
+    for number, stage in enumerate(found):
+        gates = tuple(replace(gate, key=f"{wave.name} {gate.key}") for gate in stage.gates)
+        after: tuple[Gate, ...] = ()
+        if stage is found[-1]:
+            after = wave.gates + (plan.confirm_promotion if last else ())
+        named = replace(stage, name=f"{wave.name} {stage.name}", gates=gates + after)
+        yield (
+            named,
+            {name: one[min(number, len(one) - 1)].waypoint for name, one in by_target.items()},
+        )
+
+
+def _of_target(plan: Plan, goal: RolloutTarget) -> list[Stage]:
+    """Return the stages of one target, to its last new instance."""
+    found = [stage for stage in strategy.stages(plan, goal) if stage.part == REPLACE]
+    if plan.strategy == "canary":
+        weight = found[-1].waypoint.weight and 100
+        found.append(Stage("all", goal.end(weight), watched=True))
+    return found
+
+
+# -- one decision ----------------------------------------------------------------------------------
+
+
+def split(
+    fleet: Sequence[Instance], waypoint: Waypoint
+) -> list[tuple[Target | None, Waypoint, Sequence[Instance]]]:
+    """Return the parts of a waypoint, each with its instances.
+
+    Those at places of no target are to go: they make a part of their own, without any.
+    """
+    if not waypoint.parts:
+        return [(None, waypoint, fleet)]
+    numbers = {
+        host: number
+        for number, (target, _part) in enumerate(waypoint.parts)
+        for host in target.hosts
+    }
+    groups: list[list[Instance]] = [[] for _dummy in waypoint.parts]
+    others: list[Instance] = []
+    for instance in fleet:
+        number = numbers.get(instance.host, numbers.get(cluster_of(instance.host)))
+        (others if number is None else groups[number]).append(instance)
+    found: list[tuple[Target | None, Waypoint, Sequence[Instance]]] = [
+        (target, part, group) for (target, part), group in zip(waypoint.parts, groups, strict=True)
+    ]
+    if others:
+        found.append((None, replace(waypoint, new=0, old=0, desired=0, parts=()), others))
+    return found
+
+
+def apportion(
+    allowed: ResolvedBudget, parts: Sequence[tuple[Waypoint, FleetCount]]
+) -> list[ResolvedBudget]:
+    """Divide a budget between targets, so that what each may do is within it together.
+
+    What is over or missing already is counted first; the rest is for the first that has a use.
+    """
+    surge = _deal(
+        allowed.surge,
+        [max(0, count.total - point.desired) for point, count in parts],
+        [max(0, count.total + _missing(point, count) - point.desired) for point, count in parts],
+    )
+    unavailable = _deal(
+        allowed.unavailable,
+        [max(0, point.desired - count.available) for point, count in parts],
+        [max(0, point.desired - count.available) + _excess(point, count) for point, count in parts],
+    )
+    return [ResolvedBudget(*both) for both in zip(surge, unavailable, strict=True)]
+
+
+def _deal(left: int, used: Sequence[int], wanted: Sequence[int]) -> list[int]:
+    """Return how much each gets: what it uses, then as much as it wants."""
+    dealt = [0] * len(used)
+    for claims in (used, wanted):
+        for number, claim in enumerate(claims):
+            more = max(0, min(left, claim - dealt[number]))
+            dealt[number] += more
+            left -= more
+    return dealt
+
+
+def _missing(point: Waypoint, count: FleetCount) -> int:
+    old = point.old - len(count.old) if point.repairs else 0
+    return max(0, point.new - len(count.new)) + max(0, old)
+
+
+def _excess(point: Waypoint, count: FleetCount) -> int:
+    return max(0, len(count.new) - point.new) + max(0, len(count.old) - point.old)

@@ -1,0 +1,294 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Measurements of the load balancers' access logs: each request, with its status and time.
+
+The logs are read where they are written, by an agent that returns numbers. Each measurement has
+what was logged since the one before. For conditions the result has `result.new` and
+`result.stable`, each with `requests`, `errors`, `error_rate` (0 to 1), and `p50`, `p90`, `p99` and
+`p999` in seconds, with an error of at most 2.2 %; without requests these are None.
+"""
+
+from __future__ import annotations
+
+import math
+import typing as t
+from collections.abc import Iterable, Mapping
+
+from ..base.errors import InputError, MetricError
+from ..engine.judges.latency import FINE, Histogram
+from ..inputs import values
+from ..inputs.options import DURATION, PATH, TEXT, Field, Kind, Options, choice
+from ..interfaces.context import Context
+from ..interfaces.metric import MetricDriver, Question
+from ..interfaces.traffic import Served
+from ..remote import agents, inventory
+from ..remote.inventory import label
+
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
+TIMEOUT = 30.0  # seconds for one call of the agent
+FARTHEST = 2000  # the farthest bucket: 2^(2000/32) seconds
+
+
+def _statuses(given: t.Any, variable: str) -> tuple[str, ...]:
+    """Return statuses, or their first digits: `[404, 5xx]` becomes `("404", "5")`."""
+    found = []
+    for one in values.sequence(given, variable, "[5xx, 404]"):
+        text = str(one).lower().removesuffix("xx")
+        if isinstance(one, bool) or len(text) not in (1, 3) or not text.isascii():
+            text = ""
+        if not text.isdigit() or text[0] not in "12345" or (len(text) == 1) == (text == str(one)):
+            raise InputError(
+                f"{variable}: {one!r} is not a status; write 404, or 5xx for all from 500 to 599",
+                "PR-104",
+            )
+        found.append(text)
+    return tuple(found)
+
+
+OPTIONS = Options(
+    Field(
+        "of",
+        choice(
+            latency="The time to the first byte of the answer.",
+            duration="The time to the end of the answer.",
+            errors="Answers with one of C(statuses), and requests without an answer.",
+        ),
+        "What is compared.",
+        default="latency",
+    ),
+    Field(
+        "statuses",
+        Kind("list", _statuses, elements="str"),
+        "Statuses that are errors: V(404), or V(5xx) for all from 500 to 599.",
+        default=["5xx"],
+    ),
+    Field("path", TEXT, "What the path of a request begins with, to be counted.", default="/"),
+    Field(
+        "file",
+        PATH,
+        "The access log on each of C(hosts). The C(access_log) of O(traffic) if not given.",
+    ),
+    Field(
+        "hosts",
+        TEXT,
+        "Inventory pattern of the hosts with the log. The C(hosts) of O(traffic) if not given.",
+    ),
+    Field(
+        "warm_up",
+        DURATION,
+        "How long after its first request the times of a new instance are not compared.",
+        default="60s",
+    ),
+)
+
+
+class _Counted(t.TypedDict):
+    requests: int
+    errors: int
+    buckets: dict[str, int]
+
+
+class _Answer(t.TypedDict):
+    """What the agent answers of one log."""
+
+    mark: dict[str, t.Any]
+    found: dict[str, _Counted]
+    lines: int
+    unread: int
+    skipped: int
+
+
+class Driver(MetricDriver):
+    """Measures by access logs."""
+
+    counting = True
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        self._options, self._context = options, context
+        self._transport = context.transport.apart()
+        file, pattern = options["file"], options["hosts"]
+        if file is None:
+            if not context.access_log:
+                raise InputError(
+                    "metric.file: name the access log, or set rollout_traffic.access_log", "PR-102"
+                )
+            file, pattern = context.access_log.file, pattern or context.access_log.hosts
+        self._file = file
+        self._hosts = inventory.hosts_or_controller(self._transport, pattern, "metric.hosts")
+        self._marks: dict[str, t.Any] = {}  # by host
+        self._known: dict[str, str] = {}  # instances, by address, at the last look
+        self._first: dict[str, float] = {}  # when a new instance first had requests
+        self._cut = 0  # the last change of the share that was seen
+
+    def begin(self) -> None:
+        """Ignore what was logged before."""
+        self._read()
+
+    def measure(self, question: Question) -> t.Any:
+        changed = self._has_new_share()
+        found = self._read()
+        served = self._context.served()
+        sides = {"new": {}, "stable": {}}  # type: dict[str, dict[str, _Counted]]
+        for name, counted in found.items():
+            is_new = served[name].generation == question.rollout["generation"]
+            sides["new" if is_new else "stable"][name] = counted
+        sides["stable"] = _compared(sides["stable"], served, question.rollout)
+        hosts = {name: served[name].host for name in found}
+        if not question.paired:
+            return self._result(sides)
+        if self._options["of"] != "errors":
+            return {"times": {**self._times(sides, question.now), "hosts": hosts}}
+        if changed and question.counts:  # with two shares, nothing can be compared
+            sides = {"new": {}, "stable": {}}
+        if question.counts:
+            return {"spans": [_span(sides, hosts)]}
+        rates = {side: _summed(found.values()) for side, found in sides.items()}
+        return {
+            side: one["errors"] / one["requests"] if one["requests"] else math.nan
+            for side, one in rates.items()
+        }
+
+    def _has_new_share(self) -> bool:
+        """Whether the share of the requests changed since the last look."""
+        before, cuts = self._cut, self._context.cuts()
+        self._cut = cuts[-1].number if cuts else 0
+        return self._cut != before
+
+    def _read(self) -> dict[str, _Counted]:
+        """Return what was logged of each instance since the last look, at all load balancers."""
+        served = self._context.served()
+        now = {f"{one.endpoint.address}:{one.endpoint.port}": name for name, one in served.items()}
+        # an address that has another instance since the last look has lines of both
+        same = {
+            address: name for address, name in now.items() if self._known.get(address, name) == name
+        }
+        self._known = now
+        request = {
+            "file": self._file,
+            "addresses": sorted(same),
+            "errors": list(self._options["statuses"]),
+            "path": self._options["path"],
+            "whole": self._options["of"] == "duration",
+        }
+        found: dict[str, _Counted] = {}
+        for host, answer in self._ask(request).items():
+            self._marks[host] = answer["mark"]
+            for address, counted in answer["found"].items():
+                name = same.get(address, "")
+                found[name] = _added(found.get(name), counted)
+        found.pop("", None)
+        return found
+
+    def _ask(self, request: Mapping[str, t.Any]) -> dict[str, _Answer]:
+        """Return each agent's answer; raise MetricError if one cannot read its log."""
+        asked = {host: {**request, "mark": self._marks.get(host)} for host in self._hosts}
+        told: dict[str, _Answer] = {}
+        for host, answer in self._transport.ask("access_log", asked, TIMEOUT).items():
+            where = f"access log on {label(host)}"
+            if answer.value is None:
+                raise MetricError(f"{where}: {answer.error}", answer.id)
+            if isinstance(answer.value.get("error"), str):
+                raise MetricError(f"{where}: {answer.value['error'][:300]}", "PR-428")
+            answer = agents.shaped(answer, _Answer)
+            if answer.value is None:
+                raise MetricError(f"{where}: {answer.error}", answer.id)
+            told[host] = t.cast(_Answer, answer.value)
+            lines, unread = told[host]["lines"], told[host]["unread"]
+            if lines and unread == lines:
+                raise MetricError(
+                    f"{where}: none of {lines:,} lines of {self._file} has the format that is read;"
+                    " see the page on analyses",
+                    "PR-428",
+                )
+        return told
+
+    def _times(
+        self, sides: Mapping[str, Mapping[str, _Counted]], now: float
+    ) -> dict[str, dict[str, dict[int, int]]]:
+        """Return the buckets of each instance, without those of new ones that are not warm."""
+        for name in sides["new"]:
+            self._first.setdefault(name, now)
+        return {
+            side: {
+                name: _buckets(counted)
+                for name, counted in found.items()
+                if side == "stable" or now - self._first[name] >= self._options["warm_up"]
+            }
+            for side, found in sides.items()
+        }
+
+    def _result(self, sides: Mapping[str, Mapping[str, _Counted]]) -> dict[str, t.Any]:
+        """Return both sides, for conditions."""
+        if not any(one["requests"] for one in sides["new"].values()):
+            raise MetricError(
+                "no request to the new instances since the last measurement", "PR-427"
+            )
+        return {side: _described(found.values()) for side, found in sides.items()}
+
+
+def _compared(
+    stable: dict[str, _Counted], served: Mapping[str, Served], rollout: Mapping[str, t.Any]
+) -> dict[str, _Counted]:
+    """Return the instances to compare with: the baseline where there is one."""
+    baseline = rollout.get("baseline")
+    fresh = {n: one for n, one in stable.items() if baseline and served[n].generation == baseline}
+    return fresh or stable
+
+
+def _added(before: _Counted | None, more: _Counted) -> _Counted:
+    """Return the sum of what two load balancers logged."""
+    if before is None:
+        return more
+    buckets = dict(before["buckets"])
+    for bucket, count in more["buckets"].items():
+        buckets[bucket] = buckets.get(bucket, 0) + count
+    return {
+        "requests": before["requests"] + more["requests"],
+        "errors": before["errors"] + more["errors"],
+        "buckets": buckets,
+    }
+
+
+def _summed(side: Iterable[_Counted]) -> _Counted:
+    found: _Counted = {"requests": 0, "errors": 0, "buckets": {}}
+    for one in side:
+        found = _added(found, one)
+    return found
+
+
+def _buckets(counted: _Counted) -> dict[int, int]:
+    """Return the buckets by their numbers; an agent's that are none are left out."""
+    found = {}
+    for bucket, count in counted["buckets"].items():
+        if bucket.lstrip("-").isascii() and bucket.lstrip("-").isdigit() and len(bucket) < 6:
+            found[max(-FARTHEST, min(int(bucket), FARTHEST))] = count
+    return found
+
+
+def _span(
+    sides: Mapping[str, Mapping[str, _Counted]], hosts: Mapping[str, str]
+) -> dict[str, dict[str, dict[str, t.Any]]]:
+    return {
+        side: {
+            name: {"requests": one["requests"], "errors": one["errors"], "host": hosts[name]}
+            for name, one in found.items()
+        }
+        for side, found in sides.items()
+    }
+
+
+def _described(side: Iterable[_Counted]) -> dict[str, t.Any]:
+    """Return one side's result for conditions."""
+    found = _summed(side)
+    requests, errors = found["requests"], found["errors"]
+    times = Histogram(_buckets(found))
+    return {
+        "requests": requests,
+        "errors": errors,
+        "error_rate": errors / requests if requests else None,
+        **{
+            name: 2 ** (times.bucket_of(quantile) / FINE) if times.buckets else None
+            for name, quantile in QUANTILES.items()
+        },
+    }

@@ -1,0 +1,202 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The charts of a rollout's report. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from .charts import Chart, Scale, Series, Tick, clock, every, ticks, top_of
+from .numbers import Counted, Numbers
+from .story import Story
+
+ROWS = 60  # of the table behind a chart, at most
+LEAST = 0.5  # percent, and milliseconds: the smallest end of an axis
+
+
+def of(story: Story) -> list[Chart]:
+    """Return the charts for which there are numbers."""
+    made = [rotation(story), shares(story), errors(story), latency(story), *evidence(story)]
+    return [chart for chart in made if chart and any(one.path for one in chart.series)]
+
+
+def rotation(story: Story) -> Chart | None:
+    """Return the numbers of new and old instances against the budget."""
+    points = story.points
+    if not points:
+        return None
+    most = [*(point.total for point in points), *(one.ceiling for one in story.bounds)]
+    scale = Scale(story.length, top_of(max(most)))
+    chart = Chart("rotation", "Instances in rotation", _rotation_summary(story))
+    old = [(point.at, float(point.old)) for point in points]
+    serving = [(point.at, float(point.serving)) for point in points]
+    total = [(point.at, float(point.total)) for point in points]
+    floor = [(one.at, one.until, float(one.floor)) for one in story.bounds]
+    ceiling = [(one.at, one.until, float(one.ceiling)) for one in story.bounds]
+    chart.series = [
+        Series("area new", "new, in rotation", scale.area(serving)),
+        Series("area old", "old, in rotation", scale.area(old)),
+        Series("line total", "all instances", scale.steps(total)),
+        Series("line ceiling", "ceiling", scale.bars(ceiling)),
+        Series("line floor", "floor", scale.bars(floor)),
+    ]
+    chart.ticks = ticks(scale.top)
+    chart.head = ("Time", "New in rotation", "Old in rotation", "All instances")
+    chart.rows = [(clock(p.at), str(p.new), str(p.old), str(p.total)) for p in every(points, ROWS)]
+    return chart
+
+
+def _rotation_summary(story: Story) -> str:
+    last = story.points[-1]
+    told = [f"At the end {last.new:,} new and {last.old:,} old instances are in rotation."]
+    if story.fewest:
+        serving, floor = story.fewest
+        kept = "never below" if serving >= floor else "below"
+        told.append(f"On the way there were at least {serving:,}, {kept} the floor of {floor:,}.")
+    if story.fewest_back is not None:
+        told.append(f"In the rollback there were at least {story.fewest_back:,}.")
+    return " ".join(told)
+
+
+def shares(story: Story) -> Chart | None:
+    """Return the share of the requests that was asked for, set and counted."""
+    numbers, scale = story.numbers, Scale(story.length, 100.0)
+    asked = [(at, share) for at, share in numbers.asked if share is not None]
+    if not numbers.set:
+        return None
+    chart = Chart("share", "Share of requests to the new revision", _share_summary(numbers))
+    chart.series = [
+        Series("line set", "set at the load balancers", scale.steps(numbers.set)),
+        Series("line asked", "asked for", scale.steps(asked)),
+        Series("line counted", "counted", scale.bars(numbers.counted)),
+    ]
+    chart.ticks = ticks(100.0, " %")
+    chart.head = ("Time", "What", "Share")
+    rows = [
+        *((at, "asked for", f"{share:g} %") for at, share in asked),
+        *((at, "set", f"{share:g} %") for at, share in numbers.set),
+        *((until, "counted", f"{share:.1f} %") for _since, until, share in numbers.counted),
+    ]
+    chart.rows = [(clock(at), *more) for at, *more in every(sorted(rows), ROWS)]
+    return chart
+
+
+def _share_summary(numbers: Numbers) -> str:
+    most = max(share for _at, share in numbers.set)
+    return f"At most {most:g} % of the requests were sent to it; {numbers.set[-1][1]:g} % at last."
+
+
+def errors(story: Story) -> Chart | None:
+    """Return the error rates of new and stable."""
+    numbers = story.numbers
+    rates = [one.rate for one in (*numbers.new, *numbers.old) if one.rate is not None]
+    if not rates:
+        return None
+    new, old = _failed(numbers.new), _failed(numbers.old)
+    chart = Chart("errors", "Errors", f"New: {new}. Stable: {old}.")
+    return _sides(story, chart, "rate", top_of(max(LEAST, *rates)), " %")
+
+
+def latency(story: Story) -> Chart | None:
+    """Return the mean latencies of new and stable."""
+    numbers = story.numbers
+    found = [1000 * one.latency for one in (*numbers.new, *numbers.old) if one.latency is not None]
+    if not found:
+        return None
+    new, old = _mean(numbers.new), _mean(numbers.old)
+    summary = f"Mean time to the answer. New: {new}. Stable: {old}."
+    chart = Chart("latency", "Latency", summary)
+    return _sides(story, chart, "milliseconds", top_of(max(LEAST, *found)), " ms")
+
+
+def _sides(story: Story, chart: Chart, what: str, top: float, unit: str) -> Chart:
+    """Add a line and the numbers of each side."""
+    scale = Scale(story.length, top)
+    for look, title, side in (
+        ("old", "stable", story.numbers.old),
+        ("new", "new", story.numbers.new),
+    ):
+        spans = [
+            (one.since, one.until, value)
+            for one in side
+            if (value := _value(one, what)) is not None
+        ]
+        chart.series.append(Series(f"line {look}", title, scale.bars(spans)))
+    chart.ticks = ticks(top, unit)
+    chart.head = ("Until", "New: requests", f"New:{unit}", "Stable: requests", f"Stable:{unit}")
+    pairs = list(zip(story.numbers.new, story.numbers.old, strict=True))
+    chart.rows = [
+        (clock(new.until), *_cells(new, what), *_cells(old, what))
+        for new, old in every(pairs, ROWS)
+    ]
+    return chart
+
+
+def _value(one: Counted, what: str) -> float | None:
+    if what == "rate":
+        return one.rate
+    return None if one.latency is None else 1000 * one.latency
+
+
+def _cells(one: Counted, what: str) -> tuple[str, str]:
+    value = _value(one, what)
+    return f"{one.requests:,}", "–" if value is None else f"{value:.3g}"
+
+
+def _failed(side: Sequence[Counted]) -> str:
+    failed, every_one = sum(one.errors for one in side), sum(one.requests for one in side)
+    rate = f" ({100 * failed / every_one:.2g} %)" if every_one else ""
+    return f"{failed:,} of {every_one:,} requests failed{rate}"
+
+
+def _mean(side: Sequence[Counted]) -> str:
+    timed = [one for one in side if one.latency is not None]
+    answers = sum(one.requests for one in timed)
+    if not answers:
+        return "not measured"
+    return f"{1000 * sum((one.latency or 0) * one.requests for one in timed) / answers:.3g} ms"
+
+
+def evidence(story: Story) -> list[Chart]:
+    """Return the evidence of each analysis against its threshold, on a logarithmic scale."""
+    return [
+        _evidence(story, name, number, taken)
+        for number, (name, taken) in enumerate(story.numbers.evidence.items(), 1)
+    ]
+
+
+def _evidence(
+    story: Story, name: str, number: int, taken: Sequence[tuple[float, float, float]]
+) -> Chart:
+    points = sorted(taken)
+    threshold = points[-1][2]
+    greatest = max(evidence for _at, evidence, _threshold in points)
+    reached = "reached" if greatest >= threshold else "never reached"
+    summary = (
+        f"Evidence that the new revision is worse: {points[-1][1]:.3g} at last. The threshold of"
+        f" {threshold:g} was {reached}."
+    )
+    top = math.log10(max(greatest, threshold)) + 0.3
+    scale = Scale(story.length, top)
+    chart = Chart(f"evidence-{number}", f"Evidence of {name}", summary)
+    drawn = [(at, math.log10(max(1.0, evidence))) for at, evidence, _threshold in points]
+    limit = math.log10(max(1.0, threshold))
+    chart.series = [
+        Series("line threshold", "threshold", f"M0 {scale.y(limit)}H1000"),
+        Series("line evidence", "evidence", scale.line(drawn)),
+        Series(
+            "dots evidence", "measurement", "".join(scale.line([point]) + "h0" for point in drawn)
+        ),
+    ]
+    chart.ticks = [
+        Tick(0, "1"),
+        Tick(round(100 * limit / top, 1), f"{threshold:g}"),
+    ]
+    chart.head = ("Time", "Evidence", "Threshold")
+    chart.rows = [
+        (clock(at), f"{evidence:.3g}", f"{limit_:g}")
+        for at, evidence, limit_ in every(points, ROWS)
+    ]
+    return chart

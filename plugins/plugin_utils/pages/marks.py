@@ -1,0 +1,208 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The marks of a rollout: what was decided, by whom and why, and what went wrong. Pure."""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..base.text import clean, count
+
+Event = Mapping[str, t.Any]
+MOST = 200  # marks that are shown; of more, the first and the last
+FAILURES = 20  # of them, failed instances
+REPEATING = ("gate", "phase", "end")  # events with the reason of the one that led to them
+VERDICTS = {"pass": "passed", "fail": "failed", "person": "inconclusive"}
+BACK = "Rollback begins"
+PHASES = {
+    "rolling_back": (BACK, "bad"),
+    "held": ("Held for a person to decide", "bad"),
+    "promoting": ("Promotion begins", "good"),
+}
+# commands that decide how a rollout goes on
+DECIDING = ("promote", "promote_full", "skip", "abort", "hold", "retry")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something that happened to a rollout."""
+
+    at: float  # seconds into the rollout
+    tone: str  # good | bad | warn | busy | person
+    title: str
+    who: str = ""
+    why: str = ""
+    number: int = 0  # its place among the marks, from 1
+    minor: bool = False  # it is in the list, and not on the charts
+    decides: bool = False  # it may be what decided how the rollout ended
+    verdict: str = ""  # of an analysis: what it said
+    about: str = ""  # the analysis
+    lane: int = 0  # the number of the instance it is about, if there is one
+
+
+def of(events: Sequence[Event], start: float, lanes: Mapping[str, int]) -> list[Mark]:
+    """Return the marks of a timeline, numbered. `lanes`: the numbers of the instances."""
+    found: list[Mark] = []
+    failures = 0
+    for event in events:
+        mark = _mark(event, lanes)
+        if mark is None:
+            continue
+        failures += event.get("kind") == "state"
+        if event.get("kind") == "state" and failures > FAILURES:
+            continue
+        said = event.get("kind") in REPEATING and _said_already(found, mark)
+        if not (said and event.get("kind") == "gate"):
+            why = "" if said else mark.why
+            found.append(replace(mark, at=max(0.0, event["at"] - start), why=why))
+    if failures > FAILURES:
+        more = f"{count(failures - FAILURES, 'more instance')} failed; see their lanes"
+        found.append(Mark(found[-1].at, "bad", more, minor=True))
+    return [replace(mark, number=n) for n, mark in enumerate(_bounded(found), 1)]
+
+
+def _said_already(found: Sequence[Mark], mark: Mark) -> bool:
+    """Return whether the marks before say why: an analysis fails, so its gate, so the rollout."""
+    whole = f"{mark.why} {mark.who}"
+    return bool(mark.why) and any(
+        one.why and mark.why.endswith(one.why) and (not one.who or one.who in whole)
+        for one in found
+    )
+
+
+def _bounded(found: list[Mark]) -> list[Mark]:
+    """Leave out what is in the middle of too many marks, and tell so."""
+    if len(found) <= MOST:
+        return found
+    first, last = found[: MOST // 2], found[-MOST // 2 :]
+    left = f"{len(found) - MOST} events are left out here; the timeline has them"
+    return [*first, Mark(first[-1].at, "busy", left, minor=True), *last]
+
+
+def _mark(event: Event, lanes: Mapping[str, int]) -> Mark | None:
+    kind = event.get("kind")
+    if kind == "state":
+        return _failed(event, lanes)
+    made = _MADE.get(kind) if isinstance(kind, str) else None
+    return made(event) if made else None
+
+
+def _failed(event: Event, lanes: Mapping[str, int]) -> Mark | None:
+    name = _text(event, "instance", 100)
+    if event.get("state") != "failed":
+        return None
+    host = _text(event, "host", 100)
+    title = f"Instance {name} failed{f' on {host}' if host else ''}"
+    return Mark(0, "bad", title, why=_text(event, "detail"), lane=lanes.get(name, 0))
+
+
+def _stage(event: Event) -> Mark:
+    share = event.get("share")
+    wanted = f"{share} % of requests, " if isinstance(share, int) else ""
+    numbers = f"{event.get('new', '?')} new and {event.get('old', '?')} old instances"
+    return Mark(0, "busy", f"Stage {_text(event, 'stage')}", why=f"{wanted}{clean(numbers)}")
+
+
+def _phase(event: Event) -> Mark | None:
+    known = PHASES.get(str(event.get("phase")))
+    if known is None:
+        return None
+    title, tone = known
+    return Mark(0, tone, title, why=_text(event, "reason"))
+
+
+def _gate(event: Event) -> Mark:
+    name, passed = _text(event, "gate"), event.get("passed") is True
+    title = f"Gate {'passed' if passed else 'failed'}{f': {name}' if name else ''}"
+    tone = "good" if passed else "bad"
+    return Mark(0, tone, title, why=_text(event, "message"), minor=passed, decides=not passed)
+
+
+def _verdict(event: Event) -> Mark:
+    found = VERDICTS.get(str(event.get("verdict")), "unknown")
+    tone = {"passed": "good", "failed": "bad"}.get(found, "warn")
+    gate, why = _text(event, "gate"), _text(event, "message")
+    decides = found == "failed"
+    return Mark(
+        0, tone, f"Analysis {found}: {gate}", why=why, decides=decides, verdict=found, about=gate
+    )
+
+
+def _command(event: Event) -> Mark:
+    word, refused = _text(event, "word"), _text(event, "refused")
+    number = event.get("replicas")
+    title = f"Command {word.replace('_', ' ')}{f' to {number}' if isinstance(number, int) else ''}"
+    why = "; ".join(x for x in (_text(event, "why"), f"refused: {refused}" if refused else "") if x)
+    decides = word in DECIDING and not refused
+    return Mark(0, "person", title, _text(event, "by"), why, decides=decides)
+
+
+def _repair(event: Event) -> Mark:
+    title = f"Repair: {event.get('started', '?')} stable instances are started"
+    there = f"{event.get('there', '?')} of {event.get('wanted', '?')} are left"
+    return Mark(0, "warn", clean(title), why=clean(there))
+
+
+def _scaled(event: Event) -> Mark:
+    refused = _text(event, "refused")
+    title = f"Scaling to {event.get('replicas', '?')} {'was refused' if refused else ''}".strip()
+    return Mark(0, "warn" if refused else "person", clean(title), why=refused)
+
+
+def _switched(event: Event) -> Mark:
+    took = event.get("milliseconds")
+    why = f"within {took:.0f} ms" if isinstance(took, (int, float)) else ""
+    return Mark(0, "good", "All requests switched", why=why)
+
+
+def _end(event: Event) -> Mark:
+    outcome = _text(event, "outcome").replace("_", " ")
+    tone = "good" if outcome == "promoted" else "bad"
+    return Mark(0, tone, f"End: {outcome}", why=_text(event, "reason"))
+
+
+def _plain(
+    tone: str, title: str, *, who: str = "", why: str = "", minor: bool = False
+) -> Callable[[Event], Mark]:
+    """Return what makes a mark of an event whose fields `who` and `why` say all."""
+
+    def made(event: Event) -> Mark:
+        return Mark(0, tone, title, _text(event, who), _text(event, why), minor=minor)
+
+    return made
+
+
+_MADE: Mapping[str, Callable[[Event], Mark | None]] = {
+    "begin": _plain("busy", "Begins", who="by"),
+    "resume": _plain("busy", "Another run continues", who="by"),
+    "stage": _stage,
+    "phase": _phase,
+    "wait": _plain("busy", "Waits", why="what", minor=True),
+    "gate": _gate,
+    "verdict": _verdict,
+    "word": _command,
+    "repair": _repair,
+    "scale": _scaled,
+    "switch": _switched,
+    "stable_lost": _plain("bad", "No stable instance serves", why="message"),
+    "trouble": _plain("warn", "A host or load balancer does not answer or refuses", why="message"),
+    "deployment_failed": _plain("bad", "A deployment in place failed", why="reason"),
+    "parked": _plain("person", "The run ended; the rollout waits", why="reason"),
+    "interrupted": _plain("warn", "The run was stopped", why="reason"),
+    "end": _end,
+}
+
+
+def decisions(events: Sequence[Event], start: float, most: int) -> Iterator[tuple[float, str]]:
+    """Yield the last decisions of the loop: what it did, and why."""
+    made = [event for event in events if event.get("kind") == "decision"]
+    for event in made[-most:]:
+        yield max(0.0, event["at"] - start), _text(event, "reason")
+
+
+def _text(event: Event, name: str, limit: int = 500) -> str:
+    value = event.get(name)
+    return clean(value, limit) if isinstance(value, str) else ""

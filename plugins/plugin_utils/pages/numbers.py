@@ -1,0 +1,121 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The numbers of a rollout over time: shares, requests, errors, latency and evidence. Pure."""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ..base.text import clean
+
+LONGEST = 86400.0  # seconds to an answer; more is an error of the timeline
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The requests to one side in a time."""
+
+    since: float
+    until: float
+    requests: int
+    errors: int
+    latency: float | None  # the mean in seconds
+
+    @property
+    def rate(self) -> float | None:
+        """The percentage of requests that failed; None without requests."""
+        return 100 * min(self.errors, self.requests) / self.requests if self.requests else None
+
+
+@dataclass
+class Numbers:
+    """What was measured, each with the seconds into the rollout."""
+
+    start: float = 0.0  # of the rollout, in seconds since the epoch
+    asked: list[tuple[float, float | None]] = field(default_factory=list)  # percent
+    set: list[tuple[float, float]] = field(default_factory=list)  # percent
+    new: list[Counted] = field(default_factory=list)
+    old: list[Counted] = field(default_factory=list)
+    # by metric: the evidence, and the threshold from which on it is enough
+    evidence: dict[str, list[tuple[float, float, float]]] = field(default_factory=dict)
+    _counted: float = 0.0  # until when
+
+    def take(self, at: float, event: Mapping[str, t.Any], revision: str) -> None:
+        """Take in an event; `revision` is the new one."""
+        kind = event.get("kind")
+        if kind == "stage":
+            share = event.get("share")
+            self.asked.append((at, share if isinstance(share, int) else None))
+        elif kind == "phase" and event.get("phase") == "rolling_back":
+            self.asked.append((at, 0.0))
+        elif kind == "traffic" and isinstance(event.get("shares"), Mapping):
+            share = event["shares"].get(revision, 0.0)
+            if isinstance(share, (int, float)):
+                self.set.append((at, min(100.0, max(0.0, share))))
+        elif kind == "requests":
+            self.new.append(_counted(event.get("new"), self._counted, at))
+            self.old.append(_counted(event.get("old"), self._counted, at))
+            self._counted = at
+        elif kind in ("measured", "verdict"):
+            self._weigh(event)
+
+    @property
+    def counted(self) -> list[tuple[float, float, float]]:
+        """From when until when which percentage of the requests went to the new instances."""
+        pairs = zip(self.new, self.old, strict=True)
+        return [
+            (new.since, new.until, 100 * new.requests / (new.requests + old.requests))
+            for new, old in pairs
+            if new.requests + old.requests
+        ]
+
+    @property
+    def lost(self) -> tuple[int, int] | None:
+        """The requests that failed, and all of them; None: not counted."""
+        both = [*self.new, *self.old]
+        if not both:
+            return None
+        return sum(one.errors for one in both), sum(one.requests for one in both)
+
+    @property
+    def latency(self) -> bool:
+        """Whether the time to answers was measured."""
+        return any(one.latency is not None for one in (*self.new, *self.old))
+
+    def _weigh(self, event: Mapping[str, t.Any]) -> None:
+        """Take in the evidence of an analysis, measurement by measurement."""
+        samples = event.get("samples")
+        for metric, found in samples.items() if isinstance(samples, Mapping) else ():
+            name = clean(f"{event.get('gate', '')}: {metric}", 120)
+            taken = self.evidence.setdefault(name, [])
+            taken += [one for one in _weights(found, self.start) if one not in taken]
+            if not taken:
+                del self.evidence[name]
+
+
+def _weights(found: t.Any, start: float) -> Iterator[tuple[float, float, float]]:
+    for one in found if isinstance(found, list) else ():
+        if not isinstance(one, Mapping):
+            continue
+        at, evidence, threshold = one.get("at"), one.get("evidence"), one.get("threshold")
+        if _positive(at) and _positive(evidence) and _positive(threshold):
+            yield max(0.0, at - start), float(evidence), float(threshold)
+
+
+def _positive(value: t.Any) -> t.TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
+
+
+def _counted(found: t.Any, since: float, until: float) -> Counted:
+    given = found if isinstance(found, Mapping) else {}
+    latency = given.get("latency")
+    requests, errors = _whole(given.get("requests")), _whole(given.get("errors"))
+    timed = _positive(latency) and latency < LONGEST
+    return Counted(since, until, requests, errors, latency if timed else None)
+
+
+def _whole(value: t.Any) -> int:
+    return value if isinstance(value, int) and value > 0 else 0

@@ -1,0 +1,155 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The pages: a rollout's report as HTML and Markdown, and the index of a service. Pure, but for the
+templates, which are files beside this one.
+"""
+
+from __future__ import annotations
+
+import functools
+import typing as t
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import jinja2
+
+from ..base.text import count, moment, printable, span
+from . import graphs, lanes, marks
+from .charts import HEIGHT, WIDTH, Scale, clock, time_ticks
+from .fleet import LOOKS, by_host
+from .story import Story, number, text
+
+DECISIONS = 200  # of the loop, the last ones
+NAMED = 60  # instances whose names are beside their lanes, at most
+SYMBOLS = {"good": "✓", "bad": "✕", "warn": "!", "busy": "…", "person": "☞"}
+
+
+@functools.cache
+def _environment(autoescape: bool) -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=autoescape,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"clock": clock, "moment": moment, "span": span, "markdown": escaped}
+    made.globals |= {"symbols": SYMBOLS, "count": count}
+    return made
+
+
+def _render(template: str, **data: t.Any) -> str:
+    """Fill a template in. Everything in HTML is escaped, whatever it is."""
+    return _environment(template.endswith(".html.j2")).get_template(template).render(data)
+
+
+def html(story: Story, events: Sequence[Mapping[str, t.Any]], now: float) -> str:
+    """Return the report as one HTML file that needs nothing else. `now`: when it is made."""
+    scale = Scale(story.length, 1.0, HEIGHT)
+    return _render(
+        "report.html.j2",
+        story=story,
+        facts=facts(story),
+        now=now,
+        charts=graphs.of(story),
+        ticks=time_ticks(story.length),
+        groups=lanes.grouped(story.marks, story.length),
+        rules=lanes.rules(story.marks, scale),
+        hosts=lanes.by_hosts(story.lanes, story.length),
+        lane_height=lanes.lane_height(len(story.lanes)),
+        named=len(story.lanes) <= NAMED,
+        table=[lane for found in by_host(story.lanes).values() for lane in found],
+        looks=LOOKS,
+        decisions=list(marks.decisions(events, story.start, DECISIONS)),
+        width=WIDTH,
+        height=HEIGHT,
+    )
+
+
+def markdown(story: Story) -> str:
+    """Return the report as Markdown, for a merge request."""
+    return _render("report.md.j2", story=story, facts=facts(story))
+
+
+def index(
+    service: str, rollouts: Sequence[Mapping[str, t.Any]], files: Mapping[str, str], now: float
+) -> str:
+    """Return the page of a service's history. `files`: by rollout, the file of its report."""
+    told = [Story(service, rollout, **_revisions(rollout)) for rollout in rollouts]
+    return _render("index.html.j2", service=service, stories=told, files=files, now=now)
+
+
+def _revisions(rollout: Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return what the index needs of a rollout's record."""
+    before = rollout.get("previous")
+    started, updated = number(rollout.get("started")) or 0.0, number(rollout.get("updated")) or 0.0
+    return {
+        "revision": text(rollout.get("revision")),
+        "previous": text(before.get("revision")) if isinstance(before, Mapping) else "",
+        "start": started,
+        "length": max(0.0, updated - started),
+        "by": text(rollout.get("by")),
+    }
+
+
+def facts(story: Story) -> list[tuple[str, str]]:
+    """Return what a reader wants to know first."""
+    failed = story.rollout.get("failed")
+    fewest = story.fewest
+    told = {
+        "Took" if story.outcome else "Takes so far": span(story.length),
+        "Failed requests": _lost(story),
+        "Fewest in rotation": f"{fewest[0]:,}, where {fewest[1]:,} are needed" if fewest else "",
+        "Failed instances": f"{failed:,}" if isinstance(failed, int) and failed else "",
+        **_serving(story),
+        "Decided by": _decided(story),
+        "Began": moment(story.start),
+        "Begun by": story.by,
+    }
+    return [(name, value) for name, value in told.items() if value]
+
+
+def _lost(story: Story) -> str:
+    """Return how many requests failed."""
+    if story.numbers.lost is None:
+        return "not counted"
+    failed, every = story.numbers.lost
+    rate = f" ({100 * failed / every:.2g} %)" if failed and every else ""
+    return f"{failed:,} of {every:,}{rate}"
+
+
+def _decided(story: Story) -> str:
+    """Return what decided how it ended, and who; why is said above."""
+    decided = story.decided
+    if decided is None:
+        return "the rollout itself: no person, no failed gate" if story.outcome else ""
+    return f"{decided.title}{f', by {decided.who}' if decided.who else ''}"
+
+
+def _serving(story: Story) -> dict[str, str]:
+    """Return what serves now."""
+    if story.outcome == "promoted":
+        return {"Serves now": story.revision}
+    if story.outcome in ("rolled_back", "aborted") and story.previous:
+        return {"Serves now": story.previous}
+    if story.points:
+        point = story.points[-1]
+        return {"In rotation now": f"{point.new} new, {point.old} old"}
+    return {}
+
+
+SPECIAL = frozenset("\\`*_{}[]()#+-.!|~^$:=")  # in Markdown, as hosts of repositories extend it
+INSTEAD = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("@", "@\u200b"))
+
+
+def escaped(value: t.Any) -> str:
+    """Return a text in which Markdown, HTML, mentions and references mean nothing."""
+    kept = "".join(f"\\{char}" if char in SPECIAL else char for char in _line(value))
+    for char, instead in INSTEAD:
+        kept = kept.replace(char, instead)
+    return kept
+
+
+def _line(value: t.Any) -> str:
+    return " ".join(printable(str(value)).split())

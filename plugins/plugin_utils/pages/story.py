@@ -1,0 +1,336 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What happened to a rollout, read from its timeline and the journal's record. Pure.
+
+Timelines of earlier versions lack some events, and a damaged one lacks more: what is not there is
+left out.
+"""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..base.messages import MESSAGES
+from ..base.text import clean
+from . import marks
+from .fleet import Fleet, Lane, Point
+from .marks import Mark
+from .numbers import Numbers
+
+Event = Mapping[str, t.Any]
+TITLES = {
+    "": "In progress",
+    "promoted": "Promoted",
+    "rolled_back": "Rolled back",
+    "aborted": "Aborted",
+    "failed": "Failed",
+    "superseded": "Superseded",
+}
+TONES = {"": "busy", "promoted": "good", "superseded": "warn"}  # all others are bad
+KINDS = {
+    "rollback": "Rollback",
+    "restart": "Restart",
+    "scale": "Scaling",
+    "rebalance": "Rebalancing",
+}
+
+
+@dataclass
+class Stage:
+    """A stage as planned, and what became of it."""
+
+    name: str
+    share: int | None = None
+    new: int = 0
+    old: int = 0
+    gates: Sequence[str] = ()
+    planned: bool = True
+    reached: float | None = None  # seconds into the rollout; None: never
+    took: float | None = None
+    asked: int | None = None  # the share asked for, and measured
+    measured: float | None = None  # in percent
+    requests: int = 0
+
+
+@dataclass
+class Bounds:
+    """The bounds of the budget on the way forward, from a moment to another."""
+
+    at: float
+    until: float
+    floor: int  # instances that have to be available
+    ceiling: int  # instances that there may be
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an analysis said, and the measurements behind it."""
+
+    at: float
+    gate: str
+    verdict: str
+    message: str
+    mark: int  # its number among the marks
+
+
+@dataclass
+class Story:
+    """A rollout from its first event to the last."""
+
+    service: str
+    rollout: Mapping[str, t.Any]  # as in the journal
+    start: float = 0.0  # seconds since the epoch
+    length: float = 1.0  # seconds, never 0
+    by: str = ""
+    revision: str = ""
+    previous: str = ""  # empty at the first deployment, or where it is not known
+    lanes: Sequence[Lane] = ()
+    points: Sequence[Point] = ()  # the numbers of instances over time
+    bounds: Sequence[Bounds] = ()
+    numbers: Numbers = field(default_factory=Numbers)
+    marks: Sequence[Mark] = ()
+    stages: Sequence[Stage] = ()
+    verdicts: Sequence[Verdict] = ()
+    line: str = ""  # the last line of progress, with how long it takes from then on if known
+
+    @property
+    def outcome(self) -> str:
+        """How it ended; empty while it is in progress."""
+        return text(self.rollout.get("outcome"))
+
+    @property
+    def tone(self) -> str:
+        """Whether that is good or bad, or still open."""
+        held = self.rollout.get("phase") in ("held", "rolling_back")
+        return "bad" if held else TONES.get(self.outcome, "bad")
+
+    @property
+    def headline(self) -> str:
+        """How it ended, or what it does now, in a few words."""
+        if self.outcome:
+            return TITLES.get(self.outcome, self.outcome)
+        phase = text(self.rollout.get("phase")).replace("_", " ")
+        at = text(self.rollout.get("name"))
+        return f"In progress: {phase}{f' at {at}' if at else ''}" if phase else TITLES[""]
+
+    @property
+    def title(self) -> str:
+        """The service and its revisions."""
+        kind = KINDS.get(text(self.rollout.get("kind")), "")
+        change = f"{self.previous} → {self.revision}" if self.previous else self.revision
+        if self.previous == self.revision:
+            change = self.revision
+        return f"{kind + ' of ' if kind else ''}{self.service} {change}"
+
+    @property
+    def reason(self) -> str:
+        """Why it ended as it did, or is where it is."""
+        return text(self.rollout.get("reason"))
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it, by the id of the cause."""
+        known = MESSAGES.get(text(self.rollout.get("cause")))
+        return f"{known.remedy} [{self.rollout['cause']}]" if known else ""
+
+    @property
+    def waiting(self) -> list[str]:
+        """What a rollout in progress waits for."""
+        gates = self.rollout.get("gates")
+        if self.outcome or not isinstance(gates, Mapping):
+            return []
+        waits = {
+            name: gate
+            for name, gate in gates.items()
+            if isinstance(gate, Mapping) and gate.get("state") == "waiting"
+        }
+        return [
+            f"{text(name)}: {text(gate.get('message')) or 'no answer yet'}"
+            for name, gate in waits.items()
+        ]
+
+    @property
+    def decided(self) -> Mark | None:
+        """The command, gate or analysis that decided how it ended; None: nothing but the fleet."""
+        deciding = [mark for mark in self.marks if mark.decides]
+        return deciding[-1] if deciding else None
+
+    @property
+    def fewest(self) -> tuple[int, int] | None:
+        """The fewest instances in rotation on the way forward, and the floor then.
+
+        None at a first deployment, which begins with none, and where it is not known.
+        """
+        if not self.previous or not self.points:
+            return None
+        found = [(serving, one.floor) for one in self.bounds for serving in self._serving(one)]
+        return min(found, key=lambda pair: pair[0] - pair[1]) if found else None
+
+    @property
+    def fewest_back(self) -> int | None:
+        """The fewest instances in rotation in the rollback; None: there was none."""
+        since = next((m.at for m in self.marks if m.title == marks.BACK), None)
+        if since is None or not self.previous:
+            return None
+        return min(self._serving(Bounds(since, self.length, 0, 0)), default=None)
+
+    def _serving(self, within: Bounds) -> list[int]:
+        """Return the numbers of instances in rotation in a time."""
+        before = [point.serving for point in self.points if point.at <= within.at]
+        there = [p.serving for p in self.points if within.at < p.at < within.until]
+        return [*before[-1:], *there]
+
+
+def text(value: t.Any, limit: int = 500) -> str:
+    """Return a text of the journal as one clean line; empty for anything else."""
+    return clean(value, limit) if isinstance(value, str) else ""
+
+
+def number(value: t.Any) -> float | None:
+    """Return a number of the journal; None for anything else."""
+    return None if isinstance(value, bool) or not isinstance(value, (int, float)) else value
+
+
+def tell(service: str, rollout: Mapping[str, t.Any], events: Iterable[Event]) -> Story:
+    """Return the story of a rollout: its record in the journal, and the events of its timeline."""
+    known = [event for event in events if number(event.get("at")) is not None]
+    begin = next((event for event in known if event.get("kind") == "begin"), {})
+    start = number(begin.get("at")) or number(rollout.get("started")) or 0.0
+    last = known[-1]["at"] if known else start
+    if not rollout.get("outcome"):
+        last = max(last, number(rollout.get("updated")) or 0.0)
+    story = Story(
+        service=text(service),
+        rollout=rollout,
+        start=start,
+        length=max(1.0, last - start),
+        by=text(begin.get("by")),
+        revision=text(rollout.get("revision")) or text(begin.get("revision")),
+        previous=_previous(rollout, begin),
+    )
+    story.numbers.start = start
+    shown = [event for event in known if event.get("kind") == "line"]
+    story.line = text(shown[-1].get("text")) if shown and not story.outcome else ""
+    _read(story, known, rollout, begin)
+    return story
+
+
+def _previous(rollout: Mapping[str, t.Any], begin: Event) -> str:
+    before = rollout.get("previous")
+    named = before.get("revision") if isinstance(before, Mapping) else begin.get("previous")
+    return text(named)
+
+
+def _read(
+    story: Story, events: Sequence[Event], rollout: Mapping[str, t.Any], begin: Event
+) -> None:
+    """Read the events, each by what it is about."""
+    generation = rollout.get("generation", begin.get("generation"))
+    fleet = Fleet(generation, rollout.get("baseline"), events)
+    stages = _Stages()
+    bounds = _Bounds()
+    for event in events:
+        at = max(0.0, event["at"] - story.start)
+        fleet.take(at, event)
+        story.numbers.take(at, event, story.revision)
+        stages.take(at, event)
+        bounds.take(at, event)
+    story.lanes, story.points = fleet.close(story.length)
+    story.stages, story.bounds = stages.close(story.length), bounds.close(story.length)
+    story.marks = marks.of(events, story.start, {lane.name: lane.number for lane in story.lanes})
+    story.verdicts = [
+        Verdict(mark.at, mark.about, mark.verdict, mark.why, mark.number)
+        for mark in story.marks
+        if mark.verdict
+    ]
+
+
+class _Bounds:
+    """The bounds of the budget: those of a stage, until another one or the rollback."""
+
+    def __init__(self) -> None:
+        self._bounds: list[Bounds] = []
+        self._open = False
+
+    def take(self, at: float, event: Event) -> None:
+        """Take in an event."""
+        floor, ceiling = event.get("floor"), event.get("ceiling")
+        back = event.get("kind") == "phase" and event.get("phase") == "rolling_back"
+        if back or event.get("kind") in ("stage", "end"):
+            self.close(at)
+        if event.get("kind") == "stage" and isinstance(floor, int) and isinstance(ceiling, int):
+            self._bounds.append(Bounds(at, at, floor, ceiling))
+            self._open = True
+
+    def close(self, at: float) -> list[Bounds]:
+        """Let the last bounds end, and return all."""
+        if self._open:
+            self._bounds[-1].until = at
+        self._open = False
+        return self._bounds
+
+
+class _Stages:
+    """The stages as they were planned, and when each was entered."""
+
+    def __init__(self) -> None:
+        self._stages: dict[str, Stage] = {}
+        self._now: Stage | None = None
+
+    def take(self, at: float, event: Event) -> None:
+        """Take in an event."""
+        kind = event.get("kind")
+        if kind == "plan" and isinstance(event.get("stages"), Sequence):
+            ahead = [_planned(one) for one in event["stages"] if isinstance(one, Mapping)]
+            passed = {name: one for name, one in self._stages.items() if one.reached is not None}
+            self._stages = {one.name: one for one in ahead} | passed
+        elif kind == "stage":
+            self._enter(at, event)
+        elif kind == "share" and self._now:
+            self._measure(event)
+        elif kind == "phase" and event.get("phase") == "rolling_back":
+            self._leave(at)
+        elif kind == "end":
+            self._leave(at)
+
+    def close(self, length: float) -> list[Stage]:
+        """Return the stages in the order in which they were reached, then as planned."""
+        self._leave(length)
+        stages = list(self._stages.values())
+        return sorted(stages, key=lambda one: length + 1 if one.reached is None else one.reached)
+
+    def _enter(self, at: float, event: Event) -> None:
+        self._leave(at)
+        name = text(event.get("stage"))
+        stage = self._stages.setdefault(name, Stage(name, planned=False))
+        stage.share, stage.new, stage.old = (
+            event.get("share"),
+            event.get("new", 0),
+            event.get("old", 0),
+        )
+        stage.reached = at if stage.reached is None else stage.reached
+        self._now = stage
+
+    def _leave(self, at: float) -> None:
+        if self._now and self._now.reached is not None:
+            self._now.took = at - self._now.reached
+        self._now = None
+
+    def _measure(self, event: Event) -> None:
+        new, every = number(event.get("new")), number(event.get("all"))
+        if self._now and new is not None and every:
+            self._now.measured, self._now.requests = 100 * new / every, int(every)
+
+
+def _planned(given: Mapping[str, t.Any]) -> Stage:
+    gates = given.get("gates")
+    return Stage(
+        text(given.get("stage")),
+        given.get("share"),
+        given.get("new", 0),
+        given.get("old", 0),
+        [text(gate) for gate in gates] if isinstance(gates, Sequence) else (),
+    )

@@ -1,0 +1,246 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A service in several clusters of Kubernetes: a driver for each, and what they report together.
+
+Instances have the name of their cluster before their own: `eu/shop-g7-x7x2p` on the host
+`eu/node1`. Any cluster may hang or be gone; the others do not wait for it.
+"""
+
+from __future__ import annotations
+
+import abc
+import time
+import typing as t
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+
+from ..base import clock
+from ..base.errors import InputError, LeaseLost, PlatformError, RolloutError
+from ..engine.model import Composition
+from ..engine.shares import share
+from ..interfaces.context import Context
+from ..interfaces.platform import Endpoint, Labels, PlatformDriver, Report
+from ..remote.deadline import begin
+from ..remote.kubernetes import ApiError, each_cluster
+from ._last_seen import LastSeen
+from ._workload import ENOUGH, WorkloadDriver
+
+VARIABLE = "rollout_platform"
+FIRST = 20.0  # seconds that all others wait for a cluster, with the login, the first time
+PATIENCE = 5.0  # and later
+AGAIN = 2.0  # for one that did not answer an earlier run or step
+
+Result = t.TypeVar("Result")
+
+
+@dataclass
+class _Member:
+    """A cluster, which is asked one thing at a time."""
+
+    driver: WorkloadDriver
+    patience: float = FIRST
+    # What it is asked: it may have been given up waiting for.
+    call: Future[Sequence[Report]] | None = None
+    started: list[Labels] = field(default_factory=list)  # by this call
+
+    def run(self, work: Callable[[WorkloadDriver], Result]) -> Future[Result]:
+        """Begin something after the call that is under way."""
+        call = self.call
+
+        def ordered() -> Result:
+            if call:
+                call.exception()
+            return work(self.driver)
+
+        return begin(ordered)
+
+
+class ClustersDriver(PlatformDriver):
+    """The pods of one workload in each of several clusters."""
+
+    names_instances = True
+    host_options = WorkloadDriver.host_options
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        self.context = context
+        given = each_cluster(options, VARIABLE)
+        self.clusters = {name: one["factor"] for name, one in given.items()}
+        self._members = {name: _Member(self._in_one(one)) for name, one in given.items()}
+        self._seen = LastSeen(context)
+
+    @abc.abstractmethod
+    def _in_one(self, options: Mapping[str, t.Any]) -> WorkloadDriver:
+        """Return the driver for one cluster."""
+
+    def hosts(self) -> Sequence[str]:
+        """Return none: the schedulers find nodes for pods."""
+        return ()
+
+    def capacity(self, among: Collection[str] | None = None) -> int:
+        return ENOUGH
+
+    def place(
+        self,
+        count: int,
+        taken: Collection[Labels],
+        generation: int,
+        among: Collection[str] | None = None,
+    ) -> Sequence[tuple[str, Endpoint, int]]:
+        raise PlatformError(f"{VARIABLE}.driver: Kubernetes places pods itself", "PR-617")
+
+    # -- before anything is touched ----------------------------------------------------------------
+
+    def check(self) -> None:
+        self._all(lambda driver: driver.check())
+        found: dict[str, str] = {}
+        for name, identity in self._all(lambda driver: driver._identity()).items():
+            if (other := found.setdefault(identity, name)) != name:
+                raise InputError(
+                    f"{VARIABLE}.clusters: {name!r} and {other!r} lead to the same workload, whose"
+                    " pods would count twice; name each cluster once",
+                    "PR-247",
+                )
+
+    def risks(self, replicas: int, least: int, most: int) -> Sequence[str]:
+        lines: list[str] = []
+        for name, factor in self.clusters.items():
+            own = share(replicas, len(self.clusters), factor)
+            numbers = own, max(0, own - (replicas - least)), own + most - replicas
+            found = self._members[name].driver.risks(*numbers)
+            lines += [f"cluster {name}: {line}" for line in found]
+        return lines
+
+    def prepare(self, revision: str, generation: int | None = None) -> None:
+        self._all(lambda driver: driver.prepare(revision, generation))
+
+    # -- the rollout -------------------------------------------------------------------------------
+
+    def sync(
+        self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
+    ) -> Sequence[Report]:
+        self._seen.restore(self._members)
+        began = time.monotonic()
+        troubles = []
+        for name, member in self._members.items():
+            troubles += self._take_late(name, member)
+            self._ask(name, member, start, stop, forget)
+        for name, member in self._members.items():
+            patience = self._patience(name, member)
+            troubles += self._take(name, member, began + patience - time.monotonic())
+        _raise_first(troubles)
+        return self._seen.reports(list(self._members))
+
+    def changed(self) -> bool:
+        return any(
+            one.driver.changed() or (one.call is not None and one.call.done())
+            for one in self._members.values()
+        )
+
+    def retry_silent_hosts(self) -> None:
+        for one in self._members.values():
+            one.patience = FIRST
+
+    def conclude(self, stable: Composition | None) -> str:
+        found = self._all(lambda driver: driver.conclude(stable))
+        return "; ".join(f"cluster {name}: {left}" for name, left in found.items() if left)
+
+    def close(self) -> None:
+        for one in self._members.values():
+            one.driver.close()
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    def _patience(self, name: str, member: _Member) -> float:
+        return min(AGAIN, member.patience) if name in self.context.away else member.patience
+
+    def _ask(
+        self,
+        name: str,
+        member: _Member,
+        start: Sequence[Labels],
+        stop: Sequence[str],
+        forget: Sequence[str],
+    ) -> None:
+        """Begin a call, unless one is under way: it would not be answered either."""
+        if member.call:
+            return
+        member.started = [labels for labels in start if labels.host == name]
+        works = [replace(labels, host="") for labels in member.started]
+        own, gone = _of_cluster(name, stop), _of_cluster(name, forget)
+        member.call = member.run(lambda driver: driver.sync(works, own, gone))
+
+    def _take_late(self, name: str, member: _Member) -> list[RolloutError]:
+        """Take the answer to an earlier call, if it has come meanwhile."""
+        return self._take(name, member, 0) if member.call and member.call.done() else []
+
+    def _take(self, name: str, member: _Member, seconds: float) -> list[RolloutError]:
+        """Take the answer to a call that comes within this time; return what went wrong.
+
+        Without one, the call goes on, and the cluster is one that does not answer.
+        """
+        if not member.call:
+            return []
+        try:
+            reports = member.call.result(max(0.0, seconds))
+        except TimeoutError:
+            self._lose(name, member)
+            return []
+        except ApiError as exc:
+            member.call = None
+            if not exc.silent:
+                return [_named(name, exc)]
+            self._lose(name, member)
+            return []
+        except RolloutError as exc:
+            member.call = None
+            return [_named(name, exc)]
+        member.call, member.patience = None, PATIENCE
+        self._seen.take(name, [_in_cluster(name, report) for report in reports])
+        return []
+
+    def _lose(self, name: str, member: _Member) -> None:
+        """Note that a cluster does not answer, with the pods that it may have started since."""
+        started = [
+            replace(labels, id=f"{name}/ordered-{number}")
+            for number, labels in enumerate(member.started, 1)
+        ]
+        member.started, member.patience = [], 0.0
+        self._seen.lose(name, started, clock.now())
+
+    def _all(self, work: Callable[[WorkloadDriver], Result]) -> dict[str, Result]:
+        """Return what all clusters answer; raises what is wrong once all have."""
+        calls = {name: one.run(work) for name, one in self._members.items()}
+        found, troubles = {}, []
+        for name, call in calls.items():
+            try:
+                found[name] = call.result()
+            except RolloutError as exc:
+                troubles.append(_named(name, exc))
+        _raise_first(troubles)
+        return found
+
+
+def _of_cluster(name: str, ids: Sequence[str]) -> list[str]:
+    """Return the pods of a cluster among these instances, as it knows them."""
+    return [one.removeprefix(f"{name}/") for one in ids if one.startswith(f"{name}/")]
+
+
+def _in_cluster(name: str, report: Report) -> Report:
+    """Return a report with the names that an instance has among those of all clusters."""
+    labels = report.labels
+    named = replace(labels, id=f"{name}/{labels.id}", host=f"{name}/{labels.host}")
+    return replace(report, labels=named)
+
+
+def _named(name: str, exc: RolloutError) -> RolloutError:
+    """Return an error with the cluster that it comes from."""
+    exc.args = (f"cluster {name}: {exc}",)
+    return exc
+
+
+def _raise_first(troubles: Sequence[RolloutError]) -> None:
+    """Raise the error that matters most, if there is any: a lost lease ends the run."""
+    for trouble in sorted(troubles, key=lambda one: not isinstance(one, LeaseLost)):
+        raise trouble

@@ -1,0 +1,77 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The history of a service for people and programs: what was rolled out, and what for. No I/O."""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Mapping, Sequence
+
+from ..base.text import clean, columns, moment, printable, span
+from ..inputs import shapes
+from ..state.record import Record
+
+COLUMNS = ("began", "rollout", "outcome", "took", "by", "why", "id")
+
+
+def entries(record: Record) -> list[dict[str, t.Any]]:
+    """Return the rollouts in the journal, the newest first."""
+    known = [shapes.write(record.rollout)] if record.open else []
+    return [_entry(record, one) for one in (*known, *reversed(record.history))]
+
+
+def _entry(record: Record, rollout: Mapping[str, t.Any]) -> dict[str, t.Any]:
+    previous = rollout.get("previous") or {}
+    return {
+        "id": rollout.get("id"),
+        "revision": rollout.get("revision"),
+        "previous": previous.get("revision"),
+        "kind": rollout.get("kind", "rollout"),
+        "outcome": rollout.get("outcome", ""),
+        "order": rollout.get("order"),
+        "began": rollout.get("started"),
+        "seconds": round(rollout.get("updated", 0.0) - rollout.get("started", 0.0), 1),
+        "by": rollout.get("by", ""),
+        "why": rollout.get("reason", ""),
+    }
+
+
+def lines(record: Record, known: Sequence[Mapping[str, t.Any]]) -> list[str]:
+    """Return a table of the history, and what a rollback may lead to."""
+    if not known:
+        return [f"{record.service}: no rollout so far"]
+    back = ", ".join(returnable(record))
+    hint = f"returns to {back} (rollout_to)" if back else "has no earlier revision to return to"
+    return [
+        *columns([COLUMNS, *(_row(one) for one in known)]),
+        printable(f"rollback.yml {hint}"),
+    ]
+
+
+def returnable(record: Record) -> list[str]:
+    """Return the promoted revisions that `rollout_to` accepts, the newest first."""
+    stable = record.stable.revision if record.stable else None
+    promoted = [one for one in reversed(record.history) if one.get("outcome") == "promoted"]
+    names = [
+        *([record.before.revision] if record.before else []),
+        *(str(one["revision"]) for one in promoted),
+    ]
+    return [name for name in dict.fromkeys(names) if name != stable]
+
+
+def _row(one: Mapping[str, t.Any]) -> tuple[str, ...]:
+    title = f"{one['previous']} -> {one['revision']}" if one["previous"] else str(one["revision"])
+    notes = [] if one["kind"] == "rollout" else [one["kind"]]
+    notes += [] if one["order"] is None else [f"order {one['order']}"]
+    about = f" ({', '.join(notes)})" if notes else ""
+    cells = (
+        moment(one["began"] or 0.0),
+        f"{title}{about}",
+        (one["outcome"] or "in progress").replace("_", " "),
+        span(one["seconds"]),
+        one["by"],
+        one["why"],
+        one["id"],
+    )
+    return tuple(clean(cell) for cell in cells)

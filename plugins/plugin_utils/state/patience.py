@@ -1,0 +1,72 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Wait for a store that is away: nothing is done that cannot be recorded."""
+
+from __future__ import annotations
+
+import time
+import typing as t
+from collections.abc import Callable
+
+from ..base import clock
+from ..base.errors import StoreAway, StoreGone
+from ..base.text import span
+
+PAUSE = 0.5  # seconds between two attempts
+R = t.TypeVar("R")
+
+
+class Patience:
+    """Repeats what a store cannot do now, for a while. The service stays as it is meanwhile."""
+
+    def __init__(
+        self, longest: float, say: Callable[[str], None], check: Callable[[], None]
+    ) -> None:
+        """`longest`: seconds to wait; `check` is called between two attempts, and may raise."""
+        self._longest, self._say, self._check = longest, say, check
+        self._over = False  # it was in vain once
+        self._waited = 0.0
+
+    def call(self, work: Callable[[], R]) -> R:
+        """Return what it does; raises StoreGone if the store stays away."""
+        began = clock.now()
+        try:
+            return work()
+        except StoreAway as exc:
+            self._tell(exc)
+        while True:
+            self._check()
+            time.sleep(PAUSE)
+            try:
+                done = work()
+            except StoreAway as exc:
+                if clock.now() - began > self._longest:
+                    raise self._gone(exc) from None
+            else:
+                waited = clock.now() - began
+                self._waited += waited
+                self._say(f"the journal is back after {span(waited)}; going on")
+                return done
+
+    def take(self) -> float:
+        """Return for how many seconds the store was waited for since this was last asked."""
+        waited, self._waited = self._waited, 0.0
+        return waited
+
+    def _tell(self, exc: StoreAway) -> None:
+        if self._over:
+            raise exc
+        self._say(
+            f"waiting for the journal, up to {span(self._longest)}; nothing is changed meanwhile:"
+            f" {exc} [{exc.id}]"
+        )
+
+    def _gone(self, exc: StoreAway) -> StoreGone:
+        self._over = True
+        return StoreGone(
+            "the journal has not been back within rollout_progress_deadline"
+            f" ({self._longest:g} s); the service stays as it is, and a rollout in progress"
+            f" continues when the playbook is run again: {exc}",
+            "PR-511",
+        )

@@ -1,0 +1,88 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The same load balancer in several clusters of Kubernetes: a driver for each, and one table.
+
+Each cluster is a load balancer of its own, by the cluster's name, for the pods of that cluster. One
+that does not answer, as the platform has found, is shown as last seen and left alone meanwhile.
+"""
+
+from __future__ import annotations
+
+import abc
+import typing as t
+from collections.abc import Callable, Mapping
+
+from ..base.errors import LeaseLost, RolloutError
+from ..interfaces.context import Context
+from ..interfaces.platform import Endpoint
+from ..interfaces.traffic import Server, Table, Target, TrafficDriver
+from ..remote.kubernetes import each_cluster
+
+Result = t.TypeVar("Result")
+
+
+class ClustersDriver(TrafficDriver):
+    """One load balancer of Kubernetes in each of several clusters."""
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        self.context = context
+        given = each_cluster(options, "rollout_traffic")
+        self._members = {name: self._in_one(one) for name, one in given.items()}
+        self.clusters = tuple(self._members)
+        one = next(iter(self._members.values()))
+        self.divides, self.settle_time = one.divides, one.settle_time
+        self.drain_timeout = one.drain_timeout
+        self._last: dict[str, Mapping[Endpoint, Server]] = {}
+
+    @abc.abstractmethod
+    def _in_one(self, options: Mapping[str, t.Any]) -> TrafficDriver:
+        """Return the driver for one cluster."""
+
+    def check(self) -> None:
+        self._each(self._members, lambda name: self._members[name].check())
+
+    def observe(self) -> Table:
+        return self._shown(lambda name: self._members[name].observe())
+
+    def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> Table:
+        def told(name: str) -> Table:
+            (own,) = self._members[name].observe()  # what the driver itself calls it
+            return self._members[name].apply({own: targets[name]})
+
+        return self._shown(told, targets)
+
+    def begin(self, divided: bool) -> None:
+        for one in self._members.values():
+            one.begin(divided)
+
+    def conclude(self) -> None:
+        self._each(self._members, lambda name: self._members[name].conclude())
+
+    def close(self) -> None:
+        for one in self._members.values():
+            one.close()
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    def _shown(self, look: Callable[[str], Table], names: t.Collection[str] = ()) -> Table:
+        """Return the entries in these clusters, or in all, once those that answer were asked."""
+        wanted = names or self._members.keys()
+        answering = [name for name in wanted if name not in self.context.away]
+        for name, table in self._each(answering, look).items():
+            (self._last[name],) = table.values()
+        return {name: self._last.get(name, {}) for name in wanted}
+
+    def _each(self, names: t.Iterable[str], work: Callable[[str], Result]) -> dict[str, Result]:
+        """Return what clusters answer; raises what is wrong once all were asked."""
+        found: dict[str, Result] = {}
+        troubles: list[RolloutError] = []
+        for name in names:
+            try:
+                found[name] = work(name)
+            except RolloutError as exc:
+                exc.args = (f"cluster {name}: {exc}",)
+                troubles.append(exc)
+        for trouble in sorted(troubles, key=lambda trouble: not isinstance(trouble, LeaseLost)):
+            raise trouble
+        return found

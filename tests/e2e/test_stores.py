@@ -1,0 +1,412 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rollouts whose journal is in etcd or PostgreSQL, real servers, or in Kubernetes: controllers that
+die, and stores that do. No request fails.
+
+The API server is one in memory; tests/engines/test_kubernetes_store.py has a real one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import typing as t
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import LeaseHeld
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import (
+    StoreDriver,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.stores import (
+    etcd,
+    kubernetes,
+    postgresql,
+)
+from ansible_collections.progressive.rollout.tests.support.api_server import ApiServer
+from ansible_collections.progressive.rollout.tests.support.etcd import Etcd, EtcdCluster
+from ansible_collections.progressive.rollout.tests.support.playbook import (
+    Playground,
+    Run,
+    suspend,
+    until,
+)
+from ansible_collections.progressive.rollout.tests.support.postgresql import PASSWORD, PostgreSQL
+from ansible_collections.progressive.rollout.tests.support.proxy import Proxy
+from ansible_collections.progressive.rollout.tests.support.shop import (
+    BehindHAProxy,
+    Load,
+    Shop,
+    Watch,
+    failures,
+    kill_all,
+)
+
+pytestmark = pytest.mark.long
+RATE = 100  # requests a second, of each kind of client
+
+
+class InEtcd:
+    """A journal in etcd, which controllers reach over a network that can be broken."""
+
+    def __init__(self, cluster: EtcdCluster | None = None) -> None:
+        """Give it a cluster, or it has one member of its own."""
+        if cluster:
+            self.server, self.urls = cluster.members[0], cluster.urls
+            self.variable: dict[str, t.Any] = {"driver": "etcd", "endpoints": self.urls}
+            return
+        self.server = Etcd("--quota-backend-bytes", str(16 << 20))
+        self.urls = [self.server.url]
+        self.proxy = Proxy(self.server.port)
+        self.variable = {"driver": "etcd", "endpoints": [f"http://127.0.0.1:{self.proxy.port}"]}
+
+    def driver(self) -> StoreDriver:
+        options = etcd.OPTIONS.parse({"endpoints": self.urls}, "rollout_store.")
+        return etcd.Driver(options, Context("shop", t.cast(t.Any, None)))
+
+    def fill(self) -> None:
+        for _turn in range(200):
+            self.server.post("kv/put", key="L2E=", value="eHh4" * 50_000)
+            if "space exceeded" in str(self.server.post("kv/put", key="L2E=", value="eHh4")):
+                return
+        raise AssertionError("it does not become full")
+
+    def free(self) -> None:
+        self.server.kill()
+        self.server.start("--quota-backend-bytes", str(64 << 20))
+        self.server.disarm()
+
+
+class InPostgreSQL:
+    """A journal in PostgreSQL, likewise."""
+
+    def __init__(self) -> None:
+        self.server = PostgreSQL()
+        self.proxy = Proxy(self.server.port)
+        self.variable = self._options(self.proxy.port)
+        self.variable["driver"] = "postgresql"
+
+    @staticmethod
+    def _options(port: int) -> dict[str, t.Any]:
+        return {"servers": f"127.0.0.1:{port}", "password": PASSWORD, "tls": False}
+
+    def driver(self) -> StoreDriver:
+        options = postgresql.OPTIONS.parse(self._options(self.server.port), "rollout_store.")
+        return postgresql.Driver(options, Context("shop", t.cast(t.Any, None)))
+
+    def fill(self) -> None:
+        """As services do it that have PostgreSQL for hire, when its disk is full."""
+        self.server.sql("ALTER SYSTEM SET default_transaction_read_only = on")
+        self.server.sql("SELECT pg_reload_conf()")
+
+    def free(self) -> None:
+        self.server.sql("ALTER SYSTEM RESET ALL")
+        self.server.sql("SELECT pg_reload_conf()")
+
+
+class InKubernetes:
+    """A journal in Kubernetes, likewise."""
+
+    def __init__(self) -> None:
+        self.server = ApiServer()
+        self.proxy = Proxy(self.server.port)
+        self.variable = {
+            "driver": "kubernetes",
+            "kubeconfig": self.server.kubeconfig(self.proxy.port),
+        }
+
+    def driver(self) -> StoreDriver:
+        given = {"kubeconfig": self.server.kubeconfig()}
+        options = kubernetes.OPTIONS.parse(given, "rollout_store.")
+        return kubernetes.Driver(options, Context("shop", t.cast(t.Any, None)))
+
+    def fill(self) -> None:
+        self.server.full = "etcdserver: mvcc: database space exceeded"
+
+    def free(self) -> None:
+        self.server.full = ""
+
+
+Kept = InEtcd | InPostgreSQL | InKubernetes
+KEPT: dict[str, type[Kept]] = {
+    "etcd": InEtcd,
+    "kubernetes": InKubernetes,
+    "postgresql": InPostgreSQL,
+}
+
+
+class Shared(Shop):
+    """A shop whose journal is in a store that several controllers share."""
+
+    def __init__(self, front: BehindHAProxy, kept: Kept) -> None:
+        super().__init__(front, rollout_store=kept.variable, rollout_lease="5s")
+        self.front, self.kept, self.reader = front, kept, kept.driver()
+
+    def journal(self, service: str = "shop") -> dict[str, t.Any]:
+        return self.reader.load()
+
+    def timeline(self, rollout: str, service: str = "shop") -> list[dict[str, t.Any]]:
+        return list(self.reader.timeline(rollout))
+
+    def lease(self) -> dict[str, t.Any] | None:
+        return {} if self.reader.lease() else None
+
+    def under_way(self, run: Run) -> bool:
+        """Whether there are new instances beside old ones."""
+        assert run.process.poll() is None, run.output
+        return len(set(self.revisions())) == 2
+
+    def reached(self, run: Run, moment: int) -> bool:
+        """Whether a rollout has come to this event."""
+        assert run.process.poll() is None, run.output
+        rollout = self.journal()["rollout"]
+        return rollout["phase"] != "finished" and len(self.timeline(rollout["id"])) > moment
+
+
+@pytest.fixture(params=sorted(KEPT))
+def kept(request: pytest.FixtureRequest) -> Iterator[Kept]:
+    made = KEPT[request.param]()
+    yield made
+    made.proxy.close()
+    made.server.close()
+
+
+@pytest.fixture
+def shop(kept: Kept) -> Iterator[Shared]:
+    front = BehindHAProxy()
+    try:
+        with Shared(front, kept) as made:
+            made.to("1")
+            yield made
+    finally:
+        front.close()
+
+
+def test_a_job_that_is_killed_goes_on_from_another_controller(shop: Shared) -> None:
+    """In the way of AWX: SIGKILL for all at once, and no controller knows of the other's
+    processes.
+    """
+    with (
+        Watch(shop, shop.front) as watch,
+        Load(shop.front.url, connections=2, rate=RATE) as load,
+    ):
+        for target, moment in (("2", 15), ("3", 35)):
+            run = shop.start(variables={"rollout_revision": target}, machine="awx-1")
+            until(partial(shop.reached, run, moment), f"event {moment}")
+            killed = shop.journal()["rollout"]["id"]
+            kill_all(run, shop)
+            early = shop.start(variables={"rollout_revision": target}, machine="awx-2").wait()
+            if early.rc:  # it is not known there that the holder is gone
+                assert "the lease is held by" in early.failed.msg, early.output
+                assert "@awx-1 pid" in early.failed.msg
+                until(lambda: shop.lease() is None, "the lease ends")
+                early = shop.start(variables={"rollout_revision": target}, machine="awx-2").wait()
+            assert early.rc == 0, early.output
+            assert early.rollout["id"] == killed
+            assert "resuming the rollout" in early.one("begin").msg
+            shop.settled(target)
+        reports = load.stop()
+    assert failures(reports) == []
+    assert watch.wrong == [] and watch.most <= 8 and watch.fewest >= 6
+
+
+def test_a_worker_that_outlives_its_job_is_refused_when_another_controller_has_gone_on(
+    shop: Shared, tmp_path: Path
+) -> None:
+    """AWX cancels a job: ansible-playbook is killed, its worker is not. It is suspended here, as on
+    a machine without memory, and goes on when all is over.
+    """
+    with (
+        Watch(shop, shop.front) as watch,
+        Load(shop.front.url, connections=2, rate=RATE) as load,
+    ):
+        run = shop.start(variables={"rollout_revision": "2"}, machine="awx-1")
+        until(partial(shop.under_way, run), "the rollout is under way")
+        held = shop.reader.lease()
+        assert held is not None
+        worker = int(held.details["worker_pid"])
+        suspend(worker)
+        try:
+            run.process.kill()
+            run.process.wait()
+            killed = shop.journal()["rollout"]["id"]
+            until(lambda: shop.lease() is None, "the lease ends")
+            other = {"HOME": str(tmp_path), "ANSIBLE_HOME": str(tmp_path / "ansible")}
+            variables = {"rollout_revision": "2"}
+            second = shop.start(variables=variables, machine="awx-2", env=other).wait()
+            assert second.rc == 0 and second.rollout["id"] == killed, second.output
+            shop.settled("2")
+            before = shop.journal(), shop.timeline(killed), _fleet(shop)
+        finally:
+            os.kill(worker, signal.SIGCONT)
+        until(lambda: not run.left(), "the worker has ended")
+        assert (shop.journal(), shop.timeline(killed), _fleet(shop)) == before
+        assert shop.lease() is None
+        reports = load.stop()
+    assert failures(reports) == []
+    assert watch.wrong == [] and watch.most <= 8 and watch.fewest >= 6
+
+
+def test_the_leader_of_etcd_is_killed_in_the_middle() -> None:
+    """Of three members; the rollout goes on with the others."""
+    front, cluster = BehindHAProxy(), EtcdCluster()
+    try:
+        kept = InEtcd(cluster)
+        with Shared(front, kept) as shop:
+            shop.to("1")
+            with Load(front.url, connections=2, rate=RATE) as load:
+                run = shop.start(variables={"rollout_revision": "2"})
+                until(partial(shop.under_way, run), "the rollout is under way")
+                leader = cluster.leader()
+                leader.kill()
+                outcome = run.wait()
+                assert outcome.rc == 0 and outcome.rollout["outcome"] == "promoted", outcome.output
+                shop.settled("2")
+                leader.start()
+                shop.to("3")
+                assert failures(load.stop()) == []
+    finally:
+        cluster.close()
+        front.close()
+
+
+def test_a_run_whose_lease_another_has_taken_stops_before_its_next_action(shop: Shared) -> None:
+    with Load(shop.front.url, connections=2, rate=RATE) as load:
+        run = shop.start(variables={"rollout_revision": "2"})
+        until(partial(shop.under_way, run), "the rollout is under way")
+        _take(shop.reader)
+        events = len(shop.timeline(shop.journal()["rollout"]["id"]))
+        outcome = run.wait()
+        assert outcome.rc != 0
+        assert "this run no longer holds the lease; it is held by eve" in outcome.failed.msg
+        assert len(shop.timeline(shop.journal()["rollout"]["id"])) == events
+        shop.reader.release("eve")
+        shop.to("2")
+        shop.settled("2")
+        assert failures(load.stop()) == []
+
+
+def _take(store: StoreDriver) -> None:
+    """As another run does that knows the holder to be gone: it may renew its lease meanwhile."""
+    while True:
+        held = store.lease()
+        assert held is not None
+        with suppress(LeaseHeld):
+            store.take_over(held, "eve", "eve", 600, {})
+            return
+
+
+@pytest.mark.parametrize("trouble", ["killed", "mute", "full"])
+def test_a_store_that_is_away_in_the_middle_is_waited_for(
+    shop: Shared, kept: Kept, trouble: str
+) -> None:
+    """The fleet stays as it is, and the rollout goes on when the store is back."""
+    causes = {
+        "killed": (kept.server.kill, kept.server.start),
+        "mute": (kept.proxy.mute.set, kept.proxy.mend),
+        "full": (kept.fill, kept.free),
+    }
+    _waits(shop, *causes[trouble])
+
+
+def _waits(shop: Shared, begin: Callable[[], object], end: Callable[[], object]) -> None:
+    """Nothing is changed between these two, and then it goes on."""
+    with (
+        Watch(shop, shop.front) as watch,
+        Load(shop.front.url, connections=2, rate=RATE) as load,
+    ):
+        run = shop.start(variables={"rollout_revision": "2"})
+        until(partial(shop.under_way, run), "the rollout is under way")
+        begin()
+        said = "waiting for the journal, up to 60 s; nothing is changed meanwhile: "
+        until(lambda: said in run.output or run.process.poll() is not None, said)
+        assert run.process.poll() is None, run.output
+        fleet = _fleet(shop)
+        for _look in range(20):
+            time.sleep(0.1)
+            assert _fleet(shop) == fleet
+        end()
+        outcome = run.wait()
+        assert outcome.rc == 0 and outcome.rollout["outcome"] == "promoted", outcome.output
+        assert "the journal is back after" in outcome.output
+        shop.settled("2")
+        reports = load.stop()
+    assert PASSWORD not in outcome.output
+    assert failures(reports) == []
+    assert watch.wrong == [] and watch.most <= 8 and watch.fewest >= 6
+
+
+def test_a_slow_store_makes_a_rollout_slower_and_nothing_else(shop: Shared, kept: Kept) -> None:
+    with Load(shop.front.url, connections=2, rate=RATE) as load:
+        kept.proxy.delay = 0.15
+        shop.to("2")
+        shop.settled("2")
+        assert failures(load.stop()) == []
+
+
+def test_a_store_that_stays_away_ends_the_run_and_leaves_the_fleet(
+    shop: Shared, kept: Kept
+) -> None:
+    """After what is stated; when it is back, the playbook continues."""
+    short = {"rollout_revision": "2", "rollout_progress_deadline": "12s"}
+    with Load(shop.front.url, connections=2, rate=RATE) as load:
+        run = shop.start(variables=short)
+        until(partial(shop.under_way, run), "the rollout is under way")
+        kept.proxy.cut()
+        outcome = run.wait()
+        assert outcome.rc != 0
+        assert "rollout_progress_deadline (12 s)" in outcome.output, outcome.output
+        assert set(shop.revisions()) == {"1", "2"}
+        again = shop.run(variables=short)
+        assert again.rc != 0 and "[PR-508]" in again.failed.msg, again.output
+        kept.proxy.mend()
+        until(lambda: shop.lease() is None, "the lease ends")
+        shop.to("2")
+        shop.settled("2")
+        assert failures(load.stop()) == []
+
+
+def test_rights_that_are_missing_are_named_before_anything_is_touched() -> None:
+    with Playground() as playground, ApiServer() as server:
+        server.forbidden = {("delete", "configmaps")}
+        store = {"driver": "kubernetes", "kubeconfig": server.kubeconfig()}
+        refused = playground.run(variables={"rollout_store": store})
+        assert refused.rc != 0 and "[PR-244]" in refused.failed.msg, refused.output
+        assert "this account may not delete configmaps; apply this Role" in refused.failed.msg
+        assert playground.living() == []
+        server.forbidden = set()
+        assert playground.run(variables={"rollout_store": store}).rc == 0
+        assert playground.revisions() == ["1"] * 3
+
+
+def test_a_journal_moves_from_files_and_the_next_rollout_goes_on_there(kept: Kept) -> None:
+    with Playground() as playground:
+        assert playground.run().rc == 0
+        before = playground.journal()
+        moved = playground.run(
+            "progressive.rollout.store", {"rollout_to_store": kept.variable}, "-vvv"
+        )
+        assert moved.rc == 0, moved.output
+        assert f"now set rollout_store: {{'driver': '{kept.variable['driver']}'" in moved.output
+        assert PASSWORD not in moved.output
+        there = kept.driver()
+        assert there.load()["rollout"] == before["rollout"]
+        assert len(there.timeline(before["rollout"]["id"])) > 5
+        refused = playground.run(variables={"rollout_revision": "2"})
+        assert refused.rc != 0 and "was moved to" in refused.failed.msg, refused.output
+        assert playground.revisions() == ["1"] * 3
+        playground.variables["rollout_store"] = kept.variable
+        rolled = playground.run(variables={"rollout_revision": "2"})
+        assert rolled.rc == 0, rolled.output
+        assert rolled.rollout["previous"] == "1" and playground.revisions() == ["2"] * 3
+
+
+def _fleet(shop: Shared) -> object:
+    """What runs, and what gets requests."""
+    return sorted((r["id"], r["pid"]) for r in shop.living()), shop.front.serving()

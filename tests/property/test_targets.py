@@ -1,0 +1,227 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What holds for rollouts over several targets, whatever their sizes, factors and fleets are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import (
+    Decision,
+    evaluate,
+    limit,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import (
+    is_available,
+    is_serving,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Instance,
+    Rotation,
+    State,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import (
+    ProgressTracker,
+    Rules,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.shares import (
+    Target,
+    counted,
+    share,
+    total,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
+    Plan,
+    RolloutTarget,
+    Wave,
+    Waypoint,
+    rolling,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.targets import (
+    divide,
+    stages,
+)
+from ansible_collections.progressive.rollout.tests.property.test_invariants import fleets, waypoints
+from ansible_collections.progressive.rollout.tests.support.seeds import examples
+from ansible_collections.progressive.rollout.tests.support.worlds import budgets, rules_
+from hypothesis import given
+from hypothesis import strategies as st
+
+factors = st.fractions(Fraction(1, 8), 8, max_denominator=8)
+
+
+def targets_of(factors: Sequence[Fraction]) -> list[Target]:
+    return [
+        Target(f"t{number}", frozenset({f"h{number}"}), factor)
+        for number, factor in enumerate(factors)
+    ]
+
+
+targets = st.lists(factors, min_size=1, max_size=5).map(targets_of)
+
+
+@given(st.integers(0, 1000), targets)
+@examples(100)
+def test_all_targets_have_what_was_asked_for_and_hardly_more(
+    count: int, found: list[Target]
+) -> None:
+    even = [replace(one, factor=Fraction(1)) for one in found]
+    assert count <= total(count, even) <= count + len(found) - 1 or not count
+    exact = Fraction(count, len(found)) * sum(one.factor for one in found)
+    spare = sum(one.factor for one in found) + len(found)
+    assert exact <= total(count, found) < exact + spare
+    assert all(share(count, len(found), one.factor) >= 1 for one in found) or not count
+
+
+@given(st.integers(0, 200), targets)
+@examples(100)
+def test_what_runs_is_counted_so_that_none_is_too_many(running: int, found: list[Target]) -> None:
+    count = counted(running, found)
+    assert total(count, found) >= running
+    least = next(n for n in range(count + 1) if total(n, found) >= running)
+    assert total(count, found) == total(least, found)
+
+
+placed = st.tuples(
+    fleets, st.lists(st.sampled_from(["h0", "h1", "h2", "h9"]), min_size=16, max_size=16)
+).map(lambda both: [replace(i, host=host) for i, host in zip(both[0], both[1], strict=False)])
+
+
+@given(placed, waypoints, st.lists(factors, min_size=3, max_size=3), budgets(), rules_)
+@examples(100)
+def test_a_decision_keeps_the_budget_of_all_targets_together(
+    fleet: list[Instance], waypoint: Waypoint, factors: list[Fraction], budget: Budget, rules: Rules
+) -> None:
+    divided, progress = divide(waypoint, targets_of(factors)), ProgressTracker(20.0, old=len(fleet))
+    decision = evaluate(fleet, divided, budget, rules, progress, 31.0)
+    if decision.failed:
+        return
+    allowed = budget.resolve(divided.desired)
+    there = sum(
+        i.state.counted
+        and not (
+            i.state is State.UNREACHABLE and i.draining_since is not None and not i.in_rotation
+        )
+        for i in fleet
+    )
+    made = decision.create + decision.create_old
+    assert not made or there + made <= limit(divided, allowed)
+    staying = [
+        i
+        for i in fleet
+        if i.state.counted and i.state is not State.DRAINING and i.draining_since is None
+    ]
+    for fits in (lambda i: is_available(i, rules, 31.0) and not i.crashed, is_serving):
+        short = Counter(before=0, after=0)
+        for target, part in divided.parts:
+            had = [i for i in staying if i.host in target.hosts and fits(i)]
+            left = [i for i in had if i.id not in decision.drain]
+            short["before"] += max(0, part.desired - len(had))
+            short["after"] += max(0, part.desired - len(left))
+        # each target keeps what it needs: what others have too many of is no use to it
+        assert short["after"] <= max(short["before"], allowed.unavailable)
+    made_at = Counter({s.target.name: s.create + s.create_old for s in decision.starts if s.target})
+    assert made == made_at.total(), "each instance has a target"
+    for target, part in divided.parts:
+        # one that crashed is replaced, and goes once enough others serve
+        of_target = [i for i in staying if i.host in target.hosts and not i.crashed]
+        new = sum(i.generation == divided.generation for i in of_target)
+        starts = sum(s.create for s in decision.starts if s.target == target)
+        assert not starts or new + starts <= part.new
+
+
+@given(
+    st.lists(st.sampled_from([Fraction(1), Fraction(2), Fraction(1, 2)]), min_size=1, max_size=4),
+    st.integers(1, 12),
+    st.integers(1, 12),
+    st.sampled_from([Budget(1, 0), Budget(0, 1), Budget(2, 1), Budget(max_in_flight=2)]),
+    st.integers(0, 4),
+)
+@examples(20)
+def test_waves_get_there_one_after_the_other_and_all_go_back(
+    factors: list[Fraction], before: int, after: int, budget: Budget, bad_wave: int
+) -> None:
+    found, world = targets_of(factors), Fleet()
+    world.go(divide(rolling(1, before), found), budget)
+    waves = tuple(Wave(one.name, one.name) for one in found)
+    goal = RolloutTarget(2, after, budget.resolve(after), before=before, stable=1)
+    for number, stage in enumerate(stages(Plan(waves=waves), goal, found)):
+        if number == bad_wave:
+            break
+        world.go(stage.waypoint, budget)
+        for ahead in found[number + 1 :]:
+            on = {i.generation for i in world.fleet if i.host in ahead.hosts}
+            assert on == {1}, "a later wave is untouched"
+        for done in found[: number + 1]:
+            on_done = sum(i.generation == 2 for i in world.fleet if i.host in done.hosts)
+            assert on_done == share(after, len(found), done.factor)
+    world.go(divide(rolling(1, before), found), budget)
+    for one in found:
+        on = Counter(i.generation for i in world.fleet if i.host in one.hosts)
+        assert on == {1: share(before, len(found), one.factor)}, "every wave goes back"
+
+
+class Fleet:
+    """Instances that do what a decision says at once, one decision after the other."""
+
+    def __init__(self) -> None:
+        self.fleet: list[Instance] = []
+        self.now, self.serial = 0.0, 0
+
+    def go(self, waypoint: Waypoint, budget: Budget) -> None:
+        """Go to a waypoint; no target has fewer, nor have all more, than the budget allows."""
+        progress, allowed = ProgressTracker(self.now), budget.resolve(waypoint.desired)
+        for _turn in range(40 + 12 * (waypoint.new + len(self.fleet))):
+            self.now += 1
+            decision = evaluate(self.fleet, waypoint, budget, Rules(), progress, self.now)
+            assert not decision.failed, decision.failed
+            if decision.reached:
+                return
+            progress = decision.progress
+            before = self.short(waypoint)
+            self._do(decision, waypoint)
+            assert self.short(waypoint) <= max(before, allowed.unavailable)
+            assert not decision.starts or len(self.fleet) <= limit(waypoint, allowed)
+        raise AssertionError(f"it does not get to {waypoint}: {decision.reasons}")
+
+    def short(self, waypoint: Waypoint) -> int:
+        """How many instances the targets lack, each by itself."""
+        serving = Counter(i.host for i in self.fleet if i.rotation is Rotation.IN)
+        return sum(
+            max(0, part.desired - sum(serving[host] for host in target.hosts))
+            for target, part in waypoint.parts
+        )
+
+    def _do(self, decision: Decision, waypoint: Waypoint) -> None:
+        gone = {*decision.drain, *decision.retire}
+        self.fleet = [
+            replace(i, rotation=Rotation.IN) if i.id in decision.admit else i
+            for i in self.fleet
+            if i.id not in gone
+        ]
+        for start in decision.starts:
+            assert start.target
+            for generation, count in (
+                (waypoint.stable, start.create_old),
+                (waypoint.generation, start.create),
+            ):
+                for _dummy in range(count):
+                    self.serial += 1
+                    self.fleet.append(
+                        Instance(
+                            f"i{self.serial:04}",
+                            "r",
+                            generation,
+                            State.READY,
+                            created=self.now,
+                            ready_since=self.now,
+                            rotation=Rotation.OUT,
+                            lb_healthy=True,
+                            host=min(start.target.hosts),
+                        )
+                    )

@@ -1,0 +1,135 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The sequential judge at its default settings, over whole analyses of traffic as in production.
+
+`python tests/simulations/models.py [RUNS]` prints the table of the page: how many analyses of each
+model it fails.
+"""
+
+from __future__ import annotations
+
+import sys
+import typing as t
+from collections.abc import Callable
+from random import Random
+
+import numpy as np
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents.access_log import (
+    FINE,
+    LEAST,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import judging, spec
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.threshold import (
+    AnalysisPhase,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics import load_balancer
+from ansible_collections.progressive.rollout.tests.support import traffic_models
+from ansible_collections.progressive.rollout.tests.support.traffic_models import (
+    INTERVAL,
+    Fleet,
+    Latency,
+    Requests,
+    Traffic,
+)
+
+# As without any options, where the load balancers count both.
+ERRORS, LATENCY = spec.parse(
+    spec.OPTIONS.parse({}, "analysis."), "analysis", spec.standard(("errors", "latency"), False)
+).metrics
+WARM_UP = load_balancer.OPTIONS.parse({}, "metric.")["warm_up"]
+GOOD = traffic_models.GOOD | traffic_models.GOOD_LATENCY | traffic_models.GOOD_REQUESTS
+BAD = traffic_models.BAD | traffic_models.BAD_LATENCY | traffic_models.BAD_REQUESTS
+MOST_ALARMS = 0.03  # of the analyses of any model
+RUNS, RUNS_OF_REQUESTS = 400, 100  # analyses of a model for the table; single requests take long
+
+
+def found(drawn: Traffic | Latency | Requests) -> int | None:
+    """The look after which the judge fails an analysis; None: it does not."""
+    state: judging.State = {}
+    metric, looks = ERRORS, errors_by_look(drawn) if isinstance(drawn, Traffic) else iter(())
+    if isinstance(drawn, Latency):
+        metric, looks = LATENCY, times_by_look(drawn)
+    elif isinstance(drawn, Requests):
+        metric, looks = LATENCY, requests_by_look(drawn)
+    for number, look in enumerate(looks, 1):
+        if judging.judge_result(metric, state, look).phase is AnalysisPhase.FAILED:
+            return number
+    return None
+
+
+def errors_by_look(drawn: Traffic) -> t.Iterator[dict[str, t.Any]]:
+    """What the load balancers counted in each look."""
+    for requests, errors in zip(drawn.requests.tolist(), drawn.errors.tolist(), strict=True):
+        counted = [
+            {"requests": one, "errors": failed, "host": f"web{host}"}
+            for one, failed, host in zip(requests, errors, drawn.fleet.host, strict=True)
+        ]
+        yield {"spans": [sides(drawn.fleet, counted)]}
+
+
+def times_by_look(drawn: Latency) -> t.Iterator[dict[str, t.Any]]:
+    """The samples of each look; new instances have some once they are warm."""
+    hosts = {str(number): f"web{host}" for number, host in enumerate(drawn.fleet.host)}
+    for look, seconds in enumerate(drawn.seconds.tolist(), 1):
+        found = sides(drawn.fleet, [[one] for one in seconds])
+        if look * INTERVAL < WARM_UP:
+            found["new"] = {}
+        yield {"samples": found, "hosts": hosts}
+
+
+def requests_by_look(drawn: Requests) -> t.Iterator[dict[str, t.Any]]:
+    """The times of single requests in each look; those of new instances once they are warm."""
+    hosts = {str(number): f"web{host}" for number, host in enumerate(drawn.fleet.host)}
+    for look, seconds in enumerate(drawn.seconds, 1):
+        found = sides(drawn.fleet, [buckets(one) for one in seconds])
+        if look * INTERVAL < WARM_UP:
+            found["new"] = {}
+        yield {"times": {**found, "hosts": hosts}}
+
+
+def buckets(seconds: t.Any) -> dict[int, int]:
+    """How many of them are in each bucket, as the agent counts them."""
+    found, counts = np.unique(
+        np.ceil(FINE * np.log2(np.maximum(seconds, LEAST))).astype(int), return_counts=True
+    )
+    return dict(zip(found.tolist(), counts.tolist(), strict=True))
+
+
+def sides(fleet: Fleet, values: list[t.Any]) -> dict[str, dict[str, t.Any]]:
+    """Values of instances, by side."""
+    named = {str(number): value for number, value in enumerate(values)}
+    return {
+        "new": {name: one for name, one in named.items() if int(name) < fleet.new},
+        "stable": {name: one for name, one in named.items() if int(name) >= fleet.new},
+    }
+
+
+def ends(
+    model: Callable[[np.random.Generator], t.Any], dice: Random, runs: int
+) -> list[int | None]:
+    """The look after which each of so many analyses fails."""
+    return [found(model(np.random.default_rng(dice.getrandbits(64)))) for _run in range(runs)]
+
+
+def part(model: Callable[[np.random.Generator], t.Any], dice: Random, runs: int) -> float:
+    """The part of the analyses that the judge fails."""
+    return sum(end is not None for end in ends(model, dice, runs)) / runs
+
+
+def row(name: str, runs: int | None = None) -> str:
+    """The row of a model in the table."""
+    requests = name in traffic_models.GOOD_REQUESTS | traffic_models.BAD_REQUESTS
+    runs = runs or (RUNS_OF_REQUESTS if requests else RUNS)
+    failed = part((GOOD | BAD)[name], Random(name), runs)
+    return f"| {name} | {runs} | {100 * failed:.3g} % |"
+
+
+def main() -> None:
+    """Print the rows of all models."""
+    for name in GOOD | BAD:
+        print(row(name, int(sys.argv[1]) if len(sys.argv) > 1 else None), flush=True)
+
+
+if __name__ == "__main__":
+    main()
