@@ -33,6 +33,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     Endpoint,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
+from ansible_collections.progressive.rollout.tests.support.ports import free_port
 
 DEADLINE = 20.0  # seconds: only a broken test gets there
 CREATED = 1000.0
@@ -278,8 +279,7 @@ def test_failures_say_why(
 @origins
 @pytest.mark.parametrize("kind", [{"http": "/"}, {"tcp": True}, {"tcp": True, "tls": True}])
 def test_nobody_listens(make: t.Any, origin: str, kind: dict[str, t.Any]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        endpoint = Endpoint("127.0.0.1", free.getsockname()[1])
+    endpoint = Endpoint("127.0.0.1", free_port())
     checker = make(fall=1, **{"from": origin}, **kind)
     watch(checker, endpoint, known=True)
     assert "refused" in until(checker, Health.FAILING).detail

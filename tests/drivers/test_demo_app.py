@@ -21,6 +21,7 @@ import typing as t
 from collections.abc import Callable, Iterator
 
 import pytest
+from ansible_collections.progressive.rollout.tests.support.ports import free_port
 
 FILES = pathlib.Path(__file__).resolve().parents[2] / "playbooks" / "files"
 
@@ -38,12 +39,6 @@ def _module(name: str) -> t.Any:
 app, load = _module("app"), _module("load")
 sys.modules["load"] = load  # as demo.py, run as a script, finds it
 demo = _module("demo")
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def wait_for(what: Callable[[], bool], seconds: float = 10.0) -> None:

@@ -45,6 +45,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.envoy 
 )
 from ansible_collections.progressive.rollout.tests.drivers import traffic_contract as contract
 from ansible_collections.progressive.rollout.tests.support import envoy as lab
+from ansible_collections.progressive.rollout.tests.support.ports import free_port
 
 
 def made(given: Mapping[str, t.Any], context: Context) -> Driver:
@@ -106,7 +107,7 @@ class Plane:
         self.envoys = dict(zip(self.names, envoys, strict=True))
         self.fronts = [("127.0.0.1", envoy.listen) for envoy in envoys]
         for envoy in envoys:
-            envoy.preview = lab.free_port()
+            envoy.preview = free_port()
         self.previews = [("127.0.0.1", envoy.preview) for envoy in envoys]
 
     def driver(
@@ -148,7 +149,7 @@ class Plane:
         return driver, t.cast(Driver, preview.traffic)
 
     def wrong(self) -> Sequence[tuple[Mapping[str, t.Any], str]]:
-        closed = f"127.0.0.1:{lab.free_port()}"
+        closed = f"127.0.0.1:{free_port()}"
         return [
             ({"admin": closed}, f"rollout_traffic.admin: '{closed}': Envoy on edge1"),
             ({"admin": "nonsense"}, "rollout_traffic.admin: 'nonsense'"),
@@ -298,7 +299,7 @@ class TestEnvoy(contract.TrafficContract):
 
     def test_two_services_at_one_envoy(self, plane: Plane, backends: t.Any) -> None:
         a, b = backends.start("a"), backends.start("b")
-        port = lab.free_port()
+        port = free_port()
         shop, cart = (
             plane.driver(),
             plane.driver(service="cart", hosts="", listen=f"127.0.0.1:{port}"),

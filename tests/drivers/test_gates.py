@@ -10,7 +10,6 @@ import hashlib
 import hmac
 import json
 import os
-import socket
 import ssl
 import sys
 import threading
@@ -45,6 +44,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.tests.support.connect import connect
+from ansible_collections.progressive.rollout.tests.support.ports import free_port
 from ansible_collections.progressive.rollout.tests.support.processes import running, wait_until
 from ansible_collections.progressive.rollout.tests.support.web import Server, certificate
 
@@ -89,11 +89,6 @@ def make(module: t.Any, transport: Transport | None = None, **options: t.Any) ->
 def ask(driver: t.Any, waited: float = 12.5) -> Answer:
     answer: Answer = driver.ask(ROLLOUT, waited)
     return answer
-
-
-def unused_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
 
 
 # pause
@@ -277,7 +272,7 @@ def test_nobody_there_is_not_a_no() -> None:
     with pytest.raises(
         GateError, match=r"^http://127\.0\.0\.1:\d+ cannot be asked: connection refused$"
     ):
-        ask(make(web, url=f"http://127.0.0.1:{unused_port()}/?key={SECRET}", retries=0))
+        ask(make(web, url=f"http://127.0.0.1:{free_port()}/?key={SECRET}", retries=0))
     with pytest.raises(
         GateError,
         match=r"^http://no-such-name\.invalid cannot be asked: its name does not resolve$",

@@ -58,7 +58,6 @@ from ansible_collections.progressive.rollout.tests.drivers.traffic_contract impo
     bring_in,
     entries,
     everywhere,
-    free_port,
     get,
     hostile,
     prove,
@@ -67,6 +66,7 @@ from ansible_collections.progressive.rollout.tests.drivers.traffic_contract impo
     until,
 )
 from ansible_collections.progressive.rollout.tests.support.haproxy import HAProxy
+from ansible_collections.progressive.rollout.tests.support.ports import free_port
 
 HEALTH = parse({"http": "/healthz", "interval": "200ms"})
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 import subprocess
 import typing as t
 from collections.abc import Iterator
@@ -28,6 +27,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record i
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 from ansible_collections.progressive.rollout.tests.support.pages import ROOT
 from ansible_collections.progressive.rollout.tests.support.playbook import until
+from ansible_collections.progressive.rollout.tests.support.ports import free_port
 from ansible_collections.progressive.rollout.tests.support.prometheus import Prometheus
 
 MONITORING = ROOT / "docs/examples/monitoring"
@@ -40,11 +40,6 @@ def program(name: str) -> str:
     found = shutil.which(name, path=PATHS)
     assert found, f"these tests need {name}: run scripts/system-packages"
     return found
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
 
 
 @contextmanager

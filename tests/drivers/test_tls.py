@@ -40,6 +40,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.tra
     TrafficDriver,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
+from ansible_collections.progressive.rollout.tests.support.ports import free_port
 from ansible_collections.progressive.rollout.tests.support.shop import BehindEnvoy, BehindHAProxy
 from ansible_collections.progressive.rollout.tests.support.web import certificate
 
@@ -85,9 +86,7 @@ def start() -> Iterator[Callable[..., Endpoint]]:
     running: list[subprocess.Popen[bytes]] = []
 
     def begin(tls: str = "", endpoint: Endpoint | None = None) -> Endpoint:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            endpoint = endpoint or Endpoint("127.0.0.1", probe.getsockname()[1])
+        endpoint = endpoint or Endpoint("127.0.0.1", free_port())
         argv = [sys.executable, "-I", "-S", str(Path(__file__).with_name("backend.py"))]
         argv += [endpoint.address, str(endpoint.port), "a", *([tls] if tls else [])]
         running.append(subprocess.Popen(argv))

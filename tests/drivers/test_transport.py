@@ -32,7 +32,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transpo
 from ansible_collections.progressive.rollout.tests.support.connect import Hosts
 from ansible_collections.progressive.rollout.tests.support.connect import connect as connect_to
 from ansible_collections.progressive.rollout.tests.support.playbook import until
-from ansible_collections.progressive.rollout.tests.support.sshd import Sshd, free_port
+from ansible_collections.progressive.rollout.tests.support.ports import free_port
+from ansible_collections.progressive.rollout.tests.support.sshd import Sshd
 
 LOCAL = {"ansible_connection": "local"}
 needs_root = pytest.mark.skipif(
@@ -112,7 +113,7 @@ def test_addresses(connect: Callable[..., Transport]) -> None:
 def test_every_host_is_in_the_answer_reachable_or_not(
     connect: Callable[..., Transport], sshd: Sshd
 ) -> None:
-    dead = {**sshd.variables("127.0.0.1"), "ansible_port": free_port(["127.0.0.1"])}
+    dead = {**sshd.variables("127.0.0.1"), "ansible_port": free_port()}
     refused = {**sshd.variables(sshd.addresses[0]), "ansible_user": "nobody-of-that-name"}
     transport = connect({"dead": dead, **fleet(sshd), "refused": refused, "l1": LOCAL, "l2": LOCAL})
     asked = [*transport.hosts("all"), CONTROLLER, "stranger", "localhost"]

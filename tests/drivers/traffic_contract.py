@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import socket
 import socketserver
 import subprocess
 import sys
@@ -40,6 +39,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.tra
     Target,
     TrafficDriver,
 )
+from ansible_collections.progressive.rollout.tests.support.ports import free_port
 
 SERVICE = "shop"
 IN, OUT = Rotation.IN, Rotation.OUT
@@ -86,12 +86,6 @@ class Plane(t.Protocol):
 
     def start(self, index: int) -> None:
         """Start a stopped balancer at its old ports, with nothing but its configuration files."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def until(happened: Callable[[], t.Any], what: str, seconds: float = 20) -> t.Any:

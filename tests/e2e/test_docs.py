@@ -23,11 +23,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.progressive.rollout.tests.support.envoy import Envoy, free_port
+from ansible_collections.progressive.rollout.tests.support.envoy import Envoy
 from ansible_collections.progressive.rollout.tests.support.haproxy import HAProxy
 from ansible_collections.progressive.rollout.tests.support.nginx import Nginx
 from ansible_collections.progressive.rollout.tests.support.pages import EXAMPLE, ROOT, SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.playbook import APP, Playground
+from ansible_collections.progressive.rollout.tests.support.ports import free_port
 
 HOW_TO = "docs/how-to"
 RUN = "ansible-playbook -i inventory.yml {} -e rollout_revision={}"

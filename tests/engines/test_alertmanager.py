@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 import requests
 from ansible_collections.progressive.rollout.tests.support.playbook import Playground, until
+from ansible_collections.progressive.rollout.tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / ".cache/eda/bin/ansible-rulebook"
@@ -30,8 +31,7 @@ class Rulebook:
 
     def __init__(self, playground: Playground) -> None:
         assert PROGRAM.exists(), "run: VENV=.cache/eda scripts/setup run eda"
-        with socket.create_server(("127.0.0.1", 0)) as sock:
-            self.port = int(sock.getsockname()[1])
+        self.port = free_port()
         home = playground.home
         inventory = json.loads((home / "hosts.json").read_text())
         inventory["all"]["vars"] = dict(playground.variables)

@@ -28,7 +28,7 @@ from ansible_collections.progressive.rollout.tests.engines.conftest import (
     Namespace,
     until,
 )
-from ansible_collections.progressive.rollout.tests.support.envoy import free_port
+from ansible_collections.progressive.rollout.tests.support.ports import free_port
 
 EXAMPLE = ROOT / "docs/examples/kubernetes-haproxy"
 

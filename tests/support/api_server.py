@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
-from .envoy import free_port
 from .kubernetes import _merged
+from .ports import free_port
 from .web import _Quiet
 
 Object = dict[str, t.Any]

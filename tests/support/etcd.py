@@ -15,8 +15,8 @@ from pathlib import Path
 
 import requests
 
-from .envoy import free_port
 from .playbook import until
+from .ports import free_port
 
 
 class Etcd:

@@ -12,6 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from ansible_collections.progressive.rollout.tests.support.ports import free_port
+
 CONFIG = """\
 global
     nbthread 2
@@ -51,10 +53,10 @@ class HAProxy:
     def __init__(self, servers: str = "") -> None:
         """`servers`: more lines of the backend `shop`."""
         self.directory = Path(tempfile.mkdtemp(prefix="hap", dir="/tmp"))
-        self.front = ("127.0.0.1", _free_port())
-        exporter = f"127.0.0.1:{_free_port()}"
+        self.front = ("127.0.0.1", free_port())
+        exporter = f"127.0.0.1:{free_port()}"
         self.metrics = f"{exporter}/metrics"  # for Prometheus
-        self.api = f"127.0.0.1:{_free_port()}"
+        self.api = f"127.0.0.1:{free_port()}"
         self.socket = str(self.directory / "s")
         self.config = self.directory / "haproxy.cfg"
         servers = servers.replace("{directory}", str(self.directory))
@@ -107,9 +109,3 @@ class HAProxy:
         """The status of every server of a backend, by name."""
         lines = [line.split(",") for line in self.ask(f"show stat {backend} 4 -1").splitlines()]
         return {line[1]: line[17] for line in lines if line[0] == backend}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

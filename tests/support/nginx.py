@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents.nginx import workers
+from ansible_collections.progressive.rollout.tests.support.ports import free_port
 
 CONFIG = """\
 worker_processes 2;
@@ -57,7 +58,7 @@ class Nginx:
         )
         self.path.mkdir()
         (self.path / "shop.conf").write_text(PLACEHOLDER)
-        self.front, self.status = ("127.0.0.1", _free_port()), _free_port()
+        self.front, self.status = ("127.0.0.1", free_port()), free_port()
         self.config.write_text(
             CONFIG.format(home=self.home, listen=self.front[1], keepalive=keepalive, proxy=proxy)
         )
@@ -100,9 +101,3 @@ class Nginx:
     def close(self) -> None:
         self.stop()
         shutil.rmtree(self.home)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

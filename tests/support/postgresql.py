@@ -18,8 +18,8 @@ from pathlib import Path
 
 import psycopg
 
-from .envoy import free_port
 from .playbook import until
+from .ports import free_port
 
 PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 PASSWORD = "s3cret-of-postgresql"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import requests
+from ansible_collections.progressive.rollout.tests.support.ports import free_port
 
 PATIENCE = 60.0  # s
 LOGIN = ("ann", "s3cret-of-prometheus")
@@ -40,7 +40,7 @@ class Prometheus:
         as OpenMetrics.
         """
         self.directory = Path(tempfile.mkdtemp(prefix="prom", dir="/tmp"))
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"http{'s' * bool(certificate)}://127.0.0.1:{self.port}"
         self._known: dict[str, t.Any] = {"timeout": PATIENCE, "auth": LOGIN if login else None}
         jobs = []
@@ -132,9 +132,3 @@ class Prometheus:
                 pass
             assert process.poll() is None and time.monotonic() < end, log.read_text()
             time.sleep(0.02)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

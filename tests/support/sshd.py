@@ -17,6 +17,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.progressive.rollout.tests.support.playbook import addresses
+from ansible_collections.progressive.rollout.tests.support.ports import free_port
 
 CONFIG = """\
 Port {port}
@@ -36,21 +37,6 @@ SetEnv HOME={home} PATH={path}
 """
 
 
-def free_port(addresses: t.Sequence[str]) -> int:
-    """Return a port that is free at all of the addresses."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind((addresses[0], 0))
-            port = int(probe.getsockname()[1])
-        try:
-            for address in addresses[1:]:
-                with socket.socket() as probe:
-                    probe.bind((address, port))
-            return port
-        except OSError:
-            continue
-
-
 class Sshd:
     """`with Sshd(3) as sshd:` listens on three loopback addresses that are unlikely to be in use,
     so every other port there is free. `sshd.variables(address)` is what a host at one of them
@@ -59,7 +45,7 @@ class Sshd:
 
     def __init__(self, count: int = 3) -> None:
         self.addresses = addresses(count)
-        self.port = free_port(self.addresses)
+        self.port = free_port(*self.addresses)
         self.home = Path(tempfile.mkdtemp(prefix="sshd-", dir="/tmp"))  # short: sockets live in it
         self.key = self.home / "user_key"
         self._process: subprocess.Popen[bytes] | None = None
