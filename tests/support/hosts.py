@@ -68,6 +68,9 @@ HOST += [
 HOST += ["--device-cgroup-rule=c 5:1 rwm"]  # /dev/console: docker grants it to all containers
 # podman has lowered its own, and would ask for more
 HOST += ["--ulimit=nofile=16384:16384", "--ulimit=nproc=16384:16384"]
+# Each has a share of the CPU of its own, as much as some processes. Below podman's usual parent, all
+# hosts together had that of one, and starved beside the tests.
+HOST += ["--cgroup-parent=/", "--cpu-shares=4096"]
 # images cannot be unpacked on an overlay
 HOST += ["--volume=/var/lib/containers", "--volume=/var/lib/docker"]
 
