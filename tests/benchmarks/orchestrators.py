@@ -32,8 +32,8 @@ from ansible_collections.progressive.rollout.tests.engines.conftest import (
     KUBECONFIG,
     ROOT,
     Namespace,
-    until,
 )
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 PODS, SURGE, START = 20, 2, 2.0
 AUDIT = KUBECONFIG.with_name("audit.log")  # the requests of the user `rollout`

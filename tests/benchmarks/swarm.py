@@ -24,7 +24,8 @@ from ansible_collections.progressive.rollout.tests.engines.swarms import (
     PLATFORM,
     Swarm,
 )
-from ansible_collections.progressive.rollout.tests.support.playbook import Playground, until
+from ansible_collections.progressive.rollout.tests.support.playbook import Playground
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 INSTANCES, SURGE, START = 20, 2, 2
 Row = tuple[str, str, str]

@@ -12,7 +12,7 @@ import re
 import threading
 import time
 import typing as t
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
@@ -33,6 +33,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     Report,
     key_of,
 )
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 TICKS = 'n=0; while [ $n -lt 20 ]; do n=$((n+1)); echo "ERROR tick $n"; sleep 0.1; done; sleep 1000'
 RUNNING, STOPPED, STOPPING, FAILED = (
@@ -372,13 +373,6 @@ def living(reports: Iterable[Report]) -> dict[str, Process]:
 
 def states(reports: Iterable[Report]) -> dict[str, Process]:
     return {report.labels.id: report.process for report in reports}
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.05)
 
 
 def becomes(

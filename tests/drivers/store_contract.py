@@ -27,16 +27,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import (
     StoreDriver,
 )
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 fork = multiprocessing.get_context("fork")
 Make = Callable[..., StoreDriver]  # takes the service, `shop` if not given
-
-
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.005)
 
 
 class StoreContract:

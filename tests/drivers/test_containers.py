@@ -36,7 +36,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connect
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.tests.drivers import platform_contract as contract
 from ansible_collections.progressive.rollout.tests.support.hosts import Hosts
-from ansible_collections.progressive.rollout.tests.support.playbook import until
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 ENGINES = ("podman", "docker")
 NAMES = ("web1", "web2")

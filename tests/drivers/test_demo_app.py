@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from ansible_collections.progressive.rollout.tests.support.ports import free_port
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 FILES = pathlib.Path(__file__).resolve().parents[2] / "playbooks" / "files"
 
@@ -39,13 +40,6 @@ def _module(name: str) -> t.Any:
 app, load = _module("app"), _module("load")
 sys.modules["load"] = load  # as demo.py, run as a script, finds it
 demo = _module("demo")
-
-
-def wait_for(what: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, f"{what} did not come true within {seconds} s"
-        time.sleep(0.005)
 
 
 def listens(port: int) -> bool:
@@ -90,7 +84,7 @@ def start() -> Iterator[Callable[..., Running]]:
         )
         processes.append(process)
         if wait:
-            wait_for(lambda: listens(port))
+            until(lambda: listens(port))
         return Running(process, port)
 
     yield begin
@@ -160,7 +154,7 @@ def test_slow_request_blocks_nobody(start: Callable[..., Running]) -> None:
 def test_readiness(start: Callable[..., Running]) -> None:
     began, never = time.monotonic(), start(HEALTH="fail").port
     later = start(START_READY_DELAY="1.5").port
-    wait_for(lambda: get(later, "/healthz").startswith("HTTP/1.1 200 "))
+    until(lambda: get(later, "/healthz").startswith("HTTP/1.1 200 "))
     assert time.monotonic() - began >= 1.5
     assert get(never, "/healthz").startswith("HTTP/1.1 503 ")
     assert get(never, "/").startswith("HTTP/1.1 200 ")
@@ -172,7 +166,7 @@ def test_it_is_not_ready_before_its_file_is_there(
     port = start(READY_FILE=str(tmp_path / "ready")).port
     assert get(port, "/healthz").startswith("HTTP/1.1 503 ")
     (tmp_path / "ready").touch()
-    wait_for(lambda: get(port, "/healthz").startswith("HTTP/1.1 200 "))
+    until(lambda: get(port, "/healthz").startswith("HTTP/1.1 200 "))
     (tmp_path / "ready").unlink()
     assert get(port, "/healthz").startswith("HTTP/1.1 200 ")
 
@@ -232,7 +226,7 @@ def test_sigterm_while_starting_and_stop_delay(start: Callable[..., Running]) ->
     starting = start(wait=False, START_DELAY="60")
     stopping = start(STOP_DELAY="0.5")
     stopping.process.terminate()
-    wait_for(lambda: get(stopping.port, "/healthz").startswith("HTTP/1.1 503 "))
+    until(lambda: get(stopping.port, "/healthz").startswith("HTTP/1.1 503 "))
     assert get(stopping.port, "/").startswith("HTTP/1.1 200 ")
     assert stopping.process.wait(10) == 0
     starting.process.terminate()  # by now it has long set up its handler
@@ -293,9 +287,9 @@ def test_rate_is_kept(start: Callable[..., Running]) -> None:
 def test_a_killed_server_is_counted(start: Callable[..., Running]) -> None:
     process, port = start(LATENCY="0.1")
     client, thread, reports = in_background(f"http://127.0.0.1:{port}/", connections=6)
-    wait_for(lambda: client.by_revision["1"] >= 12)
+    until(lambda: client.by_revision["1"] >= 12)
     process.kill()
-    wait_for(lambda: client.failures["connect: refused"] >= 12)
+    until(lambda: client.failures["connect: refused"] >= 12)
     client.stop()
     thread.join(10)
     (report,) = reports
@@ -322,11 +316,11 @@ def test_a_graceful_restart_between_requests_fails_nothing(start: Callable[..., 
     """
     process, port = start(REVISION="1")
     client, thread, reports = in_background(f"http://127.0.0.1:{port}/", connections=3, rate=0.5)
-    wait_for(lambda: client.by_revision["1"] >= 3)  # the next request is two seconds away
+    until(lambda: client.by_revision["1"] >= 3)  # the next request is two seconds away
     process.terminate()
     assert process.wait(10) == 0
     start(PORT=str(port), REVISION="2")
-    wait_for(lambda: client.by_revision["2"] >= 3)
+    until(lambda: client.by_revision["2"] >= 3)
     client.stop()
     thread.join(10)
     assert reports[0]["failed"] == 0 and reports[0]["reopened"] == 3
@@ -395,7 +389,7 @@ def test_command_writes_its_report_and_ends_on_a_signal(
     ]
     process = subprocess.Popen([*command, "--report", str(report), "--pid-file", str(pid)])
     try:
-        wait_for(lambda: report.exists() and json.loads(report.read_text())["served"] > 0)
+        until(lambda: report.exists() and json.loads(report.read_text())["served"] > 0)
         assert int(pid.read_text()) == process.pid
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0

@@ -46,6 +46,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.envoy 
 from ansible_collections.progressive.rollout.tests.drivers import traffic_contract as contract
 from ansible_collections.progressive.rollout.tests.support import envoy as lab
 from ansible_collections.progressive.rollout.tests.support.ports import free_port
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 
 def made(given: Mapping[str, t.Any], context: Context) -> Driver:
@@ -373,7 +374,7 @@ class TestEnvoy(contract.TrafficContract):
         for number, dead in enumerate(new, 1):
             backends.kill(dead)
             for asked in (driver, preview):
-                contract.until(
+                until(
                     lambda d=dead, a=asked: (
                         not any(s.lb_healthy for s in contract.entries(a.observe(), d))
                     ),
@@ -397,7 +398,7 @@ class TestEnvoy(contract.TrafficContract):
             assert sum(
                 (contract.kept(front, 200) for front in plane.fronts), contract.Counter()
             ) == {"a": 400}
-            contract.until(
+            until(
                 lambda: not any(s.active for s in contract.entries(copies.observe(), b)),
                 "the copies are answered",
             )

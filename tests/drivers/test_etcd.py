@@ -31,10 +31,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.stores.etcd im
 from ansible_collections.progressive.rollout.tests.drivers.store_contract import (
     Make,
     StoreContract,
-    until,
 )
 from ansible_collections.progressive.rollout.tests.support.etcd import Etcd, EtcdCluster
 from ansible_collections.progressive.rollout.tests.support.proxy import Proxy
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 from ansible_collections.progressive.rollout.tests.support.web import Server, certificate
 
 

@@ -45,7 +45,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connect
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.tests.support.connect import connect
 from ansible_collections.progressive.rollout.tests.support.ports import free_port
-from ansible_collections.progressive.rollout.tests.support.processes import running, wait_until
+from ansible_collections.progressive.rollout.tests.support.processes import running
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 from ansible_collections.progressive.rollout.tests.support.web import Server, certificate
 
 ROLLOUT = {
@@ -410,7 +411,7 @@ def test_a_command_that_takes_too_long_is_not_a_no(transport: Transport) -> None
     long = f"300.{os.getpid()}{time.time_ns()}"
     with pytest.raises(GateError, match=r"^sleep on the controller: no answer in 1 s$"):
         ask(make(command, transport, answer_within="1s", command=["sleep", long]))
-    wait_until(lambda: not running(long))
+    until(lambda: not running(long))
 
 
 def test_a_command_that_nobody_waits_for_any_more_is_ended(transport: Transport) -> None:
@@ -423,9 +424,9 @@ def test_a_command_that_nobody_waits_for_any_more_is_ended(transport: Transport)
         {},
     )
     keeper.poll(ROLLOUT)
-    wait_until(lambda: running(f"sleep\0{long}"))
+    until(lambda: running(f"sleep\0{long}"))
     keeper.close()
-    wait_until(lambda: not running(long))
+    until(lambda: not running(long))
 
 
 def test_others_need_the_host_meanwhile(transport: Transport, tmp_path: Path) -> None:

@@ -63,10 +63,10 @@ from ansible_collections.progressive.rollout.tests.drivers.traffic_contract impo
     prove,
     raise_the_share,
     remove,
-    until,
 )
 from ansible_collections.progressive.rollout.tests.support.haproxy import HAProxy
 from ansible_collections.progressive.rollout.tests.support.ports import free_port
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 HEALTH = parse({"http": "/healthz", "interval": "200ms"})
 

@@ -23,8 +23,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.proc
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import pool
 from ansible_collections.progressive.rollout.tests.support.connect import connect
-from ansible_collections.progressive.rollout.tests.support.playbook import until
 from ansible_collections.progressive.rollout.tests.support.sshd import Sshd
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 # Reads the program, finds the mark in it, and answers what is in a file.
 EVIL = """\

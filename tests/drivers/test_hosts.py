@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.progressive.rollout.tests.support import hosts as hosts_module
 from ansible_collections.progressive.rollout.tests.support.hosts import PODMAN, Hosts
-from ansible_collections.progressive.rollout.tests.support.playbook import until
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")

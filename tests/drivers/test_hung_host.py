@@ -32,8 +32,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.proc
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import pool
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.tests.support.connect import connect
-from ansible_collections.progressive.rollout.tests.support.playbook import until
 from ansible_collections.progressive.rollout.tests.support.sshd import Sshd
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 PYTHON = """\
 #!/bin/sh
@@ -106,7 +106,7 @@ def sshd() -> Iterator[Sshd]:
 
 @pytest.fixture
 def fleet(sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
-    monkeypatch.setattr(_calls, "PATIENCE", 3.0)
+    monkeypatch.setattr(_calls, "PATIENCE", 8.0)
     monkeypatch.setattr(pool, "TELL", 1.0)
     made = Fleet(sshd, tmp_path)
     yield made

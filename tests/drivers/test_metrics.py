@@ -55,8 +55,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics import
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.tests.support.connect import connect
 from ansible_collections.progressive.rollout.tests.support.haproxy import HAProxy
-from ansible_collections.progressive.rollout.tests.support.processes import running, wait_until
+from ansible_collections.progressive.rollout.tests.support.processes import running
 from ansible_collections.progressive.rollout.tests.support.prometheus import LOGIN, Prometheus
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 from ansible_collections.progressive.rollout.tests.support.web import Server, certificate
 
 ROLLOUT = {
@@ -934,9 +935,9 @@ def test_a_command_that_nobody_waits_for_any_more_is_ended(transport: Transport)
         {},
     )
     keeper.poll(ROLLOUT)
-    wait_until(lambda: running(f"sleep\0{long}"))
+    until(lambda: running(f"sleep\0{long}"))
     keeper.close()
-    wait_until(lambda: not running(long))
+    until(lambda: not running(long))
 
 
 # What is refused

@@ -44,6 +44,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.nginx 
 )
 from ansible_collections.progressive.rollout.tests.drivers import traffic_contract as contract
 from ansible_collections.progressive.rollout.tests.support import nginx as lab
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 
 def made(given: Mapping[str, t.Any], context: Context) -> Driver:
@@ -300,7 +301,7 @@ class TestNginx(contract.TrafficContract):
         both = {a: Target(IN, name="shop-a"), b: Target(IN, name="shop-b")}
         contract.bring_in(driver, both)
         backends.kill(a)
-        contract.until(
+        until(
             lambda: contract.everywhere(driver.observe(), a, lambda s: not s.lb_healthy),
             f"{a} is not proven any more",
         )

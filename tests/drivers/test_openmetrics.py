@@ -26,9 +26,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.report.openmet
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 from ansible_collections.progressive.rollout.tests.support.pages import ROOT
-from ansible_collections.progressive.rollout.tests.support.playbook import until
 from ansible_collections.progressive.rollout.tests.support.ports import free_port
 from ansible_collections.progressive.rollout.tests.support.prometheus import Prometheus
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 MONITORING = ROOT / "docs/examples/monitoring"
 RECORDED = ROOT / "tests/support/recorded/rollout.json"

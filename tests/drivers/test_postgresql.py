@@ -34,10 +34,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.stores.postgre
 from ansible_collections.progressive.rollout.tests.drivers.store_contract import (
     Make,
     StoreContract,
-    until,
 )
 from ansible_collections.progressive.rollout.tests.support.postgresql import PASSWORD, PostgreSQL
 from ansible_collections.progressive.rollout.tests.support.proxy import Proxy
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 from ansible_collections.progressive.rollout.tests.support.web import certificate
 
 

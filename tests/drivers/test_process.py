@@ -21,7 +21,7 @@ import threading
 import time
 import typing as t
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -49,6 +49,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.proc
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
 from ansible_collections.progressive.rollout.tests.drivers import platform_contract as contract
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 SOURCES = {
     module.__name__: Path(str(module.__file__)).read_text()
@@ -214,11 +215,11 @@ def test_errors_are_found_in_a_log_that_is_copied_and_truncated(bench: Bench) ->
         return sum(one["times"] for one in answer["found"].values())
 
     for _turn in range(3):
-        contract.until(lambda: "up" in log.read_text() or mark is not None)
+        until(lambda: "up" in log.read_text() or mark is not None)
         before = log.read_text()
         os.kill(bench.record(name)["pid"], signal.SIGUSR1)
-        contract.until(lambda before=before: len(log.read_text()) > len(before))
-        contract.until(lambda: found() == 1)
+        until(lambda before=before: len(log.read_text()) > len(before))
+        until(lambda: found() == 1)
         shutil.copy(log, log.with_suffix(".log.1"))
         os.truncate(log, 0)
         assert found() == 0
@@ -235,13 +236,6 @@ def kill(leader: int) -> None:
     assert leader > 1, "not the process of an instance"
     os.killpg(leader, signal.SIGKILL)
     until(lambda: ticks(leader) is None)
-
-
-def until(condition: Callable[[], t.Any]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.01)
 
 
 def labels(driver: Driver, *ids: str, taken: tuple[Labels, ...] = ()) -> list[Labels]:

@@ -41,8 +41,8 @@ from ansible_collections.progressive.rollout.tests.drivers.store_contract import
     Make,
     StoreContract,
     fork,
-    until,
 )
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 
 class Here:

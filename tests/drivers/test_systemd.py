@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 import shlex
-import time
 import typing as t
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +36,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transpo
 from ansible_collections.progressive.rollout.tests.drivers import platform_contract as contract
 from ansible_collections.progressive.rollout.tests.support.connect import connect
 from ansible_collections.progressive.rollout.tests.support.hosts import Hosts
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 SLEEP = ["/bin/sleep", "1000"]
 STUBBORN = ["/bin/sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done"]
@@ -151,13 +151,6 @@ class TestSystemd(contract.HostsContract):
     @pytest.fixture
     def site(self, bench: Bench) -> Site:
         return Site(bench)
-
-
-def until(condition: Callable[[], t.Any]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.05)
 
 
 def labels(

@@ -14,7 +14,6 @@ import json
 import socket
 import subprocess
 import sys
-import time
 import typing as t
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -42,10 +41,13 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.tra
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
 from ansible_collections.progressive.rollout.tests.support.ports import free_port
 from ansible_collections.progressive.rollout.tests.support.shop import BehindEnvoy, BehindHAProxy
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 from ansible_collections.progressive.rollout.tests.support.web import certificate
 
 IN, OUT = Rotation.IN, Rotation.OUT
-CHECK = {"http": "/healthz", "interval": "50ms"}
+# HAProxy gives a check's connection, TLS included, the time between two checks, and a busy machine
+# may need more than a few milliseconds.
+CHECK = {"http": "/healthz", "interval": "250ms", "fall": 5}
 TLS = {**CHECK, "tls": True, "headers": {"Host": "shop"}}
 AGENTS = {"haproxy": haproxy_agent, "envoy": envoy_agent}
 Given = Mapping[str, t.Any]
@@ -105,13 +107,6 @@ def listens(endpoint: Endpoint) -> bool:
     except OSError:
         return False
     return True
-
-
-def until(condition: Callable[[], bool], seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "did not happen in time"
-        time.sleep(0.02)
 
 
 class Plane:

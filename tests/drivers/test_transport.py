@@ -31,9 +31,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connect
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.tests.support.connect import Hosts
 from ansible_collections.progressive.rollout.tests.support.connect import connect as connect_to
-from ansible_collections.progressive.rollout.tests.support.playbook import until
 from ansible_collections.progressive.rollout.tests.support.ports import free_port
 from ansible_collections.progressive.rollout.tests.support.sshd import Sshd
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 LOCAL = {"ansible_connection": "local"}
 needs_root = pytest.mark.skipif(

@@ -17,7 +17,6 @@ import socketserver
 import subprocess
 import sys
 import threading
-import time
 import typing as t
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,6 +39,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.tra
     TrafficDriver,
 )
 from ansible_collections.progressive.rollout.tests.support.ports import free_port
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 SERVICE = "shop"
 IN, OUT = Rotation.IN, Rotation.OUT
@@ -86,15 +86,6 @@ class Plane(t.Protocol):
 
     def start(self, index: int) -> None:
         """Start a stopped balancer at its old ports, with nothing but its configuration files."""
-
-
-def until(happened: Callable[[], t.Any], what: str, seconds: float = 20) -> t.Any:
-    """The first true value of `happened()`, asked over and over; fails when it never comes."""
-    end = time.monotonic() + seconds
-    while not (value := happened()):
-        assert time.monotonic() < end, f"never happened: {what}"
-        time.sleep(0.01)
-    return value
 
 
 def get(address: Address, path: str = "/") -> tuple[int, str]:

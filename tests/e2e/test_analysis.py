@@ -11,7 +11,7 @@ import typing as t
 from collections.abc import Iterator
 
 import pytest
-from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Run, until
+from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Run
 from ansible_collections.progressive.rollout.tests.support.prometheus import Prometheus
 from ansible_collections.progressive.rollout.tests.support.shop import (
     FRONTS,
@@ -21,6 +21,7 @@ from ansible_collections.progressive.rollout.tests.support.shop import (
     failures,
     kill_all,
 )
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 KINDS = (("GET", True), ("POST", False))
 RATE = 200  # requests a second, of each kind of client

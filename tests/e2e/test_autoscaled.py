@@ -18,7 +18,7 @@ from contextlib import ExitStack
 
 import pytest
 import yaml
-from ansible_collections.progressive.rollout.tests.support.playbook import ROOT, until
+from ansible_collections.progressive.rollout.tests.support.playbook import ROOT
 from ansible_collections.progressive.rollout.tests.support.shop import (
     BehindHAProxy,
     Load,
@@ -26,6 +26,7 @@ from ansible_collections.progressive.rollout.tests.support.shop import (
     failures,
     kill_all,
 )
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 EXAMPLE = ROOT / "docs/examples/autoscaled"
 ORIGINAL = {"min": 2, "max": 12}

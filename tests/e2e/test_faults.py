@@ -22,9 +22,9 @@ from ansible_collections.progressive.rollout.tests.support.playbook import (
     Outcome,
     Playground,
     Run,
-    until,
 )
 from ansible_collections.progressive.rollout.tests.support.shop import BehindHAProxy, Load, failures
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 pytestmark = pytest.mark.long
 STRANGER = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ8bGHmgKGp0nYQ9r1XqAwKxzXkGmZsB8T4dA0kH0v0o"

@@ -10,8 +10,8 @@ import typing as t
 from ansible_collections.progressive.rollout.tests.support.playbook import (
     Outcome,
     Playground,
-    until,
 )
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 FOLLOW = {"rollout_follow": True}
 STATUS, WATCH = "progressive.rollout.status", "progressive.rollout.watch"

@@ -20,9 +20,9 @@ from ansible_collections.progressive.rollout.tests.support.playbook import (
     Outcome,
     Playground,
     Run,
-    until,
 )
 from ansible_collections.progressive.rollout.tests.support.sshd import Sshd
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 pytestmark = pytest.mark.long
 PYTHON = """\

@@ -26,7 +26,6 @@ from ansible_collections.progressive.rollout.tests.support.playbook import (
     APP,
     Outcome,
     Playground,
-    until,
 )
 from ansible_collections.progressive.rollout.tests.support.shop import (
     Load,
@@ -34,6 +33,7 @@ from ansible_collections.progressive.rollout.tests.support.shop import (
     Watch,
     failures,
 )
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 pytestmark = pytest.mark.long
 HOSTS, PORT = 4, 8100

@@ -18,7 +18,7 @@ from functools import partial
 from random import Random
 
 import pytest
-from ansible_collections.progressive.rollout.tests.support.playbook import Run, until
+from ansible_collections.progressive.rollout.tests.support.playbook import Run
 from ansible_collections.progressive.rollout.tests.support.shop import (
     FRONTS,
     Front,
@@ -29,6 +29,7 @@ from ansible_collections.progressive.rollout.tests.support.shop import (
     kill_all,
     stood,
 )
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 KILLS = 5  # at each load balancer
 RATE = 150  # requests a second, of each kind of client

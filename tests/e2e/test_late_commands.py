@@ -12,7 +12,7 @@ import typing as t
 from collections.abc import Callable, Iterator
 
 import pytest
-from ansible_collections.progressive.rollout.tests.support.playbook import ROLLOUT, until
+from ansible_collections.progressive.rollout.tests.support.playbook import ROLLOUT
 from ansible_collections.progressive.rollout.tests.support.shop import (
     BehindEnvoy,
     BehindHAProxy,
@@ -25,6 +25,7 @@ from ansible_collections.progressive.rollout.tests.support.shop import (
     kill_all,
 )
 from ansible_collections.progressive.rollout.tests.support.sshd import Sshd
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 ROLLBACK = "progressive.rollout.rollback"
 SLOW = """\

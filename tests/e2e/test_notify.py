@@ -17,8 +17,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.not
 from ansible_collections.progressive.rollout.tests.support.playbook import (
     ROLLOUT,
     Playground,
-    until,
 )
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 from ansible_collections.progressive.rollout.tests.support.web import Server
 
 SECRETS = {name: f"hunter2-the-{name}" for name in ("token", "key", "path", "query")}

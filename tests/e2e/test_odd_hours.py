@@ -13,8 +13,8 @@ from ansible_collections.progressive.rollout.tests.support.haproxy import HAProx
 from ansible_collections.progressive.rollout.tests.support.playbook import (
     Outcome,
     Playground,
-    until,
 )
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 ROLLBACK = "progressive.rollout.rollback"
 RESTART = "progressive.rollout.restart"

@@ -9,7 +9,8 @@ import signal
 import typing as t
 
 import pytest
-from ansible_collections.progressive.rollout.tests.support.playbook import Playground, until
+from ansible_collections.progressive.rollout.tests.support.playbook import Playground
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 # What a task sees of its process: directory, environment, limits, signals; and of Ansible's
 # settings.

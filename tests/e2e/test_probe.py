@@ -9,8 +9,8 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from ansible_collections.progressive.rollout.tests.support.playbook import until
 from ansible_collections.progressive.rollout.tests.support.shop import BehindHAProxy, Shop
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 ANALYSIS = {
     "interval": "1s",

@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
-from ansible_collections.progressive.rollout.tests.support.playbook import until
 from ansible_collections.progressive.rollout.tests.support.shop import (
     BehindHAProxy,
     Load,
@@ -21,6 +20,7 @@ from ansible_collections.progressive.rollout.tests.support.shop import (
     Watch,
     failures,
 )
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 ABORT = "progressive.rollout.abort"
 RAMP: dict[str, t.Any] = {

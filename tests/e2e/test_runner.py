@@ -16,7 +16,8 @@ from pathlib import Path
 
 import ansible_runner
 import pytest
-from ansible_collections.progressive.rollout.tests.support.playbook import Playground, until
+from ansible_collections.progressive.rollout.tests.support.playbook import Playground
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 SECRETS = {"env": "hunter2-the-env", "header": "hunter2-the-header", "survey": "hunter2-the-answer"}
 AWX_VARIABLES = {"awx_job_id": 42, "awx_user_name": "ann"}  # as AWX adds them

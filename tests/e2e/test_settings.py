@@ -17,8 +17,8 @@ import pytest
 from ansible_collections.progressive.rollout.tests.support.playbook import (
     Outcome,
     Playground,
-    until,
 )
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 PLAYBOOKS = "progressive.rollout."
 OLD, NEW = "hunter2-old", "hunter2-new"  # values of the variable MARK, which are secrets

@@ -17,8 +17,8 @@ from ansible_collections.progressive.rollout.tests.support.playbook import (
     Outcome,
     Playground,
     Task,
-    until,
 )
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 ROLLBACK = "progressive.rollout.rollback"
 RESTART = "progressive.rollout.restart"

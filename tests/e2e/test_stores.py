@@ -35,7 +35,6 @@ from ansible_collections.progressive.rollout.tests.support.playbook import (
     Playground,
     Run,
     suspend,
-    until,
 )
 from ansible_collections.progressive.rollout.tests.support.postgresql import PASSWORD, PostgreSQL
 from ansible_collections.progressive.rollout.tests.support.proxy import Proxy
@@ -47,6 +46,7 @@ from ansible_collections.progressive.rollout.tests.support.shop import (
     failures,
     kill_all,
 )
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 pytestmark = pytest.mark.long
 RATE = 100  # requests a second, of each kind of client

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from random import Random
 
 import pytest
-from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Run, until
+from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Run
 from ansible_collections.progressive.rollout.tests.support.shop import (
     FRONTS,
     Front,
@@ -31,6 +31,7 @@ from ansible_collections.progressive.rollout.tests.support.shop import (
     kill_all,
     stood,
 )
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 REPLICAS, SURGE = 4, 2
 RATE = 150  # requests a second, of each kind of client

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from ansible_collections.progressive.rollout.tests.support.playbook import Playground, until
+from ansible_collections.progressive.rollout.tests.support.playbook import Playground
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 TIME = r" \(\d+(\.\d)? m?s\)$"
 

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from ansible_collections.progressive.rollout.tests.support.playbook import ROLLOUT, Outcome, until
+from ansible_collections.progressive.rollout.tests.support.playbook import ROLLOUT, Outcome
 from ansible_collections.progressive.rollout.tests.support.shop import (
     FRONTS,
     BehindEnvoy,
@@ -37,6 +37,7 @@ from ansible_collections.progressive.rollout.tests.support.shop import (
     walked,
 )
 from ansible_collections.progressive.rollout.tests.support.sshd import Sshd
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 # requests through the walks of a rollout and of its rollback, at each load balancer
 ENOUGH = 50_000

@@ -18,10 +18,9 @@ import os
 import random
 import subprocess
 import threading
-import time
 import typing as t
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +30,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kuberne
     Reflector,
 )
 from ansible_collections.progressive.rollout.tests.support.playbook import Playground
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 EXTERNAL = os.environ.get("CLUSTER") == "external"
@@ -46,13 +46,6 @@ KUBECTL = (
 )
 IMAGE = "docker.io/local/shop:{revision}"
 _NUMBERS = itertools.count(1)
-
-
-def until(condition: Callable[[], t.Any], what: str, seconds: float = 90) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.1)
 
 
 class Namespace:

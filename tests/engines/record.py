@@ -26,8 +26,8 @@ from ansible_collections.progressive.rollout.tests.engines.conftest import (
     KUBECONFIG,
     ROOT,
     Namespace,
-    until,
 )
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 FOLDER = ROOT / "tests/support/recorded"
 Found = dict[str, t.Any]

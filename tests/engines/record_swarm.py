@@ -23,7 +23,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms impo
     _swarm_spec,
 )
 from ansible_collections.progressive.rollout.tests.engines.swarms import PLATFORM, ROOT, Swarm
-from ansible_collections.progressive.rollout.tests.support.playbook import until
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 FOLDER = ROOT / "tests/support/recorded"
 SERVICE = "recorded"

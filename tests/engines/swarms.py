@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents.swarm import OURS, Api
-from ansible_collections.progressive.rollout.tests.support.playbook import until
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 NUMBER = int(os.environ.get("SWARM", "0"))

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import pytest
 import requests
-from ansible_collections.progressive.rollout.tests.support.playbook import Playground, until
+from ansible_collections.progressive.rollout.tests.support.playbook import Playground
 from ansible_collections.progressive.rollout.tests.support.ports import free_port
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / ".cache/eda/bin/ansible-rulebook"

@@ -32,7 +32,6 @@ from ansible_collections.progressive.rollout.tests.engines.conftest import (
     KUBECONFIG,
     ROOT,
     Namespace,
-    until,
 )
 from ansible_collections.progressive.rollout.tests.support.envoy import Envoy
 from ansible_collections.progressive.rollout.tests.support.playbook import Playground
@@ -40,6 +39,7 @@ from ansible_collections.progressive.rollout.tests.support.route_controller impo
     GATEWAYS,
     Controller,
 )
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 KINDS = ("httproutes", "grpcroutes")

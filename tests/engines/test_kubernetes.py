@@ -37,10 +37,10 @@ from ansible_collections.progressive.rollout.tests.engines.conftest import (
     ROOT,
     Client,
     Namespace,
-    until,
 )
 from ansible_collections.progressive.rollout.tests.support.memory import Service, Traffic, World
 from ansible_collections.progressive.rollout.tests.support.playbook import Playground
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 # Whole rollouts
 # --------------------------------------------------------------------------------------------------

@@ -19,9 +19,9 @@ from ansible_collections.progressive.rollout.tests.drivers.autoscaler_contract i
 from ansible_collections.progressive.rollout.tests.engines.conftest import (
     KUBECONFIG,
     Namespace,
-    until,
 )
 from ansible_collections.progressive.rollout.tests.support.playbook import Playground
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 
 class Hpa:

@@ -28,9 +28,9 @@ from ansible_collections.progressive.rollout.tests.engines.conftest import (
     ROOT,
     Client,
     Namespace,
-    until,
 )
 from ansible_collections.progressive.rollout.tests.support.playbook import Playground
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 _COUNT = itertools.count(1)  # of namespaces: one that is being deleted has its name for a while
 FIRST = 0 if EXTERNAL else int(os.environ.get("CLUSTER", "0"))

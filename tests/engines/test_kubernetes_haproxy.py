@@ -26,9 +26,9 @@ from ansible_collections.progressive.rollout.tests.engines.conftest import (
     KUBECONFIG,
     ROOT,
     Namespace,
-    until,
 )
 from ansible_collections.progressive.rollout.tests.support.ports import free_port
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 EXAMPLE = ROOT / "docs/examples/kubernetes-haproxy"
 

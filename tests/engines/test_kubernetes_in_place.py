@@ -22,9 +22,9 @@ from ansible_collections.progressive.rollout.tests.engines.conftest import (
     ROOT,
     Client,
     Namespace,
-    until,
 )
 from ansible_collections.progressive.rollout.tests.support.playbook import Playground
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 IMAGE = "docker.io/local/shop:{revision}"
 BUDGET = {"rollout_budget": {"max_unavailable": 1}}

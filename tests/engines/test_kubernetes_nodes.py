@@ -17,9 +17,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kuberne
 from ansible_collections.progressive.rollout.tests.engines.conftest import (
     Client,
     Namespace,
-    until,
 )
 from ansible_collections.progressive.rollout.tests.support.playbook import Playground
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 
 class Node:

@@ -12,8 +12,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kuberne
     ApiError,
     Cluster,
 )
-from ansible_collections.progressive.rollout.tests.engines.conftest import Namespace, until
+from ansible_collections.progressive.rollout.tests.engines.conftest import Namespace
 from ansible_collections.progressive.rollout.tests.support.playbook import Playground
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 
 def test_a_plan_tells_what_may_go_wrong(playground: Playground, namespace: Namespace) -> None:

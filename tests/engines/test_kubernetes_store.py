@@ -35,9 +35,9 @@ from ansible_collections.progressive.rollout.tests.engines.conftest import (
     ROOT,
     Client,
     Namespace,
-    until,
 )
 from ansible_collections.progressive.rollout.tests.support.playbook import Playground, Run, suspend
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 WITHOUT_RIGHTS = KUBECONFIG.with_name("rollout.kubeconfig")
 

@@ -36,13 +36,13 @@ from ansible_collections.progressive.rollout.tests.engines.swarms import (
 from ansible_collections.progressive.rollout.tests.support.playbook import (
     Outcome,
     Playground,
-    until,
 )
 from ansible_collections.progressive.rollout.tests.support.shop import (
     BehindHAProxy,
     Load,
     failures,
 )
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 KINDS = (("GET", True), ("GET", False))
 RATE = 40  # requests a second, of each kind

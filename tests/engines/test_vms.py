@@ -21,7 +21,6 @@ from ansible_collections.progressive.rollout.tests.engines.conftest import (
     ROOT,
     Client,
     Namespace,
-    until,
 )
 from ansible_collections.progressive.rollout.tests.support.playbook import Outcome
 from ansible_collections.progressive.rollout.tests.support.shop import (
@@ -30,6 +29,7 @@ from ansible_collections.progressive.rollout.tests.support.shop import (
     Shop,
     failures,
 )
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 PLAYBOOK = ROOT / "docs/examples/vms-and-kubernetes/rollout.yml"
 PODS = 2

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import requests
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
-from .playbook import until
 from .ports import free_port
 
 

@@ -17,11 +17,12 @@ import sys
 import tempfile
 import time
 import typing as t
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ansible_collections.progressive.rollout.tests.support import prefork
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 APP = ROOT / "playbooks" / "files" / "app.py"
@@ -365,14 +366,6 @@ def addresses(count: int) -> list[str]:
     """Return loopback addresses that are unlikely to be in use."""
     second, third = (1 + byte % 254 for byte in os.urandom(2))
     return [f"127.{second}.{third}.{number}" for number in range(1, count + 1)]
-
-
-def until(condition: Callable[[], t.Any], what: str, seconds: float = 60) -> None:
-    """Wait until a condition is true."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"not within {seconds:g} s: {what}"
-        time.sleep(0.02)
 
 
 def suspend(pid: int) -> None:

@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import psycopg
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
-from .playbook import until
 from .ports import free_port
 
 PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))

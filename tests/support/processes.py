@@ -6,16 +6,7 @@
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable
 from pathlib import Path
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "not within 20 s"
-        time.sleep(0.01)
 
 
 def running(word: str) -> bool:

@@ -31,8 +31,8 @@ from ansible_collections.progressive.rollout.tests.support.playbook import (
     Outcome,
     Playground,
     Run,
-    until,
 )
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 LOAD = ROOT / "playbooks" / "files" / "load.py"
 HAPROXY = (

@@ -16,9 +16,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import typing as t
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,16 +31,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.identity
     orphaned,
     resting,
 )
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 fork = multiprocessing.get_context("fork")
 COLLECTIONS = str(Path(errors.__file__).parents[6])
-
-
-def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.005)
 
 
 def alive(pid: int) -> bool:

@@ -25,6 +25,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kuberne
     Reflector,
 )
 from ansible_collections.progressive.rollout.tests.support import web
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 PODS = "/api/v1/namespaces/web/pods"
 
@@ -342,13 +343,6 @@ def reflector(script: Script) -> tuple[Reflector, threading.Event]:
 
 def names(reflected: Reflector) -> set[str]:
     return {str(one["metadata"]["name"]) for one in reflected.list()}
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def told(*events: tuple[str, str, int]) -> Callable[[], Tell]:

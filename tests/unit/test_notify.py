@@ -36,7 +36,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.notifiers impo
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.notices import Notices
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
-from ansible_collections.progressive.rollout.tests.support.playbook import until
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 from ansible_collections.progressive.rollout.tests.support.web import Server
 from hypothesis import given
 from hypothesis import strategies as st

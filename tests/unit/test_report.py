@@ -35,13 +35,13 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.pages.fleet im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report import history
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
-from ansible_collections.progressive.rollout.tests.support.playbook import until
 from ansible_collections.progressive.rollout.tests.support.timelines import (
     START,
     Event,
     rollout,
     timeline,
 )
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 from hypothesis import given
 from hypothesis import strategies as st
 

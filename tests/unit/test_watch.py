@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,15 +18,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import watch
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 fork = multiprocessing.get_context("fork")
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.005)
 
 
 def nothing() -> None:

@@ -1,0 +1,23 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Wait for what is to happen, as long as it takes on a busy machine."""
+
+from __future__ import annotations
+
+import time
+import typing as t
+from collections.abc import Callable
+
+PATIENCE = 90.0  # s
+
+Value = t.TypeVar("Value")
+
+
+def until(condition: Callable[[], Value], what: str = "", seconds: float = PATIENCE) -> Value:
+    """Return the first true value of a condition, asked over and over; fail when it never comes."""
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end, f"not within {seconds:g} s: {what or condition}"
+        time.sleep(0.01)
+    return value
