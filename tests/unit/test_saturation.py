@@ -150,6 +150,47 @@ def test_restarts_and_lack_of_memory_need_no_warm_up() -> None:
         assert not Saturation().after(0, {"n": new}, {}).verdict(TOLERANCE).worse
 
 
+def test_restarts_of_stable_instances_count_while_they_are_down() -> None:
+    stable = {name: seen("b", restarts=2.0) for name in ("s1", "s2")}
+    known = Saturation().after(0, {"n": seen(restarts=0.0)}, stable)
+    known = known.after(EVERY, {"n": seen(restarts=2.0)}, {})
+    assert not known.verdict(TOLERANCE).worse
+    known = Saturation.load(json.loads(json.dumps(known.dump())))
+    known = known.after(2 * EVERY, {"n": seen(restarts=0.0)}, {"s3": seen("b", restarts=0.0)})
+    assert not known.verdict(TOLERANCE).worse
+    known = known.after(3 * EVERY, {"n": seen(restarts=1.0)}, stable | {"s3": seen("b")})
+    assert not known.verdict(TOLERANCE).worse
+    assert known.after(4 * EVERY, {"n": seen(restarts=4.0)}, stable).verdict(TOLERANCE).worse
+
+
+def test_an_instance_that_is_down_keeps_its_place_among_many_for_a_while() -> None:
+    many = {f"s{number:02}": seen("b") for number in range(2 * saturation.MOST)}
+    down, rest = {"s00": seen("b", restarts=3.0)}, dict(list(many.items())[1:])
+    known = Saturation().after(0, {"n": seen(restarts=0.0)}, many | down)
+    known = known.after(EVERY, {"n": seen(restarts=3.0)}, rest)
+    assert not known.verdict(TOLERANCE).worse
+    for look in range(2, 3 + saturation.PATIENCE):
+        known = known.after(look * EVERY, {"n": seen()}, rest)
+        assert len(known.stable) == saturation.MOST
+    assert "s00" not in known.stable
+
+
+def test_new_instances_that_are_gone_are_not_judged_but_remembered() -> None:
+    known = Saturation().after(0, {"n": seen(restarts=2.0)}, {"s": seen(restarts=0.0)})
+    gone = known.after(EVERY, {}, {"s": seen(restarts=0.0)})
+    assert not gone.verdict(TOLERANCE).worse
+    back = gone.after(2 * EVERY, {"n": seen(restarts=0.0)}, {"s": seen(restarts=0.0)})
+    assert back.verdict(TOLERANCE).worse
+
+
+def test_a_stable_instance_that_the_new_one_replaced_is_not_all_there_is_to_compare_with() -> None:
+    known = Saturation().after(0, {}, {"old": seen(memory=1e6), "s": seen("b", memory=1e6)})
+    for look in range(1, LOOKS):
+        new, stable = {"n": seen(memory=1e6)}, {"s": seen("b", memory=1e6)}
+        known = known.after(look * EVERY, new, stable)
+    assert known.verdict(TOLERANCE).data is not Data.LACKING
+
+
 def test_events_alone_are_enough_after_a_while() -> None:
     known = Saturation()
     for look in range(LOOKS):

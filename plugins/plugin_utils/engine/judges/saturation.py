@@ -17,7 +17,7 @@ import math
 import statistics
 import typing as t
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .verdict import Data, Verdict
 
@@ -49,6 +49,7 @@ NAMES = {
 LEAST = 4  # looks in each third of the time
 KEPT = 36  # looks of an instance
 MOST = 12  # instances of each side
+PATIENCE = 12  # looks for which an instance that is down keeps its place among the most
 SHARE = 0.05  # of the level: a smaller growth is no leak
 MOVES = 1.5  # times what the level moves within a third, a leak grows from the first to the last
 STEADY = 0.8  # of the slope before has the last one of a leak; caches that fill have less
@@ -82,9 +83,12 @@ class Track:
     host: str
     rows: tuple[Row, ...] = ()
     events: Found = field(default_factory=dict)
+    missed: int = 0  # the last looks that did not see it
 
-    def after(self, at: float, seen: Seen) -> Track:
-        """Return the track after a look."""
+    def after(self, at: float, seen: Seen | None) -> Track:
+        """Return the track after a look; None: which did not see it."""
+        if seen is None:
+            return replace(self, missed=self.missed + 1)
         kinds = self.events.keys() | (set(EVENTS) & seen.found.keys())
         events = {k: self.events.get(k, 0.0) + seen.found.get(k, 0.0) for k in kinds}
         rows = self.rows
@@ -120,15 +124,19 @@ class Saturation:
     stable: Mapping[str, Track] = field(default_factory=dict)
 
     def after(self, at: float, new: Mapping[str, Seen], stable: Mapping[str, Seen]) -> Saturation:
-        """Return what is known after a look. Instances that are gone are forgotten."""
+        """Return what is known after a look.
+
+        An instance that it did not see may be down: its restarts count when it is back.
+        """
         hosts = {one.host for one in new.values()}
         return Saturation(_looked(self.new, at, new, ()), _looked(self.stable, at, stable, hosts))
 
     def verdict(self, tolerance: float) -> Verdict:
         """Return whether any new instance uses too much."""
         compared: set[str] = set()
-        for name, track in self.new.items():
-            beside = [one for one in self.stable.values() if one.host == track.host]
+        present = {name: track for name, track in self.new.items() if not track.missed}
+        for name, track in present.items():
+            beside = self._beside(track)
             others = beside or list(self.stable.values())
             where = f"stable instances on {track.host}" if beside else "stable instances"
             if others and track.only_events:
@@ -143,8 +151,8 @@ class Saturation:
                     )
                 if told:
                     return Verdict(True, f"{name}: {NAMES[key]} {told} of {where}")
-        missing = [name for name in self.new if name not in compared]
-        if self.new and not missing:
+        missing = [name for name in present if name not in compared]
+        if present and not missing:
             one = "1 new instance uses" if len(compared) == 1 else f"{len(compared)} new use"
             return Verdict(False, f"{one} no more than stable ones")
         of = f" of {', '.join(missing[:3])}" if missing else ""
@@ -152,13 +160,15 @@ class Saturation:
             False, f"too little is known yet{of}, or nothing to compare with", data=Data.LACKING
         )
 
+    def _beside(self, track: Track) -> list[Track]:
+        """Return the stable instances of its host, if any is there still."""
+        found = [one for one in self.stable.values() if one.host == track.host]
+        return found if any(not one.missed for one in found) else []
+
     def dump(self) -> dict[str, t.Any]:
         """Return plain data."""
         return {
-            side: {
-                name: [one.host, [[r.at, r.load, dict(r.found)] for r in one.rows], one.events]
-                for name, one in tracks.items()
-            }
+            side: {name: _plain(one) for name, one in tracks.items()}
             for side, tracks in (("new", self.new), ("stable", self.stable))
         }
 
@@ -167,22 +177,33 @@ class Saturation:
         """Return what `dump` made plain."""
         new, stable = (
             {
-                name: Track(host, tuple(Row(*row) for row in rows), events)
-                for name, (host, rows, events) in data[side].items()
+                name: Track(host, tuple(Row(*row) for row in rows), events, missed)
+                for name, (host, rows, events, missed) in data[side].items()
             }
             for side in ("new", "stable")
         )
         return cls(new, stable)
 
 
+def _plain(track: Track) -> list[t.Any]:
+    rows = [[row.at, row.load, dict(row.found)] for row in track.rows]
+    return [track.host, rows, dict(track.events), track.missed]
+
+
 def _looked(
     known: Mapping[str, Track], at: float, seen: Mapping[str, Seen], hosts: t.Collection[str]
 ) -> dict[str, Track]:
-    """Return the tracks after a look; first those known already, then those of these hosts."""
-    order = sorted(seen, key=lambda name: (name not in known, seen[name].host not in hosts, name))
-    return {
-        name: known.get(name, Track(seen[name].host)).after(at, seen[name]) for name in order[:MOST]
-    }
+    """Return the tracks after a look: of instances known already, unless they are gone for long;
+    then of others, first of those of these hosts; then of the ones gone, where there is room.
+    """
+    every = {name: Track(one.host) for name, one in seen.items()} | dict(known)
+    tracks = {name: track.after(at, seen.get(name)) for name, track in every.items()}
+
+    def rank(name: str) -> tuple[bool, bool, bool, str]:
+        track = tracks[name]
+        return (track.missed > PATIENCE, name not in known, track.host not in hosts, name)
+
+    return {name: tracks[name] for name in sorted(tracks, key=rank)[:MOST]}
 
 
 def _comparable(track: Track, others: Sequence[Track], key: str) -> list[tuple[float, Track]]:
