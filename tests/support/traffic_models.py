@@ -384,8 +384,11 @@ def requests(
     instances: Callable[[Random, Fleet], Array] = lambda _random, fleet: np.ones(fleet.size),
     looks: Callable[[Random, Fleet], Array] = lambda _random, fleet: np.ones((LOOKS, fleet.size)),
     among: Callable[[Random, Array, Array], Array] = lambda _random, seconds, _new: seconds,
+    *,
+    each: float = EACH,
+    shares: Sequence[float] = (),
 ) -> RequestsModel:
-    """Requests of these times.
+    """Requests of these times, so many to `each` instance in a look.
 
     `instances` and `looks` say how many times as long they take at each instance, and in each look.
     `among` changes those of one instance and look; it is told whether the instance is new.
@@ -393,7 +396,8 @@ def requests(
 
     def draw(random: Random) -> Requests:
         factors = instances(random, fleet) * looks(random, fleet)
-        numbers = random.poisson(EACH * fleet.size * fleet.parts(), (LOOKS, fleet.size))
+        service = Service(fleet=fleet, requests=each * fleet.size, shares=shares)
+        numbers = service.drawn_requests(random)
         return Requests(
             fleet,
             [
@@ -453,6 +457,16 @@ def _pauses(part: float, seconds: float) -> Callable[[Random, Array, Array], Arr
     return among
 
 
+def _slow_together(part: float, rho: float, times: float) -> t.Any:
+    """A part of the requests is slow; how many at once, is beta-binomial."""
+
+    def change(random: Random, seconds: Array, _new: Array) -> Array:
+        drawn = random.beta(part * (1 - rho) / rho, (1 - part) * (1 - rho) / rho)
+        return np.where(random.random(seconds.shape) < drawn, times * seconds, seconds)
+
+    return change
+
+
 def _tail(part: float, times: float = 1.0, seconds: float = 0.0) -> t.Any:
     """This part of the requests to new instances is slower."""
 
@@ -496,6 +510,14 @@ GOOD_REQUESTS: dict[str, RequestsModel] = {
     "requests: Pareto (1.5), half of the requests": requests(pareto(1.5), THIRDS),
     "requests: bimodal, one new instance": requests(bimodal, ONE),
     "requests: cold start, four times as slow": requests(HALF_LOG, TENTH, looks=_cold_start),
+    "requests: share in steps": requests(HALF_LOG, TENTH, shares=STEPS),
+    "requests: beta-binomial, rho 0.1": requests(
+        HALF_LOG, TENTH, among=_slow_together(0.05, 0.1, 4.0)
+    ),
+    "requests: beta-binomial, rho 0.1, half of the requests": requests(
+        HALF_LOG, THIRDS, among=_slow_together(0.05, 0.1, 4.0)
+    ),
+    "requests: one a minute": requests(HALF_LOG, THIRDS, each=INTERVAL / 60),
 }
 BAD_REQUESTS: dict[str, RequestsModel] = {
     "requests: 5 % four times as slow": requests(HALF_LOG, TENTH, among=_tail(0.05, 4.0)),
