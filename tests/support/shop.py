@@ -20,6 +20,8 @@ import threading
 import typing as t
 import urllib.request
 from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -562,17 +564,23 @@ def descendants(pid: int) -> list[int]:
     return [pid, *(one for child in children for one in descendants(child))]
 
 
+def _signal(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
 def kill_all(run: Run, shop: Shop) -> None:
     """As when a container or a machine with the controller ends: everything but the instances,
     at once.
     """
     instances = {record["pid"] for record in shop.living()}
-    pids = [pid for pid in descendants(run.process.pid) if pid not in instances]
-    for pid in pids:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    stopped: list[int] = []
+    # First none of them goes on: a worker that outlives its parent for a moment begins to clean up.
+    while left := set(descendants(run.process.pid)) - instances - set(stopped):
+        _signal(left, signal.SIGSTOP)
+        stopped += left
+    _signal(stopped, signal.SIGKILL)
     run.process.wait()
 
 

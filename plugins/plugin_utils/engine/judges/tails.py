@@ -27,9 +27,13 @@ from .verdict import Data, Verdict
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
 Level = tuple[float, float]  # what is slow: beyond this quantile of stable, times this factor
-# A few answers far beyond all quantiles are no surprise by their number, but where stable has
-# hardly any.
-LEVELS: tuple[Level, ...] = (*((quantile, 1.0) for quantile in QUANTILES), (QUANTILES[-1], 2.0))
+# By level, its part of alpha (Bonferroni). The fewer answers are slow, the more each has to tell: the
+# levels that have enough of them get little. A few answers far beyond all quantiles are no surprise
+# by their number, but where stable has hardly any.
+LEVELS: Mapping[Level, float] = {
+    **{(q, 1.0): part for q, part in zip(QUANTILES, (0.05, 0.05, 0.35, 0.3), strict=True)},
+    (QUANTILES[-1], 2.0): 0.25,
+}
 RECENT = 5  # the last looks that have to agree: what a cold start decided is forgotten
 
 
@@ -103,16 +107,15 @@ class Tails:
     tails: Mapping[Level, Tail] = field(default_factory=lambda: {level: Tail() for level in LEVELS})
 
     def after(self, look: Times, alpha: float, tolerance: float) -> Tails:
-        """Return it after one more look. `alpha` is for all levels together (Bonferroni)."""
+        """Return it after one more look. `alpha` is for all levels together."""
         stable = Histogram.sum([self.stable, *look.stable.values()])
         if not self.stable.buckets:
             return replace(self, stable=stable)
         tails = {}
-        for (quantile, factor), tail in self.tails.items():
+        for level, tail in self.tails.items():
+            quantile, factor = level
             limit = self.stable.bucket_of(quantile) + _buckets(factor)
-            tails[quantile, factor] = tail.after(
-                look.slow(limit, tolerance), limit, alpha / len(LEVELS)
-            )
+            tails[level] = tail.after(look.slow(limit, tolerance), limit, alpha * LEVELS[level])
         return Tails(stable, tails)
 
     def verdict(self, alpha: float, detect: float) -> tuple[Verdict, str]:
@@ -123,7 +126,7 @@ class Tails:
         if not self.stable.buckets:
             return Verdict(False, "no answers of stable yet", data=Data.LACKING), ""
         found = [
-            tail.verdict(level, alpha / len(LEVELS), detect) for level, tail in self.tails.items()
+            tail.verdict(level, alpha * LEVELS[level], detect) for level, tail in self.tails.items()
         ]
         remarks = dict.fromkeys(remark for _verdict, remark in found if remark)
         verdicts = [verdict for verdict, _remark in found]
