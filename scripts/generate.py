@@ -29,7 +29,16 @@ if t.TYPE_CHECKING:
 
 HERE = "scripts/generate.py"
 DRIVERS = {
-    "platforms": ("process", "systemd", "podman", "docker", "static", "kubernetes", "swarm"),
+    "platforms": (
+        "process",
+        "systemd",
+        "podman",
+        "docker",
+        "static",
+        "kubernetes",
+        "swarm",
+        "several",
+    ),
     "traffic": ("haproxy", "envoy", "nginx", "gateway_api", "kubernetes_service", "none"),
     "checks": ("http", "tcp"),
     "gates": ("pause", "approval", "web", "command", "analysis", "prepare"),

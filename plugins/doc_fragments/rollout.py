@@ -338,6 +338,12 @@ options:
           login) has left there.'
         type: bool
         default: false
+      parts:
+        description: 'I(several): The parts, by name: each with C(driver), the options of that driver, and C(factor),
+          how many times its even part of O(replicas) it has: O(replicas), divided by the number of parts and rounded
+          up, times this (1 if not given), and rounded up again. A part is on hosts (I(process), I(systemd), I(podman),
+          I(docker)), or a Deployment of I(kubernetes) in one cluster. Required.'
+        type: dict
   traffic:
     description: 'What sends requests to the instances: C(driver) and its options.'
     type: dict
@@ -707,8 +713,8 @@ options:
     default: 60
   targets:
     description: The parts that the fleet is divided into, such as regions, in the order in which they are rolled out.
-      O(strategy) is carried out in one after the other. A failure in any of them rolls all back. Each host or cluster
-      of O(platform) is in exactly one.
+      O(strategy) is carried out in one after the other. A failure in any of them rolls all back. Each host, cluster or
+      part of O(platform) is in exactly one.
     type: list
     elements: dict
     default: []
@@ -722,6 +728,11 @@ options:
         type: str
       clusters:
         description: Its clusters, by their names in C(clusters) of O(platform), in place of C(hosts).
+        type: list
+        elements: str
+        default: []
+      parts:
+        description: Its parts, by their names in C(parts) of O(platform), in place of C(hosts).
         type: list
         elements: str
         default: []

@@ -1,131 +1,132 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The playbook of docs/examples/vms-and-kubernetes under load: processes behind a real HAProxy,
-then a Deployment of a real Kubernetes, and both back.
+"""The service of docs/examples/vms-and-kubernetes under load: processes and a Deployment of a real
+Kubernetes as one service behind a real HAProxy, one after the other, and both back.
+
+Its parts and targets are as they stand; hosts, load balancer and times are local.
 """
 
 from __future__ import annotations
 
-import json
-import shutil
-import sys
 import typing as t
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 
 import pytest
+import yaml
 from ansible_collections.progressive.rollout.tests.engines.conftest import (
     IMAGE,
     KUBECONFIG,
     ROOT,
-    Client,
     Namespace,
 )
-from ansible_collections.progressive.rollout.tests.support.playbook import Outcome
 from ansible_collections.progressive.rollout.tests.support.shop import (
     BehindHAProxy,
     Load,
+    Place,
     Shop,
     failures,
 )
 from ansible_collections.progressive.rollout.tests.support.waiting import until
 
-PLAYBOOK = ROOT / "docs/examples/vms-and-kubernetes/rollout.yml"
-PODS = 2
+EXAMPLE = ROOT / "docs/examples/vms-and-kubernetes"
+EACH = 3  # instances on hosts, and as many pods
 
 
 class Site(Shop):
-    """The service on hosts of this machine and in a namespace; its variables are those of groups."""
+    """The example's service on hosts of this machine and in a namespace."""
 
     def __init__(self, front: BehindHAProxy, namespace: Namespace) -> None:
-        super().__init__(front)
+        shop = yaml.safe_load((EXAMPLE / "group_vars/all.yml").read_text())
+        targets = shop["rollout_targets"]
+        targets[0]["soak"] = "2s"
+        super().__init__(
+            front,
+            rollout_replicas=2 * EACH,
+            rollout_budget=shop["rollout_budget"],
+            rollout_targets=targets,
+        )
         self.front, self.namespace = front, namespace
-        self.vms, self.variables = self.variables, {}
-        self.pods: dict[str, t.Any] = {
-            "rollout_service": "shop-kubernetes",
-            "rollout_store": self.vms["rollout_store"],
-            "rollout_platform": {
-                "driver": "kubernetes",
-                "kubeconfig": str(KUBECONFIG),
-                "namespace": namespace.name,
-                "workload": "deployment/shop",
-                "image": IMAGE,
-            },
-            "rollout_traffic": {
-                "driver": "kubernetes_service",
-                "kubeconfig": str(KUBECONFIG),
-                "namespace": namespace.name,
-                "service": "shop",
-            },
+        local = self.variables["rollout_platform"]
+        parts = shop["rollout_platform"]["parts"]
+        own = {"command": local["command"], "env": local["env"], "path": local["path"]}
+        parts["vms"] = {"driver": "process", "hosts": "web", "ports": local["ports"], **own}
+        parts["cloud"] |= {
+            "kubeconfig": str(KUBECONFIG),
+            "namespace": namespace.name,
+            "image": IMAGE,
         }
+        self.variables["rollout_platform"] = {**shop["rollout_platform"], "parts": parts}
 
-    def begin(self, revision: str, **of_pods: t.Any) -> t.Any:
-        local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-        path = self.home / "hosts.json"
-        inventory = json.loads(path.read_text())
-        inventory["all"]["children"] |= {
-            "vms": {"children": {"web": {}}, "vars": self.vms},
-            "kubernetes": {"hosts": {"cluster": local}, "vars": {**self.pods, **of_pods}},
-        }
-        path.write_text(json.dumps(inventory))
-        playbook = shutil.copy(PLAYBOOK, self.home)  # without the group_vars beside it
-        return self.start(str(playbook), {"rollout_revision": revision})
-
-    def roll_out(self, revision: str, **of_pods: t.Any) -> Outcome:
-        return t.cast("Outcome", self.begin(revision, **of_pods).wait())
+    def places(self) -> set[Place]:
+        """Where instances of both listen."""
+        pods = {(str(pod["status"]["podIP"]), 8080) for pod in self.namespace.pods()}
+        return pods | {(record["address"], record["port"]) for record in self.living()}
 
     def serves(self, revision: str) -> None:
-        assert self.revisions() == [revision] * self.vms["rollout_replicas"]
-        self.namespace.is_ordinary(revision, PODS)
+        """All instances of both are of the revision, and HAProxy sends requests to them alone."""
+        assert self.revisions() == [revision] * EACH
+        self.namespace.is_ordinary(revision, EACH)
+        assert self.front.serving() == self.places()
 
-    @contextmanager
-    def loaded(self) -> Iterator[Client]:
-        """No request fails, on either side."""
-        with ExitStack() as stack:
-            client = stack.enter_context(Client(self.namespace))
-            load = stack.enter_context(Load(self.front.url, connections=2, rate=100))
-            yield client
-            assert failures(load.stop()) == []
-        assert client.failed == []
+    def order(self, rollout: str, revision: str) -> list[str]:
+        """The parts in which instances of a revision became ready, in order."""
+        ready = [
+            "cloud" if event["host"].startswith("cloud/") else "vms"
+            for event in self.timeline(rollout)
+            if (event["kind"], event.get("state"), event.get("revision"))
+            == ("state", "ready", revision)
+        ]
+        return list(dict.fromkeys(ready))
 
 
 @pytest.fixture
 def site(namespace: Namespace) -> Iterator[Site]:
     front = BehindHAProxy()
-    namespace.deploy(PODS, start=0)
+    namespace.deploy(EACH, start=0, stop=0)
     with Site(front, namespace) as found:
-        outcome = found.roll_out("1")
-        assert outcome.rc == 0, outcome.output
+        found.to("1")
+        found.serves("1")
         yield found
     front.close()
 
 
+def load(site: Site) -> Load:
+    kinds = [("GET", True), ("GET", False)]  # the program of the pods knows no others
+    return Load(site.front.url, kinds, connections=2, rate=100)
+
+
+def unscathed(reports: list[dict[str, t.Any]]) -> None:
+    assert failures(reports) == []
+    assert all("-" in report["by_revision"] for report in reports), "pods have answered"
+
+
 def test_a_wave_after_the_other(site: Site) -> None:
-    with site.loaded() as client:
-        run = site.begin("2")
-        until(lambda: site.revisions() == ["2"] * 6, "the first wave is complete")
-        assert "2" not in client.answers, "the second begins later"
-        outcome = run.wait()
-    assert outcome.rc == 0, outcome.output
+    with load(site) as requests:
+        outcome = site.to("2")
+        unscathed(requests.stop())
     site.serves("2")
-    assert client.answers["2"] > 0
+    assert site.order(outcome.rollout["id"], "2") == ["vms", "cloud"]
+    before = site.namespace.uids(), site.places()
+    site.to("2")
+    site.serves("2")
+    assert (site.namespace.uids(), site.places()) == before, "there was nothing to do"
 
 
-def test_a_failure_in_the_second_takes_the_first_back(site: Site) -> None:
-    fails = [{"driver": "command", "command": ["false"]}]
-    with site.loaded() as client:
-        outcome = site.roll_out("2", rollout_gates={"confirm_promotion": fails})
-    assert outcome.rc != 0 and "the virtual machines are rolled back, too" in outcome.output
+def test_pods_that_do_not_start_take_the_first_wave_back(site: Site) -> None:
+    with load(site) as requests:
+        outcome = site.run(variables={"rollout_revision": "broken", "rollout_failure_limit": 1})
+        unscathed(requests.stop())
+    assert outcome.rc != 0 and outcome.rollout["outcome"] == "rolled_back", outcome.output
     site.serves("1")
-    assert client.answers["2"] > 0, "it was there"
+    assert site.order(outcome.rollout["id"], "broken") == ["vms"], "the first wave was there"
 
 
 def test_a_run_that_was_killed_in_the_second_is_continued(site: Site) -> None:
-    with site.loaded() as client:
-        run = site.begin("2")
-        until(lambda: client.answers["2"] > 0, "the second wave is under way", 120)
+    with load(site) as requests:
+        run = site.start(variables={"rollout_revision": "2"})
+        until(lambda: "2" in site.namespace.ready(), "the second wave is under way", 120)
         run.kill()
-        outcome = site.roll_out("2")
-    assert outcome.rc == 0, outcome.output
+        site.to("2")
+        unscathed(requests.stop())
     site.serves("2")

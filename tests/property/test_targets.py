@@ -225,3 +225,103 @@ class Fleet:
                             host=min(start.target.hosts),
                         )
                     )
+
+
+# -- parts of a platform: hosts, and the pods of a cluster -----------------------------------------
+
+
+@given(
+    st.sampled_from([Fraction(1), Fraction(2), Fraction(1, 2)]),
+    st.integers(2, 12),
+    st.sampled_from([Budget(1, 0), Budget(0, 1), Budget(2, 1), Budget(max_in_flight=2)]),
+    st.sampled_from(["vms", "cloud"]),
+    st.integers(1, 20),
+    st.integers(1, 30),
+    st.booleans(),
+)
+@examples(60)
+def test_floor_and_ceiling_hold_over_both_parts_while_one_is_away(
+    factor: Fraction,
+    replicas: int,
+    budget: Budget,
+    part: str,
+    begin: int,
+    turns: int,
+    in_waves: bool,
+) -> None:
+    found = [
+        Target("vms", frozenset({"web1", "web2"}), factor),
+        Target("cloud", frozenset({"cloud"})),
+    ]
+    world = Parts(found)
+    world.go(divide(rolling(1, replicas), found), budget)
+    world.away, world.begin, world.end = part, world.now + begin, world.now + begin + turns
+    waves = tuple(Wave(one.name, "", clusters=(one.name,)) for one in found) if in_waves else ()
+    allowed = budget.resolve(replicas)
+    goal = RolloutTarget(2, replicas, allowed, before=replicas, stable=1)
+    for stage in stages(Plan(waves=waves), goal, found):
+        world.go(stage.waypoint, budget)
+    for one in found:
+        there = Counter(i.generation for i in world.fleet if one.has(i.host))
+        assert there == {2: share(replicas, 2, one.factor)}
+
+
+class Parts(Fleet):
+    """Of which one may be away: nothing is started or stopped there then."""
+
+    def __init__(self, parts: Sequence[Target]) -> None:
+        super().__init__()
+        self.parts = {one.name: one for one in parts}
+        self.away, self.begin, self.end = "", 0.0, 0.0
+
+    def go(self, waypoint: Waypoint, budget: Budget) -> None:
+        progress, allowed = ProgressTracker(self.now), budget.resolve(waypoint.desired)
+        for _turn in range(100 + 12 * (waypoint.new + len(self.fleet))):
+            self.now += 1
+            seen = [self._seen(one) for one in self.fleet]
+            decision = evaluate(seen, waypoint, budget, Rules(), progress, self.now)
+            assert not decision.failed, decision.failed
+            if decision.reached:
+                return
+            progress = decision.progress
+            before = self._lacking(waypoint)
+            started = self._act(decision, waypoint)
+            assert self._lacking(waypoint) <= max(before, allowed.unavailable)
+            # what was taken out of rotation where nothing answers is stopped when it does again
+            counted = [i for i in self.fleet if i.draining_since is None]
+            assert not started or len(counted) <= limit(waypoint, allowed)
+        raise AssertionError(f"it does not get to {waypoint}: {decision.reasons}")
+
+    def _gone(self, host: str) -> bool:
+        part = self.parts.get(self.away)
+        return bool(part and part.has(host) and self.begin <= self.now < self.end)
+
+    def _seen(self, instance: Instance) -> Instance:
+        if self._gone(instance.host):
+            return replace(instance, state=State.UNREACHABLE, ready_since=None)
+        return instance
+
+    def _lacking(self, waypoint: Waypoint) -> int:
+        """How many instances that answer and serve the parts lack, each by itself."""
+        serving = [i for i in self.fleet if i.rotation is Rotation.IN and not self._gone(i.host)]
+        return sum(
+            max(0, part.desired - sum(target.has(i.host) for i in serving))
+            for target, part in waypoint.parts
+        )
+
+    def _act(self, decision: Decision, waypoint: Waypoint) -> bool:
+        """Do what can be done now; return whether anything was started."""
+        leaving = {*decision.drain, *decision.retire}
+        kept = [
+            replace(i, rotation=Rotation.OUT, state=State.DRAINING, draining_since=self.now)
+            for i in self.fleet
+            if i.id in leaving and self._gone(i.host)
+        ]
+        starts = tuple(
+            one for one in decision.starts if one.target and not self._gone(min(one.target.hosts))
+        )
+        self._do(replace(decision, starts=starts), waypoint)
+        self.fleet = [
+            replace(i, host="cloud/node1") if i.host == "cloud" else i for i in self.fleet
+        ] + kept
+        return bool(starts)

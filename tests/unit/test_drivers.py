@@ -92,6 +92,12 @@ LEAST: Mapping[str, Mapping[str, t.Any]] = {  # that a driver can be made with
     "platforms/kubernetes": KUBERNETES,
     "platforms/podman": CONTAINER,
     "platforms/process": PROCESS,
+    "platforms/several": {
+        "parts": {
+            "vms": {"driver": "process", **PROCESS},
+            "cloud": {"driver": "kubernetes", **KUBERNETES},
+        }
+    },
     "platforms/static": {"hosts": "web", "port": 80},
     "platforms/swarm": {"hosts": "web", "image": "shop:{revision}", "port": 80},
     "platforms/systemd": PROCESS,
@@ -229,7 +235,7 @@ def members(cls: type) -> dict[str, t.Any]:
 
 def test_every_kind_of_driver_has_some() -> None:
     assert {kind for kind, _name in DRIVERS} == set(KINDS)
-    assert len(DRIVERS) == 7 + 6 + 3 + 6 + 7 + 4 + 2 + 7 + len(EXAMPLES)
+    assert len(DRIVERS) == 8 + 6 + 3 + 6 + 7 + 4 + 2 + 7 + len(EXAMPLES)
 
 
 @every

@@ -179,6 +179,7 @@ USED = {
     f"{HOW_TO}/molecule.md": {"default", "containers"},
     f"{HOW_TO}/autoscalers.md": {"autoscaler.yml", "command.yml"},
     f"{HOW_TO}/regions.md": {"regions.yml"},
+    f"{HOW_TO}/several-platforms.md": {"parts.yml", "part_waves.yml"},
     f"{HOW_TO}/gates-and-hooks.md": {"gates.yml", "receiver.py"},
     f"{HOW_TO}/haproxy.md": {"haproxy.cfg", "slots.yml", "dynamic.cfg", "dynamic.yml"},
     f"{HOW_TO}/in-a-play.md": {"play.yml"},

@@ -192,6 +192,13 @@ def test_what_does_not_fit_is_refused(given: dict[str, t.Any], message: str) -> 
 class Platform:
     in_place = names_instances = places_instances = False
     clusters: t.ClassVar[dict[str, Fraction]] = {}
+    clusters_option = "clusters"
+
+    def within(self, cluster: str) -> frozenset[str]:
+        return frozenset({cluster})
+
+    def at(self, _among: t.Any) -> Platform:
+        return self
 
     def __init__(self, **more: t.Any) -> None:
         self.__dict__.update(more)
@@ -337,15 +344,63 @@ def test_clusters_on_a_platform_without_any_are_refused(
         with_targets(IN_WAVES, Platform(**platform))
 
 
-@pytest.mark.parametrize("clusters", [{}, CLUSTERS])
-def test_hosts_and_clusters_in_one_rollout_are_refused(clusters: dict[str, Fraction]) -> None:
-    """Whatever the platform is: it cannot be the one of both."""
+@pytest.mark.parametrize(
+    "clusters, message",
+    [
+        ({}, r"names clusters, and instances are on hosts; .*driver: several"),
+        (CLUSTERS, "vms names hosts, and instances are in clusters"),
+    ],
+)
+def test_hosts_and_clusters_need_a_platform_of_both(
+    clusters: dict[str, Fraction], message: str
+) -> None:
     both = [{"name": "vms", "hosts": "eu"}, *IN_WAVES]
     for given in (both, both[::-1]):
-        with pytest.raises(
-            InputError, match=r"vms names hosts, and (first|rest) names clusters; a rollout has one"
-        ):
+        with pytest.raises(InputError, match=message):
             with_targets(given, Platform(clusters=clusters))
+
+
+class Parts(Platform):
+    """Hosts of the inventory as one part, and pods as another."""
+
+    clusters_option = "parts"
+
+    def within(self, cluster: str) -> frozenset[str]:
+        return frozenset(self.hosts()) if cluster == "vms" else frozenset({cluster})
+
+
+PARTS = {"vms": Fraction(1), "cloud": Fraction(2)}
+
+
+def test_parts_are_targets_with_their_hosts() -> None:
+    there = frozenset({"eu1", "eu2", "us1"})
+    given = [{"name": "first", "parts": ["vms"]}, {"name": "then", "parts": ["cloud"]}]
+    vms, cloud = with_targets(given, Parts(clusters=PARTS))
+    assert (vms.name, vms.hosts, vms.factor) == ("vms", there, 1)
+    assert (cloud.name, cloud.hosts, cloud.factor) == ("cloud", {"cloud"}, 2)
+    assert vms.has("us1") and cloud.has("cloud/node1") and not vms.has("cloud/node1")
+    assert with_targets([], Parts(clusters=PARTS)) == (vms, cloud)
+
+
+def test_hosts_of_a_part_may_be_several_targets() -> None:
+    given = [
+        {"name": "eu", "hosts": "eu"},
+        {"name": "cloud first", "parts": ["cloud"]},
+        {"name": "us", "hosts": "us", "factor": 3},
+    ]
+    found = with_targets(given, Parts(clusters=PARTS))
+    assert [(one.name, one.factor) for one in found] == [("eu", 1), ("cloud", 2), ("us", 3)]
+    assert [sorted(one.hosts) for one in found] == [["eu1", "eu2"], ["cloud"], ["us1"]]
+
+
+@pytest.mark.parametrize("clusters, of_cluster", [(("cloud",), False), ((), True)])
+def test_load_balancers_of_a_cluster_are_refused_with_parts(
+    monkeypatch: pytest.MonkeyPatch, clusters: tuple[str, ...], of_cluster: bool
+) -> None:
+    monkeypatch.setattr(Traffic, "of_cluster", of_cluster)
+    with pytest.raises(InputError, match=r"rollout_platform\.parts has vms, cloud") as told:
+        with_targets([], Parts(clusters=PARTS), *clusters)
+    assert told.value.id == "PR-248"
 
 
 def test_an_unknown_load_balancer_is_refused() -> None:

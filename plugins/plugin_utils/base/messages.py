@@ -291,6 +291,11 @@ MESSAGES: Mapping[str, Message] = {
         "The clusters of a rollout are named twice, or not where they are needed.",
         "Name each once, and the same ones in `rollout_platform` and `rollout_traffic`.",
     ),
+    "PR-248": Message(
+        "The parts of a platform cannot be rolled out together as they are.",
+        "Do what the message says; each part is a platform of its own, and all are behind the same"
+        " load balancers.",
+    ),
     "PR-250": Message(
         "No manager of the swarm answers, or one of several does not.",
         "Start Docker there, mend the quorum, or correct `hosts`, `socket` or `become`; the"

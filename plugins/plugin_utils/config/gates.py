@@ -277,16 +277,17 @@ def background(given: t.Any) -> tuple[tuple[Gate, ...], tuple[Gate, ...], int]:
     return (gate,), (timer("bake", max(bake, once)),), first
 
 
-def watched(plan: Plan, traffic: DriverChoice[TrafficDriver]) -> Plan:
+def watched(plan: Plan, traffic: DriverChoice[TrafficDriver], alike: bool = True) -> Plan:
     """Return a plan without an analysis with one of what the load balancers count.
 
-    A dry run takes the place of none.
+    A dry run takes the place of none. Latencies are compared where all instances run `alike`.
     """
     logs, counted = bool(traffic.options.get("access_log")), traffic.module.driver.counts
     has_own = any(gate.driver == "analysis" and not gate.options["dry_run"] for gate in plan.gates)
     if has_own or not (logs or counted) or plan.strategy == "blue_green":
         return plan
-    metrics = spec.standard(counted, logs) + spec.refusals(counted, logs)
+    usual = [one for one in spec.standard(counted, logs) if alike or one["name"] != "latency"]
+    metrics = usual + spec.refusals(counted, logs)
     given = {"metrics": metrics, **({"interval": _LOGGED} if logs else {})}
     key = "default analysis" if plan.background else "analysis"
     gate = analysis({**given, "timeout": "unlimited"}, key, _ANALYSIS, Person())

@@ -22,7 +22,7 @@ from ..interfaces.autoscaler import AutoscalerDriver
 from ..interfaces.driver import BaseDriver
 from ..interfaces.gate import GateDriver
 from ..interfaces.metric import MetricDriver
-from ..interfaces.platform import PlatformDriver
+from ..interfaces.platform import PARTS, PlatformDriver
 from ..interfaces.traffic import TrafficDriver
 from ..state.record import Record
 
@@ -67,8 +67,15 @@ def of_rollout(record: Record) -> dict[str, t.Any]:
         del given["hold"]  # the default in earlier versions, which had no effect
     platform = dict(given.get("platform", {}))
     if rollout.generation in record.settings:
-        platform = {name: value for name, value in platform.items() if value != SECRET}
+        platform = _without_secrets(platform)
+        if isinstance(platform.get(PARTS), Mapping):
+            parts = platform[PARTS].items()
+            platform[PARTS] = {name: _without_secrets(options) for name, options in parts}
     return {**given, "platform": platform} if platform else given
+
+
+def _without_secrets(options: Mapping[str, t.Any]) -> dict[str, t.Any]:
+    return {name: value for name, value in options.items() if value != SECRET}
 
 
 def restored(kept: Mapping[str, t.Any], args: Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -140,6 +147,8 @@ def _driven(kind: type[BaseDriver], default: str, given: Mapping[str, t.Any]) ->
     """Return the options of a driver without its secrets."""
     spec = loader.load(kind, str(given.get("driver", default)), "driver").options
     marked = _marked(spec, given)
+    if kind is PlatformDriver and isinstance(marked.get(PARTS), Mapping):
+        marked[PARTS] = {name: _driven(kind, "", one) for name, one in marked[PARTS].items()}
     if isinstance(marked.get("metrics"), list):
         marked["metrics"] = [
             _driven(MetricDriver, "load_balancer", one) for one in marked["metrics"]

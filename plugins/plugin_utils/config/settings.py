@@ -105,7 +105,7 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
     )
     plan, platform = strategy.parse(args), known["platform"] or NO_PLATFORM
     if args.get("analysis") in (None, "") or plan.background:
-        plan = gates.watched(plan, known["traffic"])
+        plan = gates.watched(plan, known["traffic"], platform.driver.alike)
     if platform.driver.refills:
         _check_refilled(plan, known["budget"], known["autoscaler"])
         # Nothing is started beside what is there, and no part of a fleet with an identity is given

@@ -37,6 +37,12 @@ TARGET = Options(
         "Its clusters, by their names in C(clusters) of O(platform), in place of C(hosts).",
         default=[],
     ),
+    Field(
+        "parts",
+        Kind("list", as_it_is, elements="str"),
+        "Its parts, by their names in C(parts) of O(platform), in place of C(hosts).",
+        default=[],
+    ),
     FACTOR_OF_TARGET,
     Field(
         "load_balancers",
@@ -63,7 +69,7 @@ FIELD = Field(
     Kind("list", as_it_is, elements="dict", fields=TARGET),
     "The parts that the fleet is divided into, such as regions, in the order in which they are"
     " rolled out. O(strategy) is carried out in one after the other. A failure in any of them rolls"
-    " all back. Each host or cluster of O(platform) is in exactly one.",
+    " all back. Each host, cluster or part of O(platform) is in exactly one.",
     default=[],
 )
 
@@ -75,7 +81,6 @@ def parse(given: t.Any, plan: Plan, person: Person) -> tuple[Wave, ...]:
     _refuse_twice("name", [wave.name for wave in waves])
     _refuse_twice("load_balancers", [name for wave in waves for name in wave.balancers])
     _refuse_twice("clusters", [name for wave in waves for name in wave.clusters])
-    _refuse_mixed(waves)
     if waves:
         _check_plan(plan, waves)
     return waves
@@ -93,23 +98,28 @@ def _wave(given: t.Any, variable: str, person: Person) -> Wave:
 
 
 def _clusters(found: dict[str, t.Any], variable: str) -> tuple[str, ...]:
-    """Return the clusters of a target; raises InputError for what they cannot have."""
-    where = f"{variable}.clusters"
-    names = tuple(
-        values.text(one, where) for one in values.sequence(found["clusters"], where, "names")
-    )
+    """Return the clusters or parts of a target; raises InputError for what they cannot have."""
+    option = "parts" if found["parts"] else "clusters"
+    where = f"{variable}.{option}"
+    names = tuple(values.text(one, where) for one in values.sequence(found[option], where, "names"))
     if not (names or found["hosts"]):
-        raise InputError(f"{variable}.hosts: not given; name its hosts, or its clusters", "PR-102")
-    if names and (found["hosts"] or found["factor"] != 1):
-        option = "hosts" if found["hosts"] else "factor"
         raise InputError(
-            f"{variable}.{option}: given, and clusters as well; remove it (factors of clusters are"
-            " in rollout_platform.clusters)",
+            f"{variable}.hosts: not given; name its hosts, its clusters, or its parts", "PR-102"
+        )
+    others = [
+        name
+        for name in ("hosts", "clusters", "factor")
+        if name != option and found[name] not in (None, "", [], 1)
+    ]
+    if names and others:
+        raise InputError(
+            f"{variable}.{others[0]}: given, and {option} as well; remove it (factors of {option}"
+            f" are in rollout_platform.{option})",
             "PR-151",
         )
     if len(names) > 1 and found["load_balancers"]:
         raise InputError(
-            f"{variable}.load_balancers: given, and {len(names)} clusters; a load balancer sends"
+            f"{variable}.load_balancers: given, and {len(names)} {option}; a load balancer sends"
             " requests to one of them: make a target of each",
             "PR-151",
         )
@@ -122,19 +132,6 @@ def _refuse_twice(option: str, names: list[str]) -> None:
             raise InputError(
                 f"{VARIABLE}: {option} {name!r} is given twice; each target has its own", "PR-151"
             )
-
-
-def _refuse_mixed(waves: tuple[Wave, ...]) -> None:
-    """Refuse hosts and clusters together: a rollout has one platform."""
-    of_hosts = [wave.name for wave in waves if wave.hosts]
-    of_clusters = [wave.name for wave in waves if wave.clusters]
-    if of_hosts and of_clusters:
-        raise InputError(
-            f"{VARIABLE}: {of_hosts[0]} names hosts, and {of_clusters[0]} names clusters; a rollout"
-            " has one platform: roll out hosts and clusters as two services, each with a"
-            " rollout_service of its own",
-            "PR-107",
-        )
 
 
 def _check_plan(plan: Plan, waves: tuple[Wave, ...]) -> None:

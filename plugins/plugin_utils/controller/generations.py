@@ -105,11 +105,10 @@ def given(settings: Settings) -> tuple[InstanceSettings, Secrets] | None:
     keeps no settings.
     """
     chosen = settings.platform
-    of_hosts = chosen.driver.host_options
-    if of_hosts is None:
+    shaping = chosen.driver.shaping(chosen.options, chosen.module.options)
+    if shaping is None:
         return None
-    shaping = {name: value for name, value in chosen.options.items() if name not in of_hosts}
-    platform, hidden = chosen.module.options.parted(shaping)
+    platform, hidden = shaping
     health, also_hidden = spec.table(settings.health).parted(settings.health)
     found = {name: part for name, part in (("platform", hidden), ("health", also_hidden)) if part}
     names = {

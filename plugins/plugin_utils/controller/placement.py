@@ -79,13 +79,14 @@ class Placement:
     ) -> list[Labels]:
         """Return labels for the next instances, beside `others`; their numbers are never reused."""
         record, labels = self._session.record, []
-        if self._platform.names_instances:
+        platform = self._platform.at(target.hosts) if target else self._platform
+        if platform.names_instances:
             cluster = target.name if target else ""
             if cluster in record.away:
                 return []
             return [Labels("", record.service, revision, generation, cluster, NOWHERE, 0)] * count
         places: Sequence[tuple[str, Endpoint, int]] = [("", NOWHERE, 0)] * count
-        if count and not self._platform.places_instances:
+        if count and not platform.places_instances:
             places = self._places(target, count, generation, others, leaving)
         for host, endpoint, slot in places:
             record.serial += 1

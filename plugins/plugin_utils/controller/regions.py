@@ -11,7 +11,7 @@ from ..base.errors import InputError
 from ..config.waves import refuse_undivided, refuse_weights, weighted
 from ..engine.shares import Target
 from ..engine.strategy import Plan, Wave
-from ..interfaces.platform import PlatformDriver
+from ..interfaces.platform import PARTS, PlatformDriver
 from ..interfaces.traffic import TrafficDriver
 from ..remote import inventory
 from ..remote.transport import Transport
@@ -29,7 +29,7 @@ def targets_of(
     """
     _check_balancers(platform, traffic)
     if platform.clusters:
-        return _of_clusters(plan, platform, traffic)
+        return _of_clusters(plan, platform, traffic, transport)
     if not plan.waves:
         return ()
     named = any(wave.clusters for wave in plan.waves)
@@ -46,7 +46,8 @@ def targets_of(
     if named:
         raise InputError(
             f"{VARIABLE}: names clusters, and instances are on hosts; name some of"
-            " rollout_platform.hosts",
+            " rollout_platform.hosts, or make both parts of one platform"
+            " (rollout_platform.driver: several)",
             "PR-151",
         )
     return _of_hosts(plan.waves, platform.hosts(), transport)
@@ -64,32 +65,88 @@ def _of_hosts(
 
 
 def _of_clusters(
-    plan: Plan, platform: PlatformDriver, traffic: TrafficDriver
+    plan: Plan, platform: PlatformDriver, traffic: TrafficDriver, transport: Transport
 ) -> tuple[Target, ...]:
-    """Return a target for each cluster, in the order of the waves."""
-    refuse_undivided(plan, VARIABLE if plan.waves else CLUSTERS)
+    """Return a target for each cluster, part or group of hosts, in the order of the waves."""
+    option = f"rollout_platform.{platform.clusters_option}"
+    refuse_undivided(plan, VARIABLE if plan.waves else option)
     waves = plan.waves or [Wave(name, "", clusters=(name,)) for name in platform.clusters]
-    if hosts := [wave.name for wave in waves if wave.hosts]:
-        raise InputError(
-            f"{VARIABLE}: {hosts[0]} names hosts, and instances are in clusters; name some of"
-            f" {CLUSTERS}",
-            "PR-151",
-        )
-    _check_cover({wave.name: wave.clusters for wave in waves}, platform.clusters, CLUSTERS)
-    found = []
-    for wave in waves:
-        for name in wave.clusters:
-            own = {name} if name in traffic.clusters else wave.balancers
-            cluster = frozenset({name})
-            found.append(Target(name, cluster, platform.clusters[name], frozenset(own)))
+    by_wave = {
+        wave.name: _of_wave(number, wave, platform, traffic, transport)
+        for number, wave in enumerate(waves)
+    }
+    found = [target for targets in by_wave.values() for target in targets]
+    there = {host for name in platform.clusters for host in platform.within(name)}
+    named = {
+        name: frozenset().union(*(one.hosts for one in targets))
+        for name, targets in by_wave.items()
+    }
+    _refuse_same_names(found)
+    _check_cover(named, there, option)
     if weighted(plan) and not all(one.balancers for one in found):
         refuse_weights()
     return tuple(found)
 
 
+def _of_wave(
+    number: int,
+    wave: Wave,
+    platform: PlatformDriver,
+    traffic: TrafficDriver,
+    transport: Transport,
+) -> list[Target]:
+    """Return the targets of a wave: its hosts, or each of its clusters or parts."""
+    if wave.hosts:
+        hosts = inventory.hosts(transport, wave.hosts, f"{VARIABLE}[{number}].hosts")
+        return [_of_part(wave, frozenset(hosts), platform)]
+    found = []
+    for name in wave.clusters:
+        own = {name} if name in traffic.clusters else wave.balancers
+        factor = platform.clusters.get(name, wave.factor)
+        found.append(Target(name, platform.within(name), factor, frozenset(own)))
+    return found
+
+
+def _of_part(wave: Wave, hosts: frozenset[str], platform: PlatformDriver) -> Target:
+    """Return a target of some hosts; raises InputError unless one part of the platform has them."""
+    if not any(platform.within(name) & hosts - {name} for name in platform.clusters):
+        raise InputError(
+            f"{VARIABLE}: {wave.name} names hosts, and instances are in clusters; name some of"
+            f" rollout_platform.{platform.clusters_option}",
+            "PR-151",
+        )
+    parts = [name for name in platform.clusters if platform.within(name) & hosts]
+    if len(parts) > 1:
+        raise InputError(
+            f"{VARIABLE}: target {wave.name} has hosts of the parts {' and '.join(parts)}; make a"
+            " target of each",
+            "PR-151",
+        )
+    return Target(wave.name, hosts, wave.factor, frozenset(wave.balancers))
+
+
+def _refuse_same_names(targets: Sequence[Target]) -> None:
+    """Refuse a group of hosts that has the name of a part or cluster."""
+    names = [one.name for one in targets]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(
+                f"{VARIABLE}: two targets are called {name!r}, one of them for its part or cluster;"
+                " give the other another name",
+                "PR-151",
+            )
+
+
 def _check_balancers(platform: PlatformDriver, traffic: TrafficDriver) -> None:
     """Refuse load balancers that do not send requests to all of the clusters."""
     here, there = set(platform.clusters), set(traffic.clusters)
+    if platform.clusters_option == PARTS and (there or traffic.of_cluster):
+        raise InputError(
+            "rollout_traffic.driver: sends requests to pods of Kubernetes alone, and"
+            f" rollout_platform.{PARTS} has {', '.join(platform.clusters)}; use a load balancer"
+            " before all of them, as haproxy",
+            "PR-248",
+        )
     if (here and traffic.of_cluster) or (there and here != there):
         listed = ", ".join(sorted(there)) or "none"
         raise InputError(

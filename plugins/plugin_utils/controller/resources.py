@@ -7,7 +7,7 @@ where these are known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from ..base.text import count, size
@@ -64,19 +64,25 @@ class Demand:
 
 
 def demand(
-    platform: PlatformDriver, old: InstanceSettings | None, replicas: int, peak: int
+    platform: PlatformDriver,
+    old: InstanceSettings | None,
+    replicas: int,
+    peak: int,
+    among: Collection[str] | None = None,
 ) -> Demand:
-    """Return the demand of `peak` instances, spread evenly: `replicas` new ones, and others with
-    the `old` settings.
+    """Return the demand of `peak` instances, spread evenly over the hosts, or those in `among`:
+    `replicas` new ones, and others with the `old` settings.
 
     An old instance counts for no more than a new one, so that a limit that was too high can be
     lowered.
     """
-    machines = platform.machines
+    part = platform if among is None else platform.at(among)
+    hosts = [host for host in part.hosts() if among is None or host in among]
+    machines = {host: its for host, its in part.machines.items() if host in hosts}
     if not machines:
         return Demand(0, Limits(), {})
-    new, before = platform.limits(), platform.limits(old)
-    each, most = (-(-number // len(platform.hosts())) for number in (peak, replicas))
+    new, before = part.limits(), part.limits(old and old.of_part(part.part))
+    each, most = (-(-number // len(hosts)) for number in (peak, replicas))
 
     def needed(ours: float, theirs: float) -> float:
         return most * ours + (each - most) * min(ours, theirs)
@@ -94,6 +100,7 @@ def used(
     """Return the memory that the running instances may use, by host."""
     found: dict[str, int] = {}
     for instance in fleet if platform.machines else ():
-        memory = platform.limits(settings.get(instance.generation)).memory
+        part, kept = platform.at((instance.host,)), settings.get(instance.generation)
+        memory = part.limits(kept and kept.of_part(part.part)).memory
         found[instance.host] = found.get(instance.host, 0) + memory * instance.state.counted
     return found

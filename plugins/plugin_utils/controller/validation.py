@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ..base.errors import InputError
@@ -15,7 +16,7 @@ from ..base.text import count, size
 from ..config.freeze import YEAR, closed
 from ..config.settings import Settings
 from ..engine.model import State
-from ..engine.shares import counted
+from ..engine.shares import Target, counted, share
 from ..engine.strategy import Groups, Plan, Stage, peak
 from ..engine.targets import most_at
 from . import gate_runner, resources
@@ -75,7 +76,7 @@ class Validation(StepPart):
     def _check_targets(self, replicas: int, plan: Plan) -> None:
         """Refuse more instances than the hosts of a target have room for."""
         budget = self.settings.budget
-        for target, most in most_at(self._stages(replicas, plan, replicas), budget).items():
+        for target, most in self._most_at(replicas, plan, replicas).items():
             room = self.loop.platform.capacity(target.hosts)
             if room < most:
                 hosts = count(len(target.hosts), "host")
@@ -130,14 +131,16 @@ class Validation(StepPart):
 
     def check_hosts(self, replicas: int, plan: Plan) -> None:
         """Refuse more instances than the hosts have memory for, as the platform's check found."""
-        demand, needs = self._demand(replicas, plan)
-        if excess := demand.excess():
-            raise InputError(
-                f"rollout_platform.memory: {excess}, but {needs}: {count(demand.each, 'instance')}"
-                f" on a host, which may use {size(demand.limits.memory)}; lower"
-                " rollout_platform.memory or rollout_budget.max_surge, or add hosts",
-                "PR-203",
-            )
+        demands, needs = self._demands(replicas, plan)
+        for demand in demands:
+            if excess := demand.excess():
+                raise InputError(
+                    f"rollout_platform.memory: {excess}, but {needs}:"
+                    f" {count(demand.each, 'instance')} on a host, which may use"
+                    f" {size(demand.limits.memory)}; lower rollout_platform.memory or"
+                    " rollout_budget.max_surge, or add hosts",
+                    "PR-203",
+                )
 
     def check_order(self, revision: str) -> None:
         """Refuse a revision that is older than the stable one or the one in progress."""
@@ -194,7 +197,7 @@ class Validation(StepPart):
         """Return what may go wrong, a line each: hosts with too little, and what platforms see."""
         platform = self.loop.platform
         used = resources.used(platform, self.loop.fleet, self.record.settings)
-        tight = self._demand(replicas, plan)[0].tight(used)
+        tight = [line for one in self._demands(replicas, plan)[0] for line in one.tight(used)]
         least = replicas - self.settings.budget.resolve(replicas).unavailable
         found = platform.risks(replicas, least, self._most(replicas, plan)[0])
         return [f"{self.settings.service}: {line}" for line in (*tight, *found)]
@@ -220,12 +223,20 @@ class Validation(StepPart):
             base
             for base in range(most, replicas, -1)
             if self._peak(replicas, plan, base) <= capacity
+            and all(
+                loop.platform.capacity(target.hosts) >= most_there
+                for target, most_there in self._most_at(replicas, plan, base).items()
+            )
         )
         return next(fitting, min(most, replicas))
 
     def _peak(self, replicas: int, plan: Plan, base: int) -> int:
         """Return the most instances at once, with `base` stable ones kept until the promotion."""
         return peak(self._stages(replicas, plan, base), self.settings.budget)
+
+    def _most_at(self, replicas: int, plan: Plan, base: int) -> Mapping[Target, int]:
+        """Return the most instances at once at each target, where there are any."""
+        return most_at(self._stages(replicas, plan, base), self.settings.budget)
 
     def _stages(self, replicas: int, plan: Plan, base: int) -> tuple[Stage, ...]:
         """Return the stages from `base` stable instances to `replicas` new ones."""
@@ -244,12 +255,21 @@ class Validation(StepPart):
         )
         return most, f"rollout_replicas {replicas} with {why} needs {most}"
 
-    def _demand(self, replicas: int, plan: Plan) -> tuple[resources.Demand, str]:
-        """Return the most that a host has to provide, and for how many instances, in words."""
+    def _demands(self, replicas: int, plan: Plan) -> tuple[list[resources.Demand], str]:
+        """Return the most that a host has to provide, at each target where there are any, and for
+        how many instances, in words.
+        """
         most, needs = self._most(replicas, plan)
-        stable = self.record.stable
+        platform, stable, targets = self.loop.platform, self.record.stable, self.loop.targets
         old = self.record.settings.get(stable.generation) if stable else None
-        return resources.demand(self.loop.platform, old, replicas, most), needs
+        if not targets:
+            return [resources.demand(platform, old, replicas, most)], needs
+        return [
+            resources.demand(
+                platform, old, share(replicas, len(targets), one.factor), there, one.hosts
+            )
+            for one, there in self._most_at(replicas, plan, replicas).items()
+        ], needs
 
 
 def balancers_of(settings: Settings) -> str:

@@ -10,11 +10,12 @@ import hashlib
 import json
 import typing as t
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from ..base.errors import PlatformError
 from ..engine.model import Composition, Health, Process
+from ..inputs.options import Options
 from .driver import BaseDriver
 
 
@@ -117,6 +118,36 @@ class InstanceSettings:
     secret: Mapping[str, list[str]] = field(default_factory=dict)
     key: str = ""  # under which hosts keep the secret values; empty: there are none
 
+    def of_part(self, part: str) -> InstanceSettings:
+        """Return the settings of one part of the platform; of a platform without parts, its own."""
+        platform = of_part(self.platform, part)
+        known = {f"platform.{name}": names for name, names in self._secret_of(part).items()}
+        others = {name: its for name, its in self.secret.items() if name.startswith("health.")}
+        driver = platform.pop("driver", self.driver)
+        return replace(self, driver=driver, platform=platform, secret={**known, **others})
+
+    def _secret_of(self, part: str) -> dict[str, list[str]]:
+        named = {
+            name.removeprefix("platform."): keys
+            for name, keys in self.secret.items()
+            if name.startswith("platform.")
+        }
+        return of_part(named, part)
+
+
+PARTS = "parts"  # the option of a platform of several parts, which each have options of their own
+
+
+def of_part(options: Mapping[str, t.Any], part: str) -> dict[str, t.Any]:
+    """Return the options of one part, among those of all, which are named `parts.PART.OPTION`.
+
+    Options without any of these are those of a platform without parts: a part may have been it.
+    """
+    if not part or not any(name.startswith(f"{PARTS}.") for name in options):
+        return dict(options)
+    own = f"{PARTS}.{part}."
+    return {name.removeprefix(own): its for name, its in options.items() if name.startswith(own)}
+
 
 class PlatformDriver(BaseDriver):
     """Where instances live.
@@ -156,11 +187,18 @@ class PlatformDriver(BaseDriver):
     there is another one at its place.
     """
     clusters: Mapping[str, Fraction] = {}
-    """The clusters that instances run in, where there are several, each with its factor.
+    """The clusters or parts that instances run in, where there are several, each with its factor.
 
     An instance's host is CLUSTER/NODE then, and that of one to start is its cluster. A cluster that
-    does not answer is named by `Context.away`.
+    does not answer is named by `Context.away`. Of a part with hosts (`within`), they are as they
+    are without parts.
     """
+    alike: bool = True
+    """Whether instances are equally fast wherever they run, so that their latencies compare."""
+    clusters_option: str = "clusters"
+    """The option that names them, for messages."""
+    part: str = ""
+    """Its name as a part of a platform of several; empty: it is none."""
     host_options: t.ClassVar[Collection[str] | None] = None
     """The options of the hosts; all others shape an instance, and the journal keeps them.
 
@@ -172,6 +210,26 @@ class PlatformDriver(BaseDriver):
     """By host, what `check` found there; used with `limits`."""
     zones: Mapping[str, str] = {}
     """By host, its zone; instances are spread over zones before they are spread over hosts."""
+
+    @classmethod
+    def shaping(
+        cls, options: Mapping[str, t.Any], table: Options
+    ) -> tuple[dict[str, t.Any], dict[str, t.Any]] | None:
+        """Return the options that shape an instance: those that may be shown, and the secret ones.
+
+        None where all instances are started with the present options.
+        """
+        if cls.host_options is None:
+            return None
+        return table.parted({n: value for n, value in options.items() if n not in cls.host_options})
+
+    def at(self, among: Collection[str]) -> PlatformDriver:
+        """Return the platform of these hosts, or of this cluster: itself, unless it has parts."""
+        return self
+
+    def within(self, cluster: str) -> frozenset[str]:
+        """Return the hosts of a part; the name itself where nodes are CLUSTER/NODE."""
+        return frozenset({cluster})
 
     @abc.abstractmethod
     def hosts(self) -> Sequence[str]:

@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A service in several clusters of Kubernetes: a driver for each, and what they report together.
 
+`several` joins them with hosts.
+
 Instances have the name of their cluster before their own: `eu/shop-g7-x7x2p` on the host
 `eu/node1`. Any cluster may hang or be gone; the others do not wait for it.
 """
@@ -15,6 +17,7 @@ import typing as t
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 from ..base import clock
 from ..base.errors import InputError, LeaseLost, PlatformError, RolloutError
@@ -57,22 +60,24 @@ class _Member:
         return begin(ordered)
 
 
-class ClustersDriver(PlatformDriver):
-    """The pods of one workload in each of several clusters."""
+class Together(PlatformDriver):
+    """The pods of a workload in each of several clusters, or parts of a platform."""
 
     names_instances = True
     host_options = WorkloadDriver.host_options
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def _join(
+        self,
+        drivers: Mapping[str, WorkloadDriver],
+        factors: Mapping[str, Fraction],
+        context: Context,
+    ) -> None:
+        """Take the drivers of the clusters, by name. `factors` has all that share the instances."""
         self.context = context
-        given = each_cluster(options, VARIABLE)
-        self.clusters = {name: one["factor"] for name, one in given.items()}
-        self._members = {name: _Member(self._in_one(one)) for name, one in given.items()}
+        self.clusters = {name: factors[name] for name in drivers}
+        self._sharing = len(factors)
+        self._members = {name: _Member(one) for name, one in drivers.items()}
         self._seen = LastSeen(context)
-
-    @abc.abstractmethod
-    def _in_one(self, options: Mapping[str, t.Any]) -> WorkloadDriver:
-        """Return the driver for one cluster."""
 
     def hosts(self) -> Sequence[str]:
         """Return none: the schedulers find nodes for pods."""
@@ -98,15 +103,15 @@ class ClustersDriver(PlatformDriver):
         for name, identity in self._all(lambda driver: driver._identity()).items():
             if (other := found.setdefault(identity, name)) != name:
                 raise InputError(
-                    f"{VARIABLE}.clusters: {name!r} and {other!r} lead to the same workload, whose"
-                    " pods would count twice; name each cluster once",
+                    f"{VARIABLE}.{self.clusters_option}: {name!r} and {other!r} lead to the same"
+                    " workload, whose pods would count twice; name each once",
                     "PR-247",
                 )
 
     def risks(self, replicas: int, least: int, most: int) -> Sequence[str]:
         lines: list[str] = []
         for name, factor in self.clusters.items():
-            own = share(replicas, len(self.clusters), factor)
+            own = share(replicas, self._sharing, factor)
             numbers = own, max(0, own - (replicas - least)), own + most - replicas
             found = self._members[name].driver.risks(*numbers)
             lines += [f"cluster {name}: {line}" for line in found]
@@ -129,7 +134,7 @@ class ClustersDriver(PlatformDriver):
         for name, member in self._members.items():
             patience = self._patience(name, member)
             troubles += self._take(name, member, began + patience - time.monotonic())
-        _raise_first(troubles)
+        raise_first(troubles)
         return self._seen.reports(list(self._members))
 
     def changed(self) -> bool:
@@ -218,8 +223,22 @@ class ClustersDriver(PlatformDriver):
                 found[name] = call.result()
             except RolloutError as exc:
                 troubles.append(_named(name, exc))
-        _raise_first(troubles)
+        raise_first(troubles)
         return found
+
+
+class ClustersDriver(Together):
+    """The pods of one workload in each of several clusters."""
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        self.context = context
+        given = each_cluster(options, VARIABLE)
+        drivers = {name: self._in_one(one) for name, one in given.items()}
+        self._join(drivers, {name: one["factor"] for name, one in given.items()}, context)
+
+    @abc.abstractmethod
+    def _in_one(self, options: Mapping[str, t.Any]) -> WorkloadDriver:
+        """Return the driver for one cluster."""
 
 
 def _of_cluster(name: str, ids: Sequence[str]) -> list[str]:
@@ -240,7 +259,7 @@ def _named(name: str, exc: RolloutError) -> RolloutError:
     return exc
 
 
-def _raise_first(troubles: Sequence[RolloutError]) -> None:
+def raise_first(troubles: Sequence[RolloutError]) -> None:
     """Raise the error that matters most, if there is any: a lost lease ends the run."""
     for trouble in sorted(troubles, key=lambda one: not isinstance(one, LeaseLost)):
         raise trouble

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from ..base.errors import RolloutFailed
 from ..inputs.options import Options
-from ..interfaces.platform import InstanceSettings, PlatformDriver
+from ..interfaces.platform import InstanceSettings, PlatformDriver, of_part
 
 
 def as_kept(
@@ -40,4 +40,5 @@ def as_kept(
         )
     of_hosts = driver.host_options or ()
     own = {option: value for option, value in given.items() if option in of_hosts}
-    return table.parse({**own, **kept.platform, **hidden.get("platform", {})}, "rollout_platform.")
+    secret = of_part(hidden.get("platform", {}), driver.part)
+    return table.parse({**own, **kept.platform, **secret}, "rollout_platform.")

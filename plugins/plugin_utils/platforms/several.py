@@ -1,0 +1,447 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Several platforms as parts of one, such as virtual machines and Kubernetes.
+
+Each part has a driver of its own, and its share of the instances. Parts with hosts keep the names
+of hosts and instances; pods have the name of their part before their own, as those of several
+clusters have.
+
+A part has a context of its own, since each knows only its own hosts that do not answer, and its own
+settings of a generation.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import typing as t
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from ..base.errors import InputError, PlatformError, RolloutError
+from ..engine.model import Composition
+from ..engine.shares import cluster_of
+from ..inputs import values
+from ..inputs.options import FACTOR, Field, Kind, Options
+from ..interfaces import loader
+from ..interfaces.context import Context
+from ..interfaces.loader import DriverChoice
+from ..interfaces.platform import (
+    PARTS,
+    Endpoint,
+    Labels,
+    Machine,
+    PlatformDriver,
+    Report,
+    Usage,
+)
+from ..remote.deadline import begin
+from ._clusters import Together, raise_first
+from ._workload import WorkloadDriver
+
+VARIABLE = "rollout_platform"
+NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
+Result = t.TypeVar("Result")
+EACH = Options(
+    Field("factor", FACTOR, "How many times its even part of O(replicas) a part has.", default=1)
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part as it is given: its driver, and how many times its even part it has."""
+
+    choice: DriverChoice[PlatformDriver]
+    factor: Fraction
+
+
+def _parts(given: t.Any, variable: str) -> dict[str, Part]:
+    found = values.mapping(given, variable)
+    if len(found) < 2:
+        raise InputError(
+            f"{variable}: {', '.join(found) or 'none'}; a platform of several has two parts at"
+            " least: give the options of the only one in rollout_platform itself",
+            "PR-248",
+        )
+    for name in found:
+        if not NAME.fullmatch(name):
+            raise InputError(
+                f"{variable}: {name!r} is not the name of a part; use letters, digits, _ and -",
+                "PR-120",
+            )
+    return {name: _part(its, f"{variable}.{name}") for name, its in found.items()}
+
+
+def _part(given: t.Any, variable: str) -> Part:
+    options = values.mapping(given, variable)
+    factor = EACH.parse({"factor": options.pop("factor", None)}, f"{variable}.")["factor"]
+    driver = options.pop("driver", None)
+    if not isinstance(driver, str) or not driver:
+        raise InputError(f"{variable}.driver: not given; give one, as systemd", "PR-108")
+    module: loader.DriverModule[PlatformDriver] = loader.load(PlatformDriver, driver, variable)
+    choice = DriverChoice(driver, module, module.check(options, variable))
+    _refuse(choice, variable)
+    return Part(choice, factor)
+
+
+def _refuse(choice: DriverChoice[PlatformDriver], variable: str) -> None:
+    """Refuse a platform that cannot be a part."""
+    chosen, why = choice.driver, ""
+    if issubclass(chosen, Driver):
+        why = "has parts itself; list them all beside each other"
+    elif issubclass(chosen, Together):
+        why = "has several clusters; make a part of each"
+    elif chosen.in_place:
+        why = "is deployed in place, by your own tasks; use systemd or process, or a service apart"
+    elif chosen.refills:
+        why = "replaces pods at their places; roll it out as a service apart, or use a Deployment"
+    elif chosen.places_instances or (
+        chosen.names_instances and not issubclass(chosen, WorkloadDriver)
+    ):
+        why = "is an orchestrator that cannot be a part yet; roll it out as a service apart"
+    if why:
+        raise InputError(f"{variable}.driver: {choice.name} {why}", "PR-248")
+
+
+OPTIONS = Options(
+    Field(
+        PARTS,
+        Kind("dict", _parts),
+        "The parts, by name: each with C(driver), the options of that driver, and C(factor), how"
+        " many times its even part of O(replicas) it has: O(replicas), divided by the number of"
+        " parts and rounded up, times this (1 if not given), and rounded up again. A part is on"
+        " hosts (I(process), I(systemd), I(podman), I(docker)), or a Deployment of I(kubernetes) in"
+        " one cluster.",
+        required=True,
+    ),
+)
+
+
+class Pods(Together):
+    """The parts that are Deployments."""
+
+    clusters_option = PARTS
+
+    def __init__(
+        self,
+        drivers: Mapping[str, WorkloadDriver],
+        factors: Mapping[str, Fraction],
+        context: Context,
+    ) -> None:
+        self._join(drivers, factors, context)
+
+
+class Driver(PlatformDriver):
+    """The instances of all parts."""
+
+    alike = False  # in waves, the new instances of one part are compared with the old of another
+    clusters_option = PARTS
+
+    @classmethod
+    def shaping(
+        cls, options: Mapping[str, t.Any], table: Options
+    ) -> tuple[dict[str, t.Any], dict[str, t.Any]] | None:
+        """Return the options of all parts, named `parts.PART.OPTION`."""
+        shown: dict[str, t.Any] = {}
+        secret: dict[str, t.Any] = {}
+        for name, part in options[PARTS].items():
+            own = part.choice.driver.shaping(part.choice.options, part.choice.module.options)
+            for all_, its in zip((shown, secret), own or ({}, {}), strict=True):
+                all_.update({f"{PARTS}.{name}.{option}": value for option, value in its.items()})
+            shown[f"{PARTS}.{name}.driver"] = part.choice.name
+        return shown, secret
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        self.context = context
+        given: Mapping[str, Part] = options[PARTS]
+        self.clusters = {name: part.factor for name, part in given.items()}
+        self._contexts = {name: _apart(context) for name in given}
+        self._together = _apart(context)  # of all parts of Kubernetes
+        self._hosted: dict[str, PlatformDriver] = {}
+        pods: dict[str, WorkloadDriver] = {}
+        for name, part in given.items():
+            made = _as_part(name, functools.partial(part.choice.make, self._contexts[name]))
+            made.part = name
+            if isinstance(made, WorkloadDriver):
+                pods[name] = made
+            else:
+                self._hosted[name] = made
+        self._pods = Pods(pods, self.clusters, self._together)
+        self._within = {name: frozenset(one.hosts()) for name, one in self._hosted.items()}
+        self._refuse_shared_hosts()
+        hosted = self._hosted.values()
+        self.zones = {host: zone for one in hosted for host, zone in one.zones.items()}
+        self._last: dict[str, Sequence[Report]] = {}  # by part with hosts
+
+    def _refuse_shared_hosts(self) -> None:
+        """Refuse a host that is in two parts, or has the name of a part."""
+        found: dict[str, str] = {name: name for name in self._pods.clusters}
+        for name, hosts in self._within.items():
+            for host in sorted(hosts):
+                if (other := found.setdefault(host, name)) != name:
+                    raise InputError(
+                        f"{VARIABLE}.{PARTS}.{name}.hosts: {host} is in part {other} as well, or"
+                        " has its name; leave each host in one part",
+                        "PR-248",
+                    )
+
+    # -- which part --------------------------------------------------------------------------------
+
+    def at(self, among: Collection[str]) -> PlatformDriver:
+        """Return the part of these hosts, or that of all pods."""
+        for name, hosts in self._within.items():
+            if not hosts.isdisjoint(among):
+                return self._hosted[name]
+        if any(one in self._pods.clusters or self._of_pod(one) for one in among):
+            return self._pods
+        return self
+
+    def within(self, cluster: str) -> frozenset[str]:
+        return self._within.get(cluster, frozenset({cluster}))
+
+    def _of_pod(self, name: str) -> bool:
+        """Return whether this is the id of a pod, or its node."""
+        return cluster_of(name) in self._pods.clusters
+
+    def hosts(self) -> Sequence[str]:
+        return [host for one in self._hosted.values() for host in one.hosts()]
+
+    @property
+    def machines(self) -> Mapping[str, Machine]:  # type: ignore[override]
+        """The hosts of all parts, as their checks found them."""
+        return {host: its for one in self._hosted.values() for host, its in one.machines.items()}
+
+    def capacity(self, among: Collection[str] | None = None) -> int:
+        pods = [one for one in self._pods.clusters if among is None or one in among]
+        return sum(one.capacity(among) for one in self._hosted.values()) + (
+            self._pods.capacity() if pods else 0
+        )
+
+    def place(
+        self,
+        count: int,
+        taken: Collection[Labels],
+        generation: int,
+        among: Collection[str] | None = None,
+    ) -> Sequence[tuple[str, Endpoint, int]]:
+        part = self.at(among or ())
+        if part is self:
+            raise PlatformError(f"{VARIABLE}.{PARTS}: instances are placed part by part", "PR-248")
+        here = [labels for labels in taken if not self._of_pod(labels.host)]
+        return part.place(count, here, generation, among)
+
+    # -- before anything is touched ----------------------------------------------------------------
+
+    def check(self) -> None:
+        if self.context.autoscaler:
+            raise InputError(
+                "rollout_autoscaler: given, and rollout_platform has several parts, of which it"
+                " scales one at most; remove it, and pause the autoscaler by hand",
+                "PR-248",
+            )
+        if self.context.health.from_host and self._pods.clusters:
+            raise InputError(
+                "rollout_health.from: host, but pods have no host of the inventory; remove it, so"
+                " that instances are asked from the controller",
+                "PR-248",
+            )
+        self._each(lambda part: part.check())
+
+    def risks(self, replicas: int, least: int, most: int) -> Sequence[str]:
+        self._lend()
+        return [
+            *(
+                f"part {name}: {line}"
+                for name, one in self._hosted.items()
+                for line in one.risks(replicas, least, most)
+            ),
+            *self._pods.risks(replicas, least, most),
+        ]
+
+    def prepare(self, revision: str, generation: int | None = None) -> None:
+        self._each(lambda part: part.prepare(revision, generation))
+
+    # -- the rollout -------------------------------------------------------------------------------
+
+    def sync(
+        self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
+    ) -> Sequence[Report]:
+        """Have all parts do their work; the error of one does not keep the others from theirs."""
+        self._lend()
+        asked = begin(functools.partial(self._sync_pods, start, stop, forget))
+        found: list[Report] = []
+        troubles: list[RolloutError] = []
+        for name in self._hosted:
+            try:
+                found += self._sync_part(name, start, stop, forget)
+            except RolloutError as exc:
+                troubles.append(exc)
+        try:
+            found += asked.result()
+        except RolloutError as exc:
+            troubles.append(exc)
+        self._take_back()
+        for trouble in troubles:
+            if isinstance(trouble, PlatformError):
+                trouble.seen = [*trouble.seen, *found]
+        raise_first(troubles)
+        return found
+
+    def _sync_pods(
+        self, start: Sequence[Labels], stop: Sequence[str], forget: Sequence[str]
+    ) -> Sequence[Report]:
+        if not self._pods.clusters:
+            return ()
+        works = [labels for labels in start if labels.host in self._pods.clusters]
+        return self._pods.sync(works, *(_only(ids, self._of_pod) for ids in (stop, forget)))
+
+    def _sync_part(
+        self, name: str, start: Sequence[Labels], stop: Sequence[str], forget: Sequence[str]
+    ) -> Sequence[Report]:
+        """Have a part with hosts do its work.
+
+        Where others have work, it is as last seen without any, as hosts without any are.
+        """
+        others = {
+            report.labels.id
+            for other, reports in self._last.items()
+            if other != name
+            for report in reports
+        }
+
+        def mine(id: str) -> bool:
+            return not self._of_pod(id) and id not in others
+
+        works = [labels for labels in start if labels.host in self._within[name]]
+        ids, dead = _only(stop, mine), _only(forget, mine)
+        busy = bool(start or stop or forget)
+        if name not in self._last or works or ids or dead or not busy:
+            sync = functools.partial(self._hosted[name].sync, works, ids, dead)
+            self._last[name] = _as_part(name, sync)
+        return self._last[name]
+
+    def changed(self) -> bool:
+        return self._pods.changed() or any(one.changed() for one in self._hosted.values())
+
+    def retry_silent_hosts(self) -> None:
+        for one in (*self._hosted.values(), self._pods):
+            one.retry_silent_hosts()
+
+    def conclude(self, stable: Composition | None) -> str:
+        self._lend()
+        found = [
+            _as_part(name, functools.partial(one.conclude, stable))
+            for name, one in self._hosted.items()
+        ]
+        return "; ".join(filter(None, [*found, self._pods.conclude(stable)]))
+
+    def close(self) -> None:
+        for one in (*self._hosted.values(), self._pods):
+            one.close()
+
+    # -- what is known of instances ----------------------------------------------------------------
+
+    def log_of(self, id: str, host: str) -> str:
+        part = self.at((host,))
+        return "" if part is self else part.log_of(id, host)
+
+    def log_source(self, id: str, host: str) -> Mapping[str, str]:
+        part = self.at((host,))
+        return {} if part is self else part.log_source(id, host)
+
+    def usage(self) -> Mapping[str, Usage]:
+        """Return what instances use, of the parts that know it."""
+        self._lend()
+        found: dict[str, Usage] = {}
+        troubles: list[RolloutError] = []
+        for name, one in self._hosted.items():
+            try:
+                found |= _as_part(name, one.usage)
+            except RolloutError as exc:
+                troubles.append(exc)
+        if not found:
+            raise_first(troubles)
+            return super().usage()
+        return found
+
+    # -- settings of a generation ------------------------------------------------------------------
+
+    def keep(self, key: str, content: Mapping[str, t.Any]) -> None:
+        """Keep them on the hosts of all parts; pods have no secrets but those of checks."""
+        if not self._hosted:
+            super().keep(key, content)
+        self._lend()
+        for name, one in self._hosted.items():
+            _as_part(name, functools.partial(one.keep, key, content))
+        self._take_back()
+
+    def recall(self, key: str) -> Mapping[str, t.Any] | None:
+        self._lend()
+        troubles: list[RolloutError] = []
+        for name, one in self._hosted.items():
+            try:
+                if found := _as_part(name, functools.partial(one.recall, key)):
+                    return found
+            except RolloutError as exc:
+                troubles.append(exc)
+        raise_first(troubles)
+        return None
+
+    # -- contexts ----------------------------------------------------------------------------------
+
+    def _lend(self) -> None:
+        """Give each part what it needs of the context: its settings, and its silent hosts."""
+        away = self.context.away
+        for name, own in self._contexts.items():
+            self._share(own)
+            own.settings = {
+                number: kept.of_part(name) for number, kept in self.context.settings.items()
+            }
+            own.away = {host: away[host] for host in self._within.get(name, ()) if host in away}
+        self._share(self._together)
+        self._together.away = {one: away[one] for one in self._pods.clusters if one in away}
+
+    def _share(self, own: Context) -> None:
+        own.epoch, own.deployed = self.context.epoch, self.context.deployed
+        own.autoscaler = self.context.autoscaler
+
+    def _take_back(self) -> None:
+        """Put together which hosts and clusters do not answer: the journal keeps that."""
+        away = self.context.away
+        away.clear()
+        for own in (*self._contexts.values(), self._together):
+            away.update(own.away)
+
+    def _each(self, work: Callable[[PlatformDriver], None]) -> None:
+        """Do something in all parts; raise what is wrong once all have."""
+        self._lend()
+        troubles: list[RolloutError] = []
+        for name, one in self._hosted.items():
+            try:
+                _as_part(name, functools.partial(work, one))
+            except RolloutError as exc:
+                troubles.append(exc)
+        try:
+            work(self._pods)
+        except RolloutError as exc:
+            troubles.append(exc)
+        raise_first(troubles)
+
+
+def _apart(context: Context) -> Context:
+    return replace(context, away={}, settings={})
+
+
+def _only(ids: Sequence[str], mine: Callable[[str], bool]) -> list[str]:
+    return [one for one in ids if mine(one)]
+
+
+def _as_part(name: str, work: Callable[[], Result]) -> Result:
+    """Return what a part answers; an error names the part."""
+    try:
+        return work()
+    except RolloutError as exc:
+        exc.args = (f"part {name}: {exc}",)
+        raise
