@@ -473,6 +473,10 @@ def test_a_few_answers_that_hang_are_found_far_beyond_all_quantiles() -> None:
     assert not verdict.worse
 
 
+def test_the_levels_of_tails_share_alpha() -> None:
+    assert sum(LEVELS.values()) == pytest.approx(1)
+
+
 def test_tails_of_an_older_run_get_the_levels_that_they_lack() -> None:
     known = after(Tails(), STABLE, 3)
     state = json.loads(json.dumps(known.dump()))

@@ -27,9 +27,9 @@ from .verdict import Data, Verdict
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
 Level = tuple[float, float]  # what is slow: beyond this quantile of stable, times this factor
-# By level, its part of alpha (Bonferroni). The fewer answers are slow, the more each has to tell: the
-# levels that have enough of them get little. A few answers far beyond all quantiles are no surprise
-# by their number, but where stable has hardly any.
+# By level, its part of alpha (Bonferroni). The fewer answers are slow, the more each has to tell:
+# levels with many get little. A few answers far beyond all quantiles are no surprise by their
+# number, but where stable has hardly any.
 LEVELS: Mapping[Level, float] = {
     **{(q, 1.0): part for q, part in zip(QUANTILES, (0.05, 0.05, 0.35, 0.3), strict=True)},
     (QUANTILES[-1], 2.0): 0.25,
