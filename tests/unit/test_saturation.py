@@ -246,6 +246,10 @@ def test_what_is_kept_is_bounded_and_plain(looks: int, slope: float) -> None:
     assert len(known.new) == saturation.MOST
     assert all(len(track.rows) <= saturation.KEPT for track in known.new.values())
     assert Saturation.load(json.loads(json.dumps(known.dump()))) == known
+    older = json.loads(json.dumps(known.dump()))
+    for track in (*older["new"].values(), *older["stable"].values()):
+        track.pop()
+    assert Saturation.load(older).new.keys() == known.new.keys()
 
 
 @given(looks=st.integers(14, 400), slope=st.floats(0.2, 20))

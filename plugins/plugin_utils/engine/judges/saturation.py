@@ -174,11 +174,11 @@ class Saturation:
 
     @classmethod
     def load(cls, data: Mapping[str, t.Any]) -> Saturation:
-        """Return what `dump` made plain."""
+        """Return what `dump` made plain; an older one does not say what looks missed."""
         new, stable = (
             {
-                name: Track(host, tuple(Row(*row) for row in rows), events, missed)
-                for name, (host, rows, events, missed) in data[side].items()
+                name: Track(host, tuple(Row(*row) for row in rows), events, *missed)
+                for name, (host, rows, events, *missed) in data[side].items()
             }
             for side in ("new", "stable")
         )
