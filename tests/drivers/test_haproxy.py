@@ -237,6 +237,17 @@ class TestContract(TrafficContract):
         finally:
             plane.close()
 
+    @pytest.mark.parametrize("name", ["shop-7d9f8b-x7x2p", "eu/shop-7d9f8b-x7x2p", "my-shop.1.k2"])
+    def test_servers_with_names_of_pods_and_tasks_are_ours(
+        self, plane: HAProxyPlane, backends: Backends, name: str
+    ) -> None:
+        """The run that removes them need not be the one that has added them."""
+        bring_in(plane.driver(), {backends.start("a"): Target(IN, name=name)})
+        driver = plane.driver()
+        assert [one.ours for one in driver.observe()[plane.names[0]].values()] == [True]
+        driver.apply({balancer: {} for balancer in plane.names})
+        assert not any(driver.observe().values())
+
     def test_servers_of_a_service_that_begins_alike_are_not_ours(self, plane: HAProxyPlane) -> None:
         for balancer in plane.balancers:
             balancer.ask(

@@ -64,10 +64,10 @@ class Site(Shop):
         return pods | {(record["address"], record["port"]) for record in self.living()}
 
     def serves(self, revision: str) -> None:
-        """All instances of both are of the revision, and HAProxy sends requests to them alone."""
+        """All instances of both are of the revision, and HAProxy knows no others."""
         assert self.revisions() == [revision] * EACH
         self.namespace.is_ordinary(revision, EACH)
-        assert self.front.serving() == self.places()
+        assert self.front.serving() == self.front.known() == self.places()
 
     def order(self, rollout: str, revision: str) -> list[str]:
         """The parts in which instances of a revision became ready, in order."""

@@ -54,9 +54,11 @@ class Pool:
         return found
 
     def name(self, endpoint: Endpoint, target: Target) -> str:
-        """Return the name of a server to add."""
-        name = re.sub(r"[^A-Za-z0-9_.:-]", "_", target.name or str(endpoint))
-        return name if name.startswith(f"{self.service}-") else f"{self.service}-{name}"
+        """Return the name of a server to add: a dash ends the service's name (`added`), and pods
+        have more of them.
+        """
+        own = (target.name or str(endpoint)).removeprefix(f"{self.service}-")
+        return f"{self.service}-{re.sub(r'[^A-Za-z0-9_.:]', '_', own)}"
 
 
 @dataclass(frozen=True)
