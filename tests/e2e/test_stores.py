@@ -71,9 +71,10 @@ class InEtcd:
         return etcd.Driver(options, Context("shop", t.cast(t.Any, None)))
 
     def fill(self) -> None:
-        for _turn in range(200):
-            self.server.post("kv/put", key="L2E=", value="eHh4" * 50_000)
-            if "space exceeded" in str(self.server.post("kv/put", key="L2E=", value="eHh4")):
+        for _turn in range(40):  # of 0.9 MB each
+            if "space exceeded" in str(
+                self.server.post("kv/put", key="L2E=", value="eHh4" * 300_000)
+            ):
                 return
         raise AssertionError("it does not become full")
 
@@ -321,7 +322,8 @@ def _waits(shop: Shared, begin: Callable[[], object], end: Callable[[], object])
         Watch(shop, shop.front) as watch,
         Load(shop.front.url, connections=2, rate=RATE) as load,
     ):
-        run = shop.start(variables={"rollout_revision": "2"})
+        # It takes long enough to be in the middle still when the store is away.
+        run = shop.start(variables={"rollout_revision": "2", "rollout_min_ready": "3s"})
         until(partial(shop.under_way, run), "the rollout is under way")
         begin()
         said = "waiting for the journal, up to 60 s; nothing is changed meanwhile: "
