@@ -5,11 +5,17 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
-from ansible_collections.progressive.rollout.tests.support.ports import SIZE, free_port
+from ansible_collections.progressive.rollout.tests.support.ports import (
+    BLOCKS,
+    SIZE,
+    free_port,
+)
 
 
 def test_a_port_is_given_once_until_the_block_is_used_up() -> None:
@@ -30,13 +36,14 @@ def test_a_port_in_use_is_left_out() -> None:
     assert taken not in given
 
 
-def test_processes_have_ports_of_their_own() -> None:
-    mine = {free_port() for _n in range(10)}
-    fork = multiprocessing.get_context("fork")
-    with fork.Pool(2) as pool:
-        theirs = pool.map(_some, range(2), chunksize=1)
-    assert all(mine.isdisjoint(ports) for ports in theirs)
-
-
-def _some(_n: int) -> list[int]:
-    return [free_port() for _n in range(10)]
+def test_a_block_belongs_to_one_process() -> None:
+    code = f"from {free_port.__module__} import free_port; print(free_port())"
+    theirs = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert (free_port() - BLOCKS.start) // SIZE != (int(theirs.stdout) - BLOCKS.start) // SIZE
