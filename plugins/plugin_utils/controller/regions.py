@@ -56,12 +56,15 @@ def targets_of(
 def _of_hosts(
     waves: Sequence[Wave], hosts: Collection[str], transport: Transport
 ) -> tuple[Target, ...]:
-    found = []
-    for number, wave in enumerate(waves):
-        names = inventory.hosts(transport, wave.hosts, f"{VARIABLE}[{number}].hosts")
-        found.append(Target(wave.name, frozenset(names), wave.factor, frozenset(wave.balancers)))
+    found = tuple(_of_group(number, wave, transport) for number, wave in enumerate(waves))
     _check_cover({one.name: one.hosts for one in found}, hosts, "rollout_platform.hosts")
-    return tuple(found)
+    return found
+
+
+def _of_group(number: int, wave: Wave, transport: Transport) -> Target:
+    """Return the target of a wave that names hosts."""
+    hosts = inventory.hosts(transport, wave.hosts, f"{VARIABLE}[{number}].hosts")
+    return Target(wave.name, frozenset(hosts), wave.factor, frozenset(wave.balancers))
 
 
 def _of_clusters(
@@ -97,8 +100,9 @@ def _of_wave(
 ) -> list[Target]:
     """Return the targets of a wave: its hosts, or each of its clusters or parts."""
     if wave.hosts:
-        hosts = inventory.hosts(transport, wave.hosts, f"{VARIABLE}[{number}].hosts")
-        return [_of_part(wave, frozenset(hosts), platform)]
+        group = _of_group(number, wave, transport)
+        _refuse_spread(group, platform)
+        return [group]
     found = []
     for name in wave.clusters:
         own = {name} if name in traffic.clusters else wave.balancers
@@ -107,22 +111,21 @@ def _of_wave(
     return found
 
 
-def _of_part(wave: Wave, hosts: frozenset[str], platform: PlatformDriver) -> Target:
-    """Return a target of some hosts; raises InputError unless one part of the platform has them."""
-    if not any(platform.within(name) & hosts - {name} for name in platform.clusters):
+def _refuse_spread(target: Target, platform: PlatformDriver) -> None:
+    """Refuse a target of hosts unless one part of the platform has them all."""
+    if not any(platform.within(name) & target.hosts - {name} for name in platform.clusters):
         raise InputError(
-            f"{VARIABLE}: {wave.name} names hosts, and instances are in clusters; name some of"
+            f"{VARIABLE}: {target.name} names hosts, and instances are in clusters; name some of"
             f" rollout_platform.{platform.clusters_option}",
             "PR-151",
         )
-    parts = [name for name in platform.clusters if platform.within(name) & hosts]
+    parts = [name for name in platform.clusters if platform.within(name) & target.hosts]
     if len(parts) > 1:
         raise InputError(
-            f"{VARIABLE}: target {wave.name} has hosts of the parts {' and '.join(parts)}; make a"
+            f"{VARIABLE}: target {target.name} has hosts of the parts {' and '.join(parts)}; make a"
             " target of each",
             "PR-151",
         )
-    return Target(wave.name, hosts, wave.factor, frozenset(wave.balancers))
 
 
 def _refuse_same_names(targets: Sequence[Target]) -> None:
