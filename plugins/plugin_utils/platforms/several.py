@@ -7,7 +7,7 @@ Each part has a driver of its own, and its share of the instances. Parts with ho
 of hosts and instances; pods have the name of their part before their own, as those of several
 clusters have.
 
-A part has a context of its own, since each knows only its own hosts that do not answer, and its own
+Each part has its own context, since it knows only its own hosts that do not answer, and its own
 settings of a generation.
 """
 
