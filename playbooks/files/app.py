@@ -22,6 +22,7 @@ The environment says what it is and how it behaves; times are seconds, or
     FAIL_STATUS        with this status instead of 500
     FAIL_FILE          only while this file is there
     CRASH_AFTER        until it ends by itself with exit code 3
+    CRASH_IN_SERVICE   the same from its first request of /
     HEALTH=fail        never ready
     READY_FILE         not ready before this file is there
     TLS_FILE           a certificate and its key: it speaks TLS
@@ -49,7 +50,14 @@ REASONS = {
     501: "Not Implemented",
     503: "Service Unavailable",
 }
-DELAYS = ("START_DELAY", "START_READY_DELAY", "STOP_DELAY", "LATENCY", "CRASH_AFTER")
+DELAYS = (
+    "START_DELAY",
+    "START_READY_DELAY",
+    "STOP_DELAY",
+    "LATENCY",
+    "CRASH_AFTER",
+    "CRASH_IN_SERVICE",
+)
 MAX_REQUEST = 1 << 20  # bytes, with the body
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
@@ -137,8 +145,7 @@ class App:
         self.selector.register(woken, READ, self.stop)
         self.woken = woken
         self.later(self.delays["START_DELAY"], self.listen)
-        if self.delays["CRASH_AFTER"]:
-            self.later(self.delays["CRASH_AFTER"], self.crash)
+        self.crash_later("CRASH_AFTER")
         while not (self.draining and not self.clients):
             while self.timers and self.timers[0][0] <= time.monotonic():
                 _when, _number, function, arguments = heapq.heappop(self.timers)
@@ -185,10 +192,13 @@ class App:
             return
         self.ready = not self.never_ready and not self.stopping
 
-    def crash(self):
-        after = self.delays["CRASH_AFTER"]
+    def crash_later(self, name):
+        if self.delays[name]:
+            self.later(self.delays[name], self.crash, name)
+
+    def crash(self, name):
         print(
-            f"boom: {self.instance} crashes after {after:g} s, as CRASH_AFTER asked",
+            f"boom: {self.instance} crashes after {self.delays[name]:g} s, as {name} asked",
             file=sys.stderr,
             flush=True,
         )
@@ -313,6 +323,8 @@ class App:
         elif path == "/":
             delay = self.delays["LATENCY"]
             self.served += 1
+            if self.served == 1:
+                self.crash_later("CRASH_IN_SERVICE")
             if self.slow_every and self.served % self.slow_every == 0:
                 delay *= 10
             if self.fail_every and self.served % self.fail_every == 0 and self.failing():

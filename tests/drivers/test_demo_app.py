@@ -240,6 +240,10 @@ def test_ends_that_are_not_wanted(start: Callable[..., Running]) -> None:
         crashing.process.stdout
         and "\nboom: shop-1 crashes after 0.1 s" in crashing.process.stdout.read()
     )
+    in_service = start(CRASH_IN_SERVICE="0.1")
+    assert in_service.process.poll() is None
+    get(in_service.port, "/")
+    assert in_service.process.wait(10) == 3
     second = start(wait=False, PORT=str(taken))
     assert second.process.wait(10) == 1
     complaint = f"shop-1: cannot listen on 127.0.0.1:{taken}: Address already in use\n"

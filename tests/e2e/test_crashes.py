@@ -22,7 +22,7 @@ from ansible_collections.progressive.rollout.tests.support.shop import (
     failures,
 )
 
-CRASH_AFTER = 3  # seconds from its start
+IN_SERVICE = 3  # seconds from its first request, until it crashes
 MIN_READY = "2s"  # by then it counts as available
 
 
@@ -36,7 +36,8 @@ def front(request: pytest.FixtureRequest) -> Iterator[RetryingHAProxy | Retrying
 def crash(playground: Playground, front: RetryingHAProxy | RetryingEnvoy) -> Outcome:
     """Roll out a revision that crashes, under load: 200 requests a second."""
     platform = playground.variables["rollout_platform"]
-    crashing = {**platform, "env": {**platform.get("env", {}), "CRASH_AFTER": str(CRASH_AFTER)}}
+    env = {**platform.get("env", {}), "CRASH_IN_SERVICE": str(IN_SERVICE)}
+    crashing = {**platform, "env": env}
     own = {"rollout_revision": "2", "rollout_min_ready": MIN_READY, "rollout_platform": crashing}
     with Load(front.url, [("GET", True), ("GET", False)], connections=4, rate=100) as load:
         outcome = playground.run(variables=own)

@@ -39,6 +39,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import
 )
 from ansible_collections.progressive.rollout.tests.support import kubernetes as api
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 from ansible_collections.progressive.rollout.tests.unit.test_kubernetes import is_ordinary
 
 GIVEN = {"workload": "deployment/shop", "image": "local/shop:{revision}"}
@@ -307,8 +308,7 @@ def test_what_a_lost_cluster_may_have_started_counts(tmp_path: Path) -> None:
 
 
 def until_answered(driver: t.Any) -> None:
-    while driver.context.away:
-        driver.sync()
+    until(lambda: driver.sync() and not driver.context.away)
 
 
 def test_a_newer_lease_in_one_cluster_ends_the_run(tmp_path: Path) -> None:

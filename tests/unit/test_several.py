@@ -73,6 +73,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kuberne
 from ansible_collections.progressive.rollout.tests.support import kubernetes as api
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 from ansible_collections.progressive.rollout.tests.unit.test_kubernetes import is_ordinary
 from ansible_collections.progressive.rollout.tests.unit.test_kubernetes_clusters import (
     Cluster,
@@ -335,9 +336,8 @@ def test_a_silent_cluster_is_remembered_while_hosts_answer(tmp_path: Path) -> No
     }
     assert sorted(later.context.away) == ["cloud", "web1"]
     world.cloud.gone, world.silent = False, ()
-    for _look in range(20):
-        later.sync()
-    assert later.context.away == {} and len(later.sync()) == 4
+    until(lambda: later.sync() and not later.context.away)
+    assert len(later.sync()) == 4
 
 
 def test_what_no_part_has_any_more_is_forgotten(tmp_path: Path) -> None:
