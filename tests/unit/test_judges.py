@@ -31,8 +31,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.
     Histogram,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.tails import (
+    GRADED,
     LEVELS,
-    QUANTILES,
     Tails,
     Times,
 )
@@ -477,16 +477,26 @@ def test_the_levels_of_tails_share_alpha() -> None:
     assert sum(LEVELS.values()) == pytest.approx(1)
 
 
-def test_tails_of_an_older_run_get_the_levels_that_they_lack() -> None:
-    known = after(Tails(), STABLE, 3)
-    state = json.loads(json.dumps(known.dump()))
+def test_what_is_known_of_tails_is_kept() -> None:
+    known = after(after(Tails(), {}, 1), HANGS, 3)
+    state = json.loads(json.dumps(known.dump(), allow_nan=False))
     assert json.loads(json.dumps(Tails.load(state).dump())) == state
-    state["tails"] = state["tails"][: len(QUANTILES)]
-    for tail in state["tails"]:
-        del tail["errors"]["dispersion"]["own_cells"]
-    again = after(Tails.load(state), HANGS, 1)
-    assert list(again.tails) == list(LEVELS)
-    assert not again.verdict(0.01, 0.05)[0].worse
+    told = [after(one, HANGS, 20).verdict(0.01, 0.05)[0] for one in (Tails.load(state), known)]
+    assert told[0].worse and told[0].sentence == told[1].sentence
+
+
+def test_the_slower_the_more_an_answer_tells() -> None:
+    """As many are slow in both; where they are the slowest, that is more evidence."""
+    stable = {"shop-1": Histogram({-160: 9900, -140: 70, -130: 20, -120: 7, -110: 3})}
+
+    def evidence(slow: Mapping[int, int]) -> float:
+        new = {"shop-7": Histogram({-160: 980, **slow})}
+        known = Tails().after(Times({}, stable), 0.01, 1.0)
+        for _look in range(5):
+            known = known.after(Times(new, stable), 0.01, 1.0)
+        return known.tails[GRADED].compared.sides.log_e
+
+    assert evidence({-140: 20}) < evidence({-130: 20}) < evidence({-120: 20}) < evidence({-100: 20})
 
 
 # -- errors with one cause -------------------------------------------------------------------------
@@ -502,7 +512,7 @@ def seen(errors: list[float], known: Dispersion | None = None) -> float:
 
 def test_errors_in_every_look_have_causes_of_their_own() -> None:
     assert seen([4.0]) > 3.5  # by a single look, they may be of one client
-    assert seen([4.0] * 3) > 3
+    assert seen([4.0] * 3) >= 2
     assert seen([4.0] * 100) < 1.5
     assert seen([4.0, *[0.0] * 99]) > 3.9  # a burst
     # by an older run, of which the looks are not known

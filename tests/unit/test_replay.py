@@ -205,7 +205,8 @@ def test_fewer_measurements_end_before_the_others() -> None:
 def test_a_metric_that_is_over_is_judged_no_more() -> None:
     """By the settings tried: what it failed by came later."""
     failing = {"name": "rate", "failure_condition": "result.new.requests > 0", "failure_limit": 3}
-    found = run(metrics=[{"name": "errors", "dry_run": True}, failing])
+    traffic = Traffic(Random("good"), 0.0)
+    found = measured(traffic, count=10, metrics=[{"name": "errors"}, failing])
     assert found.answers[-1].verdict == FAIL and len(found.answers) == 4
     again = replay.replay(found.events, {"metrics": [{"name": "rate", "count": 2}]})
     assert again.overall.verdict == WAIT and again.metrics["rate"].look == 2
@@ -310,7 +311,7 @@ def test_a_change_that_cannot_be_is_refused(change: Mapping[str, t.Any], message
 
 
 def test_the_page_shows_what_would_have_happened() -> None:
-    found = run(metrics=[{"name": "errors"}])
+    found = measured(Traffic(Random("bad"), 0.05), count=10, metrics=[{"name": "errors"}])
     page = SNIPPETS["docs/how-to/analysis.md"]
     change = json.loads(shlex.split(page["judge"].splitlines()[0])[-1])["rollout_try"]
     events = [*found.events, verdict_event(found.answers[-1])]

@@ -105,6 +105,51 @@ def test_on_average_bets_win_nothing_where_both_are_alike(lag: int) -> None:
     assert mean == pytest.approx(1.0) if not lag else 0.9 <= mean <= 1.0
 
 
+parts = st.lists(st.floats(0, 0.2), min_size=3, max_size=3)
+
+
+@given(parts, parts, st.integers(1, 1000), st.integers(1, 1000), st.floats(1, 1e6))
+def test_on_average_mild_errors_win_nothing_where_the_new_side_has_no_more_of_the_worst(
+    new: list[float], stable: list[float], requests: int, others: int, ratio: float
+) -> None:
+    """Nor more of the worst and the next together, nor of all; of the mild ones it may have more.
+
+    The mean of the likelihood ratio over all that may happen to so many requests of each side, of
+    which these parts fail: by little, by more, and worst.
+    """
+    for grade in reversed(range(3)):  # the new side has no more from this one on
+        new[grade] = min(new[grade], max(0.0, sum(stable[grade:]) - sum(new[grade + 1 :])))
+    theta = requests / (requests + others)
+    powers, odds = (0.1, 0.5, 1.0), odds_of([ratio])
+
+    def won(on_new: bool, grade: int) -> float:
+        mild = [(float(on_new), 1.0, powers[grade])] if grade < 2 else []
+        return math.expm1(Trial(float(on_new), 1.0, theta, 1.0, mild).log_ratios(odds)[0])
+
+    logarithm = sum(
+        number * math.log1p(sum(part * won(on_new, grade) for grade, part in enumerate(side)))
+        for number, side, on_new in ((requests, new, True), (others, stable, False))
+    )
+    assert logarithm <= 1e-6
+
+
+@given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 20), st.floats(0, 1))
+def test_without_a_peak_there_is_never_more_evidence(
+    before: int, new: int, stable: int, rate: float
+) -> None:
+    bets = Bets(odds_of((1.3, 2.0, 9.0)), 2).after(Trial(before, before + 5, 0.3, 100))
+    bets = bets.after(Trial(new, new + stable, 0.3, 100, [(new / 2, new / 2 + stable, 0.3)]))
+    less = bets.without_peak(rate)
+    assert all(one <= most + 1e-9 for one, most in zip(less.wealth, bets.wealth, strict=True))
+    assert bets.without_peak(1.0).wealth == pytest.approx(bets.wealth)
+
+
+def test_of_mild_errors_a_peak_is_cut_as_well() -> None:
+    cut = Trial(6, 10, 0.3, 100, [(4, 6, 0.1)]).at_most(0.03)
+    assert (cut.new, cut.errors) == pytest.approx((3, 7))
+    assert cut.mild[0] == pytest.approx((2, 4, 0.1))
+
+
 def test_tolerance_is_the_share_of_errors_to_expect() -> None:
     assert tolerated(0.25, 1.0) == 0.25
     assert tolerated(0.5, 1.5) == pytest.approx(0.6)  # 3 to 2
@@ -289,13 +334,26 @@ def test_a_storm_that_reaches_both_sides_at_different_times_is_one_event(lag: in
 
 
 def test_a_verdict_says_what_it_waits_for() -> None:
-    calm, bad = span(Counts(100, 0), Counts(900, 9)), span(Counts(100, 10), Counts(900, 9))
-    said = [compare_errors(after(*[calm] * 5, *[bad] * number)) for number in range(1, 8)]
-    first = next(at for at, one in enumerate(said) if "for stable to show it" in one.sentence)
-    assert said[first].sentence.endswith("; 2 more looks for stable to show it")
-    assert said[first + 1].sentence.endswith("; 1 more look for stable to show it")
-    assert [one.worse for one in said[first : first + 3]] == [False, False, True]
-    assert said[first].data is Data.LACKING
+    """Two looks after the first errors at the latest, stable would show them, too."""
+    calm = span(Counts(100, 0), Counts(900, 9))
+    bad = span({"a": Counts(50, 10), "b": Counts(50, 10)}, Counts(900, 9))
+    waits = compare_errors(after(*[calm] * 5, *[bad] * 2))
+    assert not waits.worse and waits.data is Data.LACKING
+    assert waits.sentence.endswith("; at most 2 more looks for stable to show it")
+    assert compare_errors(after(*[calm] * 5, *[bad] * 2, calm)).worse
+
+
+def test_what_has_failed_for_long_is_not_waited_for() -> None:
+    """As often as it fails now, or nearly; a peak in the last looks may be of both sides."""
+    bad = span({"a": Counts(50, 2), "b": Counts(50, 1)}, Counts(900, 9))
+    peak = span({"a": Counts(50, 20), "b": Counts(50, 20)}, Counts(900, 9))
+    said = [compare_errors(after(*[bad] * number)) for number in range(1, 40)]
+    assert any(one.worse for one in said)
+    assert not any("for stable to show it" in one.sentence for one in said)
+    quiet = span({"a": Counts(50, 1), "b": Counts(50, 0)}, Counts(900, 9))
+    waits = [compare_errors(after(*[quiet] * 9, *[peak] * number)) for number in (1, 2, 3)]
+    assert waits[0].sentence.endswith("; at most 2 more looks for stable to show it")
+    assert [one.worse for one in waits] == [False, False, True]
 
 
 def test_who_loses_most_of_its_requests_is_not_waited_for() -> None:

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from .counts import Span
-from .errors import LOOKS, ErrorHistory, compare_errors, together, total, waiting
+from .errors import LOOKS, ODDS, ErrorHistory, compare_errors, together, total, waiting
+from .evalue import Odds
 from .instances import Instances
 from .verdict import Data, Verdict
 
@@ -72,10 +73,10 @@ class Comparison:
         }
 
     @classmethod
-    def load(cls, data: Mapping[str, t.Any]) -> Comparison:
-        """Return the comparison that `dump` made the data of."""
+    def load(cls, data: Mapping[str, t.Any], odds: Odds = ODDS) -> Comparison:
+        """Return the comparison that `dump` made the data of, with the odds that it bets on."""
         return cls(
-            ErrorHistory.load(data["errors"]),
+            ErrorHistory.load(data["errors"], odds),
             Instances.load(data.get("instances", {})),
             data.get("reached", LOOKS),
         )

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 MOST = 2.0**50  # requests that are believed
@@ -55,6 +55,8 @@ class Span:
     new: Mapping[str, Counts]
     stable: Mapping[str, Counts]
     hosts: Mapping[str, str] = field(default_factory=dict)  # of instances, new and stable
+    # of the errors of the new side and of stable: so many are mild (see `evalue.Trial`)
+    mild: Sequence[tuple[float, float, float]] = ()
 
     @classmethod
     def of_sides(cls, new: Counts, stable: Counts) -> Span:

@@ -23,9 +23,9 @@ from dataclasses import dataclass, field, replace
 from .counts import Counts
 
 PRIOR = 2.0  # instances and looks with errors on stable, as which the new side's own ones count
-STEADY = 10  # new instances and looks, as which it counts that nothing is known of their mean
+STEADY = 2  # new instances and looks, as which it counts that nothing is known of their mean
 LEAST = 1e-6  # errors; fewer are none
-FEW = 0.95  # the fewer stable instances there are, the greater their variance may really be
+FEW = 0.98  # the fewer stable instances there are, the greater their variance may really be
 NORMAL = statistics.NormalDist()
 MOST = 200  # stable instances of which the errors are kept
 
@@ -102,7 +102,8 @@ class Dispersion:
         """How many errors of the new side have one cause: its variance to its mean, at most."""
         if not self.own:
             return 1.0
-        steady = self.own / (self.own_cells + STEADY) if self.own_cells else 0.0
+        more = max(0, self.own_cells - 1)  # a single one tells no mean
+        steady = self.own / max(1, self.own_cells) * more / (more + STEADY)
         return max(1.0, self.own_squares / self.own - steady)
 
     def total(self, expected: float) -> float:

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from .counts import Counts, Span
 from .dispersion import Dispersion
-from .evalue import ALPHA, Bets, Trial, e_value, first_true, odds_of, shown
+from .evalue import ALPHA, Bets, Odds, Trial, e_value, first_true, odds_of, shown
 from .verdict import Data, Verdict
 
 DETECT = 0.05  # the error rate that should be detected,
@@ -29,10 +29,12 @@ WORSE = 3.0  # or this many times that of stable, if it is more
 # standard deviations: in nine of ten cases at most that many fewer errors are seen than expected
 SPREAD = 1.28
 POINTS = 64  # odds ratios, from 1.01 to 128, half of them up to 2
-ODDS = odds_of([1 + (2 * point + 1) / (2 * POINTS - 2 * point - 1) for point in range(POINTS)])
+RATIOS = [1 + (2 * point + 1) / (2 * POINTS - 2 * point - 1) for point in range(POINTS)]
+ODDS = odds_of(RATIOS)
 LOOKS, EVENTS = 2, 3  # looks with errors, and instances and looks with errors, for a verdict
 BAD = 2.0  # standard deviations more errors on the old instances of a host count for new ones, too
-LAG = 2  # looks that a verdict waits for stable to show the same
+LAG = 2  # looks that a verdict waits for stable to show the same,
+PEAK = 3.0  # unless errors at up to this many times the rate before them are evidence enough
 # At least this part of the requests to the new side failed in two looks in a row, and at most a
 # tenth as many of those to stable: then a verdict does not wait.
 LOSS = 0.5
@@ -55,21 +57,30 @@ class Shown:
     events: int = 0  # instances and looks with errors
     held: int = 0  # looks in a row with evidence enough
     lost: int = 0  # looks in a row with more than `LOSS`
+    steady: bool = False  # whether the evidence is enough without a peak in the last looks
 
-    def after(self, failed: int, evidence: float, limit: float, lost: bool = False) -> Shown:
+    def after(
+        self,
+        failed: int,
+        evidence: float,
+        limit: float,
+        lost: bool = False,
+        steady: float = 0.0,
+    ) -> Shown:
         """Return it after a look in which so many instances failed.
 
         Evidence over the `limit` is held as long as half of it (of the logarithm) remains.
+        `steady` is the evidence without a peak in the last looks.
         """
         looks, events = self.looks + (failed > 0), self.events + failed
         enough = evidence >= (limit / 2 if self.held else limit)
         held = self.held + 1 if enough and looks >= LOOKS and events >= EVENTS else 0
-        return Shown(looks, events, held, self.lost + 1 if lost else 0)
+        return Shown(looks, events, held, self.lost + 1 if lost else 0, steady >= limit)
 
     @property
     def decided(self) -> bool:
-        """Whether the evidence has lasted, or the loss is too great to wait for that."""
-        return self.held > LAG or (self.held > 0 and self.lost > 1)
+        """Whether the evidence has lasted, or is of before, or the loss is too great to wait."""
+        return self.held > LAG or (self.held > 0 and (self.steady or self.lost > 1))
 
     @property
     def pending(self) -> int:
@@ -93,10 +104,9 @@ class ErrorHistory:
     def after(self, look: Sequence[Span], alpha: float, tolerance: float) -> ErrorHistory:
         """Return the history after one more look, of one or several spans."""
         new, stable = together(span.new for span in look), together(span.stable for span in look)
-        bets, expected, by_host = self.bets, self.expected, dict(self.by_host)
+        expected, by_host = self.expected, dict(self.by_host)
         for span in look:
-            on_new, on_stable = total(span.new), total(span.stable)
-            bets = bets.after(trial(on_new, on_stable, tolerance))
+            on_stable = total(span.stable)
             expected += on_stable.rate * _typical(span.new)
             for name, one in span.new.items():
                 host = span.hosts.get(name, "")
@@ -105,15 +115,17 @@ class ErrorHistory:
             self,
             new=self.new + total(new),
             stable=self.stable + total(stable),
-            bets=bets,
+            bets=self.bets.after(*(of_span(span, tolerance) for span in look)),
             dispersion=self.dispersion.after(list(new.values()), stable),
             expected=expected,
             by_host=by_host,
         )
-        evidence = 0.0 if found._is_of_hosts(hosts_of(look), tolerance) else found.log_e
+        by_hosts = found._is_of_hosts(hosts_of(look), tolerance)
+        evidence, steady = (0.0, 0.0) if by_hosts else (found.log_e, found.steady_log_e)
         failed = sum(one.errors > 0 for one in new.values())
         lost = is_lost(total(new), total(stable))
-        return replace(found, shown=self.shown.after(failed, evidence, math.log(1 / alpha), lost))
+        shown = self.shown.after(failed, evidence, math.log(1 / alpha), lost, steady)
+        return replace(found, shown=shown)
 
     def _is_of_hosts(self, hosts: Mapping[str, str], tolerance: float) -> bool:
         """Whether hosts that are bad for stable instances explain the errors of the new side."""
@@ -136,6 +148,15 @@ class ErrorHistory:
         """The evidence that the new side is worse."""
         return self.bets.log_e(self.dispersion.total(self.expected))
 
+    @property
+    def steady_log_e(self) -> float:
+        """The evidence as if in the last looks the new side had failed about as often as before."""
+        before = self.new
+        for trial in (trial for look in self.bets.recent for trial in look):
+            before -= Counts(trial.requests, trial.new)
+        bets = self.bets.without_peak(PEAK * before.rate)
+        return bets.log_e(self.dispersion.total(self.expected))
+
     def dump(self) -> dict[str, t.Any]:
         """Return plain data, for the journal."""
         return {
@@ -149,12 +170,12 @@ class ErrorHistory:
         }
 
     @classmethod
-    def load(cls, data: Mapping[str, t.Any]) -> ErrorHistory:
-        """Return the history that `dump` made the data of."""
+    def load(cls, data: Mapping[str, t.Any], odds: Odds = ODDS) -> ErrorHistory:
+        """Return the history that `dump` made the data of, with the odds that its bets have."""
         return cls(
             Counts(*data["new"]),
             Counts(*data["stable"]),
-            Bets.load(ODDS, LAG, data["bets"]),
+            Bets.load(odds, LAG, data["bets"]),
             Dispersion(**data["dispersion"]),
             Shown(**data["shown"]),
             data["expected"],
@@ -180,7 +201,15 @@ def trial(new: Counts, others: Counts, tolerance: float) -> Trial:
     """Return what these counts tell of the new side."""
     requests = new.requests + others.requests
     share = new.requests / requests if requests else 0.0
-    return Trial(new.errors, new.errors + others.errors, tolerated(share, tolerance))
+    errors = new.errors + others.errors
+    return Trial(new.errors, errors, tolerated(share, tolerance), new.requests)
+
+
+def of_span(span: Span, tolerance: float) -> Trial:
+    """Return what a span tells of the new side."""
+    found = trial(total(span.new), total(span.stable), tolerance)
+    mild = [(new, new + stable, power) for new, stable, power in span.mild]
+    return replace(found, mild=mild) if mild else found
 
 
 def hosts_of(look: Sequence[Span]) -> dict[str, str]:
@@ -242,7 +271,8 @@ def compare_errors(
 
 def waiting(verdict: Verdict, looks: int) -> Verdict:
     """Return the verdict while it waits for stable to show the same."""
-    text = f"{verdict.sentence}; {looks} more look{'s' if looks > 1 else ''} for stable to show it"
+    more = "1 more look" if looks == 1 else f"at most {looks} more looks"
+    text = f"{verdict.sentence}; {more} for stable to show it"
     return replace(verdict, sentence=text, data=Data.LACKING)
 
 
@@ -280,6 +310,7 @@ def _enough_requests(
     0: as many as there were do. None: no number does.
     """
     theta, limit = tolerated(history.share, tolerance), math.log(1 / alpha)
+    odds = history.bets.odds
     # errors on stable for each request to the new side
     on_stable = history.stable.errors / history.new.requests
 
@@ -289,6 +320,6 @@ def _enough_requests(
         errors = failed + requests * on_stable
         if failed < EVENTS or failed <= theta * errors:
             return False
-        return Bets(ODDS, LAG).after(Trial(failed, errors, theta)).log_e() >= limit
+        return Bets(odds, LAG).after(Trial(failed, errors, theta)).log_e() >= limit
 
     return 0 if detects(math.floor(history.new.requests)) else first_true(detects)

@@ -51,11 +51,20 @@ def _log_beta(a: float, b: float) -> float:
 
 @dataclass(frozen=True)
 class Trial:
-    """What one look tells: `new` of `errors` are on the new side, where `theta` is expected."""
+    """What one look tells: `new` of `errors` are on the new side, where `theta` is expected.
+
+    Some of them may be mild, such as answers that are slow but not very slow. What makes a revision
+    bad raises the odds of the others more: where these have π, mild ones have a power of it. Where
+    the new side has no more of the worst ones, and no more of the worst and the next ones together,
+    and so on, no such bet wins on average.
+    """
 
     new: float
     errors: float
     theta: float
+    requests: float = 0.0  # to the new side
+    # of `new` and `errors`: so many are mild, and have the odds to this power
+    mild: Sequence[tuple[float, float, float]] = ()
 
     @property
     def tells(self) -> bool:
@@ -65,7 +74,30 @@ class Trial:
     def log_ratios(self, odds: Odds) -> list[float]:
         """Return the logarithms of the likelihood ratios of odds to even ones."""
         new, errors, theta, log1p = self.new, self.errors, self.theta, math.log1p
-        return [new * log_odds - errors * log1p(theta * excess) for log_odds, excess in odds]
+        for mild_new, mild, _power in self.mild:
+            new, errors = new - mild_new, errors - mild
+        found = [new * log_odds - errors * log1p(theta * excess) for log_odds, excess in odds]
+        for mild_new, mild, power in self.mild:
+            if mild:
+                raised = [(power * log_odds, math.expm1(power * log_odds)) for log_odds, _ in odds]
+                told = Trial(mild_new, mild, theta).log_ratios(raised)
+                found = [one + more for one, more in zip(found, told, strict=True)]
+        return found
+
+    def dump(self) -> list[t.Any]:
+        """Return plain data, for the journal."""
+        mild = [list(part) for part in self.mild]
+        return [self.new, self.errors, self.theta, self.requests, mild]
+
+    def at_most(self, rate: float) -> Trial:
+        """Return it as if this part of the requests to the new side had failed, or fewer."""
+        less = max(0.0, 1 - rate * self.requests / self.new) if self.new else 0.0
+        return replace(
+            self,
+            new=self.new - less * self.new,
+            errors=self.errors - less * self.new,
+            mild=[(new - less * new, mild - less * new, power) for new, mild, power in self.mild],
+        )
 
 
 @dataclass(frozen=True)
@@ -82,12 +114,13 @@ class Bets:
     lag: int = 0  # 0: there are no later bets
     wealth: Sequence[float] = ()  # the logarithm of each bet's wealth
     looks: int = 0  # with errors
-    recent: tuple[Trial, ...] = ()  # the last `lag` looks
+    recent: tuple[Sequence[Trial], ...] = ()  # the last `lag` looks
 
-    def after(self, trial: Trial) -> Bets:
-        """Return the bets after one more look."""
-        recent = (*self.recent, trial)[-self.lag :] if self.lag else ()
-        if not trial.tells:
+    def after(self, *look: Trial) -> Bets:
+        """Return the bets after one more look, of one or several shares."""
+        recent = (*self.recent, look)[-self.lag :] if self.lag else ()
+        telling = [trial for trial in look if trial.tells]
+        if not telling:
             return replace(self, recent=recent)
         looks = self.looks + 1
         if looks == 1:
@@ -98,18 +131,32 @@ class Bets:
             ]
         else:
             wealth = list(self.wealth)
-        found = [
-            before + won for before, won in zip(wealth, trial.log_ratios(self.odds), strict=True)
-        ]
-        return replace(self, wealth=found, looks=looks, recent=recent)
+        for trial in telling:
+            won = trial.log_ratios(self.odds)
+            wealth = [before + more for before, more in zip(wealth, won, strict=True)]
+        return replace(self, wealth=wealth, looks=looks, recent=recent)
 
     def _stakes(self) -> list[float]:
         """Return what is bet now, after the looks before the first one."""
         stake = math.log((1 - FIRST) / (self.looks * (self.looks + 1)))
-        told = [one.log_ratios(self.odds) for one in self.recent if one.tells]
+        told = [one.log_ratios(self.odds) for look in self.recent for one in look if one.tells]
         if not told:
             return [stake] * len(self.odds)
         return [stake + min(0.0, sum(one)) for one in zip(*told, strict=True)]
+
+    def without_peak(self, rate: float) -> Bets:
+        """Return the bets as if of the last looks' requests only this part had failed, or fewer.
+
+        That is never more evidence.
+        """
+        wealth = self.wealth
+        telling = [trial for look in self.recent for trial in look if trial.tells]
+        for trial in telling if wealth else ():
+            was, would_be = trial.log_ratios(self.odds), trial.at_most(rate).log_ratios(self.odds)
+            wealth = [
+                one - won + less for one, won, less in zip(wealth, was, would_be, strict=True)
+            ]
+        return replace(self, wealth=wealth)
 
     def log_e(self, dispersion: float = 1.0) -> float:
         """Return the evidence. `dispersion`: how many errors count as one."""
@@ -117,14 +164,14 @@ class Bets:
 
     def dump(self) -> dict[str, t.Any]:
         """Return plain data, for the journal."""
-        recent = [[one.new, one.errors, one.theta] for one in self.recent]
+        recent = [[one.dump() for one in look] for look in self.recent]
         wealth = [round(one, 4) for one in self.wealth]
         return {"wealth": wealth, "looks": self.looks, "recent": recent}
 
     @classmethod
     def load(cls, odds: Odds, lag: int, data: Mapping[str, t.Any]) -> Bets:
         """Return the bets that `dump` made the data of."""
-        recent = tuple(Trial(*one) for one in data["recent"])
+        recent = tuple([Trial(*one) for one in look] for look in data["recent"])
         return cls(odds, lag, data["wealth"], data["looks"], recent)
 
 

@@ -21,7 +21,8 @@ from dataclasses import dataclass, field, replace
 
 from .comparison import Comparison
 from .counts import Counts, Span
-from .errors import total
+from .errors import LAG, RATIOS, ErrorHistory, total
+from .evalue import Bets, odds_of
 from .latency import FINE, Histogram
 from .verdict import Data, Verdict
 
@@ -31,9 +32,14 @@ Level = tuple[float, float]  # what is slow: beyond this quantile of stable, tim
 # levels with many get little. A few answers far beyond all quantiles are no surprise by their
 # number, but where stable has hardly any.
 LEVELS: Mapping[Level, float] = {
-    **{(q, 1.0): part for q, part in zip(QUANTILES, (0.05, 0.05, 0.35, 0.3), strict=True)},
-    (QUANTILES[-1], 2.0): 0.25,
+    **{(q, 1.0): part for q, part in zip(QUANTILES, (0.04, 0.06, 0.6, 0.1), strict=True)},
+    (QUANTILES[-1], 2.0): 0.2,
 }
+# Answers beyond these quantiles are slow, slower, and so on. At the first one's level, those that
+# are not beyond the next one have this power of the odds (`evalue.Trial`).
+GRADES: Mapping[float, float] = {0.99: 0.1, 0.997: 0.35, 0.999: 0.65, 0.9997: 1.0}
+GRADED: Level = (next(iter(GRADES)), 1.0)
+ODDS = odds_of([ratio**3 for ratio in RATIOS])  # half of them up to 8: slow answers are few
 RECENT = 5  # the last looks that have to agree: what a cold start decided is forgotten
 
 
@@ -66,7 +72,9 @@ class Times:
 class Tail:
     """What is known of the slow answers at one level."""
 
-    compared: Comparison = field(default_factory=Comparison)
+    compared: Comparison = field(
+        default_factory=lambda: Comparison(ErrorHistory(bets=Bets(ODDS, LAG)))
+    )
     limit: int = 0  # the bucket beyond which answers of the last look were slow
     # of the last looks: answers and slow answers of the new side, and of stable
     recent: tuple[tuple[float, float, float, float], ...] = ()
@@ -115,8 +123,22 @@ class Tails:
         for level, tail in self.tails.items():
             quantile, factor = level
             limit = self.stable.bucket_of(quantile) + _buckets(factor)
-            tails[level] = tail.after(look.slow(limit, tolerance), limit, alpha * LEVELS[level])
+            slow = look.slow(limit, tolerance)
+            if level == GRADED:
+                slow = replace(slow, mild=self._mild(look, tolerance))
+            tails[level] = tail.after(slow, limit, alpha * LEVELS[level])
         return Tails(stable, tails)
+
+    def _mild(self, look: Times, tolerance: float) -> list[tuple[float, float, float]]:
+        """Return how many slow answers of either side are not the slowest, by grade."""
+        spans = [look.slow(self.stable.bucket_of(quantile), tolerance) for quantile in GRADES]
+        counted = [(total(span.new).errors, total(span.stable).errors) for span in spans]
+        return [
+            (new - slower_new, stable - slower_stable, power)
+            for (new, stable), (slower_new, slower_stable), power in zip(
+                counted, counted[1:], GRADES.values(), strict=False
+            )
+        ]
 
     def verdict(self, alpha: float, detect: float) -> tuple[Verdict, str]:
         """Return the verdict that decides, and remarks on hosts.
@@ -150,15 +172,16 @@ class Tails:
 
     @classmethod
     def load(cls, data: Mapping[str, t.Any]) -> Tails:
-        """Return what `dump` made the data of; an older one has fewer levels."""
+        """Return what `dump` made the data of."""
         tails = [
-            Tail(Comparison.load(one), one["limit"], tuple(tuple(look) for look in one["recent"]))
+            Tail(
+                Comparison.load(one, ODDS),
+                one["limit"],
+                tuple(tuple(look) for look in one["recent"]),
+            )
             for one in data["tails"]
         ]
-        missing = [Tail()] * (len(LEVELS) - len(tails))
-        return cls(
-            Histogram.load(data["stable"]), dict(zip(LEVELS, [*tails, *missing], strict=True))
-        )
+        return cls(Histogram.load(data["stable"]), dict(zip(LEVELS, tails, strict=True)))
 
 
 def _buckets(factor: float) -> int:
