@@ -79,7 +79,8 @@ class Trial:
         found = [new * log_odds - errors * log1p(theta * excess) for log_odds, excess in odds]
         for mild_new, mild, power in self.mild:
             if mild:
-                raised = [(power * log_odds, math.expm1(power * log_odds)) for log_odds, _ in odds]
+                powers = [power * log_odds for log_odds, _excess in odds]
+                raised = [(one, math.expm1(one)) for one in powers]
                 told = Trial(mild_new, mild, theta).log_ratios(raised)
                 found = [one + more for one, more in zip(found, told, strict=True)]
         return found
