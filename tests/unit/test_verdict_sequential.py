@@ -516,6 +516,25 @@ def test_the_bad_one_is_named() -> None:
     assert found.sentence.startswith("web2: errors 18 of 600 against 0 of 3,600 on all others; ")
 
 
+def failed(new: dict[str, Counts]) -> str:
+    """What is said once the new side fails."""
+    compared = Comparison()
+    for _look in range(30):
+        compared = compared.after([span(new, STABLE)], ALPHA, 1.0)
+        verdict, _remark = compared.verdict(ALPHA, 1.0, 0.05)
+        if verdict.worse:
+            return verdict.sentence
+    raise AssertionError("it did not fail")
+
+
+def test_the_bad_one_is_named_where_it_makes_both_sides_differ() -> None:
+    """Both sides may differ sooner than a verdict on a single instance has waited."""
+    one = failed({"web1": Counts(100, 0), "web2": Counts(100, 4)})
+    assert one.startswith("errors ") and one.count(" on all others") == 1
+    assert "; web2: errors " in one
+    assert " on all others" not in failed({name: Counts(100, 4) for name in ("web1", "web2")})
+
+
 def test_none_is_named_where_all_are_alike() -> None:
     alike = {name: Counts(100, 2) for name in STABLE}
     new = {f"web{number}": Counts(100, 2) for number in range(5)}

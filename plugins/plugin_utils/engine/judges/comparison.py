@@ -57,8 +57,12 @@ class Comparison:
         self, alpha: float, tolerance: float, detect: float, what: str
     ) -> tuple[Verdict, str]:
         verdict = compare_errors(self.sides, SIDES * alpha, tolerance, detect, what)
-        outliers = self.instances.outliers(self.sides.dispersion, (1 - SIDES) * alpha, what)
-        if outliers.names and not verdict.worse:
+        outliers = self.instances.outliers(
+            self.sides.dispersion, (1 - SIDES) * alpha, what, waits=not verdict.worse
+        )
+        if verdict.worse and len(outliers.names) == 1:  # which may be the reason
+            verdict = replace(verdict, sentence=f"{verdict.sentence}; {outliers.sentence}")
+        elif outliers.names and not verdict.worse:
             verdict = Verdict(True, outliers.sentence)
         elif outliers.pending and not verdict.worse and verdict.data is Data.ENOUGH:
             verdict = waiting(verdict, outliers.pending)

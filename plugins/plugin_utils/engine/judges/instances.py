@@ -114,15 +114,21 @@ class Instances:
             found[name] = replace(one, shown=seen, bad_host=bad)
         return Instances(found)
 
-    def outliers(self, dispersion: Dispersion, alpha: float, what: str = "errors") -> Outliers:
-        """Return the new instances that are worse. `what` is counted, for the sentence."""
+    def outliers(
+        self, dispersion: Dispersion, alpha: float, what: str = "errors", waits: bool = True
+    ) -> Outliers:
+        """Return the new instances that are worse. `what` is counted, for the sentence.
+
+        `waits`: only those of which the evidence has lasted.
+        """
         if len(self.each) < 2:  # a single instance is the whole new side
             return Outliers((), "")
         limits = self._limits(alpha, len(self.each))
         said: dict[str, str] = {}
         remarks: list[str] = []
         for name, one in sorted(self.each.items()):
-            if one.shown.decided and one.log_e(dispersion) >= limits[0] / 2:
+            enough = one.shown.decided if waits else one.shown.held
+            if enough and one.log_e(dispersion) >= limits[0] / 2:
                 value = shown(one.log_e(dispersion))
                 said[name] = (
                     f"{name}: {what} {one.own} against {one.others} on all others; e-value {value}"
