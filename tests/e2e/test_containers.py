@@ -18,6 +18,7 @@ from ansible_collections.progressive.rollout.tests.support.playbook import Outco
 from ansible_collections.progressive.rollout.tests.support.shop import BehindHAProxy, Load, failures
 
 pytestmark = pytest.mark.long
+CRASHES = {"CRASH_AFTER": "0.1", "START_READY_DELAY": "1000"}
 
 
 class Site(Playground):
@@ -102,7 +103,7 @@ def test_containers_are_replaced_and_a_bad_revision_goes_back(site: Site) -> Non
             "rollout_platform.image: localhost/shop:9 is not there, and is never pulled"
             in missing.failed.msg
         )
-        never_ready = {**site.platform, "env": {"CRASH_AFTER": "0.1", "START_READY_DELAY": "1000"}}
+        never_ready = {**site.platform, "env": CRASHES}
         bad = site.to("3", rollout_platform=never_ready, rollout_failure_limit=1)
         assert bad.rc != 0
         assert bad.rollout["outcome"] == "rolled_back", bad.output
@@ -113,3 +114,32 @@ def test_containers_are_replaced_and_a_bad_revision_goes_back(site: Site) -> Non
     assert site.containers() == {"2": 2}
     # one of the revision before is kept on each host
     assert site.containers("--all") == {"1": 2, "2": 2}
+
+
+def test_both_engines_are_parts_of_one_service(hosts: Hosts) -> None:
+    front = BehindHAProxy()
+    try:
+        with Site(hosts, front, "docker") as other, Site(hosts, front, "podman") as site:
+            parts = {
+                "first": {**site.platform, "hosts": "web1"},
+                "second": {**other.platform, "hosts": "web2"},
+            }
+            site.variables["rollout_platform"] = {"driver": "several", "parts": parts}
+
+            def there() -> tuple[Counter[str], Counter[str]]:
+                return site.containers(), other.containers()
+
+            assert site.to("1").rc == 0
+            assert there() == ({"1": 1}, {"1": 1})
+            with Load(front.url, connections=2, rate=50) as load:
+                second = site.to("2")
+                assert second.rc == 0, second.output
+                assert there() == ({"2": 1}, {"2": 1})
+                parts["second"]["env"] = CRASHES
+                bad = site.to("3", rollout_failure_limit=1)
+                assert bad.rc != 0 and bad.rollout["outcome"] == "rolled_back", bad.output
+                assert there() == ({"2": 1}, {"2": 1})
+                reports = load.stop()
+            assert failures(reports) == []
+    finally:
+        front.close()
