@@ -114,7 +114,7 @@ class _Begin(StepPart):
         if unapplied := self.lifecycle.generations.differences(generation):
             self.step.say(
                 f"{record.service} {revision} runs with other settings: {'; '.join(unapplied)};"
-                " apply the present ones with restart.yml"
+                " apply the current ones with restart.yml"
             )
         final = rolling(generation, replicas)
         reached = self.loop.next_decision(final).reached and not self.loop.has_orphaned_entries()

@@ -227,7 +227,7 @@ class KubernetesStoreContract(StoreContract):
         store.commit("a", 60, {"id": "r1"}, [EVENT])
         store.commit("a", 60, {"id": "r2"}, [{"n": 2}])
         site.cluster.delete(f"{site.leases}/rollout-shop")
-        with pytest.raises(LeaseLost, match="nobody holds it"):
+        with pytest.raises(LeaseLost, match="no run holds it"):
             store.commit("a", 60, {"id": "r2", "late": True}, [{"n": 3}])
         other = site.driver()
         assert other.load() == {"id": "r2"}

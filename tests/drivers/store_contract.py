@@ -49,7 +49,7 @@ class StoreContract:
         assert list(store.timeline("r1")) == []
         assert list(store.words(0)) == []
         store.release("a")
-        with pytest.raises(LeaseLost, match="nobody holds it"):
+        with pytest.raises(LeaseLost, match="no run holds it"):
             store.commit("a", 60, {"id": "r1"})
 
     def test_a_rollout_from_begin_to_finish(self, make: Make) -> None:

@@ -523,7 +523,7 @@ def test_all_options(both: Bench) -> None:
     )
 
     (report,) = becomes(driver, {"shop-1": Process.UNKNOWN})
-    assert report.detail == f"{both.engine}'s check of it: unhealthy (without a word)"
+    assert report.detail == f"{both.engine}'s check of it: unhealthy (without output)"
     both.run("exec", "shop-1", "/bin/sh", "-c", ": > /dev/shm/well")
     becomes(driver, {"shop-1": Process.RUNNING})
 

@@ -254,7 +254,7 @@ def test_retries_come_to_an_end(server: Server) -> None:
     server.requests.clear()
     server.replies = [None]
     with pytest.raises(
-        GateError, match=r"^http://127\.0\.0\.1:\d+ cannot be asked: .*closed.* \(asked 2 times\)$"
+        GateError, match=r"^http://127\.0\.0\.1:\d+: request failed: .*closed.* \(asked 2 times\)$"
     ):
         ask(make(web, url=server.url, retries=1))
     assert len(server.requests) == 2
@@ -271,19 +271,19 @@ def test_pauses_grow_within_bounds(server: Server, monkeypatch: pytest.MonkeyPat
 
 def test_nobody_there_is_not_a_no() -> None:
     with pytest.raises(
-        GateError, match=r"^http://127\.0\.0\.1:\d+ cannot be asked: connection refused$"
+        GateError, match=r"^http://127\.0\.0\.1:\d+: request failed: connection refused$"
     ):
         ask(make(web, url=f"http://127.0.0.1:{free_port()}/?key={SECRET}", retries=0))
     with pytest.raises(
         GateError,
-        match=r"^http://no-such-name\.invalid cannot be asked: its name does not resolve$",
+        match=r"^http://no-such-name\.invalid: request failed: its name does not resolve$",
     ):
         ask(make(web, url=f"http://no-such-name.invalid/{SECRET}", retries=0))
 
 
 def test_an_answer_that_drips_is_bounded(server: Server) -> None:
     server.hangs.set()
-    with pytest.raises(GateError, match=r"cannot be asked: no answer in 0\.2 s \(asked 2 times\)$"):
+    with pytest.raises(GateError, match=r"request failed: no answer in 0\.2 s \(asked 2 times\)$"):
         ask(make(web, url=server.url, answer_within="200ms", retries=1))
 
 
@@ -505,7 +505,7 @@ def test_others_need_the_host_meanwhile(transport: Transport, tmp_path: Path) ->
         (command, {"command": "/bin/true now"}, r"^gate\.command: expected a list"),
         (command, {"command": []}, r"^gate\.command: (not given|its first word)"),
         (command, {"command": [""]}, r"^gate\.command: its first word"),
-        (command, {"command": ["true", None]}, r"^gate\.command: expected a text, got NoneType"),
+        (command, {"command": ["true", None]}, r"^gate\.command: expected a string, got NoneType"),
         (command, {"command": ["true", "\0"]}, r"^gate\.command: a NUL character"),
         (
             command,

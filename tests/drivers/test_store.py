@@ -130,7 +130,7 @@ def test_looking_touches_nothing(store: Driver, tmp_path: Path) -> None:
     assert list(store.timeline("r1")) == []
     assert list(store.words(0)) == []
     store.release("a")
-    with pytest.raises(LeaseLost, match="nobody holds it"):
+    with pytest.raises(LeaseLost, match="no run holds it"):
         store.commit("a", 60, {"id": "r1"})
     assert list(tmp_path.iterdir()) == []
 

@@ -131,7 +131,7 @@ def test_rollouts_are_told_and_measured_without_a_secret(
     }
     assert any(path.endswith(".jsonl") and "*** ***" in text for path, text in everywhere.items())
     everywhere |= {"processes": " ".join(seen), "1": promoted.output, "2": rolled_back.output}
-    assert "webhook 3 could not be told (rolled_back)" in " ".join(rolled_back.output.split())
+    assert "webhook 3 could not be notified (rolled_back)" in " ".join(rolled_back.output.split())
     assert {
         (where, name)
         for where, text in everywhere.items()
@@ -153,7 +153,7 @@ def test_a_receiver_that_hangs_holds_no_rollout_up(
     assert told(server) == [("begun", "1"), ("promoted", "1")]
     assert notified(playground) == [("begun", "webhook 2"), ("promoted", "webhook 2")]
     shown = " ".join(outcome.output.split())
-    assert "webhook 1 could not be told of everything yet" in shown
+    assert "webhook 1 has not been notified of everything yet" in shown
     assert "PR-632" in shown and "no answer in" in shown
 
 

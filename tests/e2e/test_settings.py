@@ -182,7 +182,7 @@ def test_a_rollout_goes_on_with_the_settings_given_where_no_host_has_its_own(sit
         path.unlink()
     told = site.to("2", site.given(NEW), **canary)
     assert (
-        "shop 2: new instances get the present settings (no host has them any more)" in told.output
+        "shop 2: new instances get the current settings (no host has them any more)" in told.output
     )
     site.to("2", site.given(NEW), "promote", **canary)
     assert site.run_with() == {("2", NEW, ""): 3}
@@ -203,7 +203,7 @@ def test_a_rollout_goes_on_with_what_it_began_with(site: Site) -> None:
     )
     told = site.to("2", site.given(NEW, "--new"), **canary)
     assert (
-        "new instances get the present settings (rollout_platform.env: MARK changed)" in told.output
+        "new instances get the current settings (rollout_platform.env: MARK changed)" in told.output
     )
     site.to("2", site.given(NEW, "--newer"), rollout_supersede=True, **canary)
     assert site.run_with() == {("1", OLD, ""): 2, ("2", NEW, "--newer"): 2}

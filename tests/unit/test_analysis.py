@@ -206,7 +206,7 @@ REFUSED: list[tuple[str, Given, tuple[str, ...]]] = [
     (
         "a condition that is a number",
         of(success_condition=1),
-        (f"{METRIC}.success_condition:", "expected a text"),
+        (f"{METRIC}.success_condition:", "expected a string"),
     ),
     (
         "a limit in words",

@@ -299,8 +299,8 @@ def test_a_dry_run_is_told_and_of_no_consequence(now: SimpleNamespace, found: t.
     [
         ([0.01], "would pass: a 0.01: ok"),
         ([0.01, 0.9], "would fail: a 0.9: failed; 1 failed > failure_limit 0"),
-        ([MetricError("no route")], "would ask a person: a 5 errors in a row"),
-        ([float("nan")], "would ask a person: inconclusive: a nan"),
+        ([MetricError("no route")], "would ask an operator: a 5 errors in a row"),
+        ([float("nan")], "would ask an operator: inconclusive: a nan"),
     ],
 )
 def test_a_dry_run_of_an_analysis_says_what_it_would_do(
@@ -513,7 +513,7 @@ def test_a_quiet_service_passes_once_there_is_enough(
         assert answer.verdict == PASS
     else:
         assert answer.verdict == PERSON
-        assert answer.message.startswith("enough was measured by now, and all is well: errors 0 of")
+        assert answer.message.startswith("enough has been measured, and all is well: errors 0 of")
 
 
 def test_one_that_breaks_while_a_person_sleeps_fails(now: SimpleNamespace) -> None:

@@ -110,8 +110,8 @@ def test_what_cannot_be_said_of_a_result_is_an_error(text: str, result: t.Any, w
         ("result > 1 2", "chunk after expression; write it like"),
         ("result | tojson", "No filter named 'tojson'.; write it like"),
         ("result ~ result", "unknown operator ~; add numbers with +"),
-        ("", "expected a text such as"),
-        (True, "expected a text such as"),
+        ("", "expected a string such as"),
+        (True, "expected a string such as"),
         ("result > " + "1" * 1000, "longer than 1000 characters"),
     ],
 )

@@ -102,7 +102,7 @@ CRON = {"cron": "0 16 * * fri", "duration": "64h"}
         ([{**RANGE, **CRON}], "rollout_freeze[0]: given are cron, duration, from, to;"),
         ([{**RANGE, "timezon": "UTC"}], "did you mean rollout_freeze[0].timezone?"),
         ([RANGE, {**RANGE, 7: 1}], "rollout_freeze[1].7: unknown option"),
-        ([{**RANGE, "reason": ["a"]}], "rollout_freeze[0].reason: expected a text, got list"),
+        ([{**RANGE, "reason": ["a"]}], "rollout_freeze[0].reason: expected a string, got list"),
         (
             [RANGE, {**RANGE, "timezone": "europe/zurich"}],
             "rollout_freeze[1].timezone: 'europe/zurich' is not a time zone; did you",

@@ -496,7 +496,7 @@ def test_a_gate_that_cannot_say_is_not_asked_again_and_waits_for_a_person() -> N
     gate = ask("hook", interval=1.0)
     stage = Stage(gate, approval())
     stage.poll()
-    message = "waiting for a person at hook (test.gates.scripted): needs 40 more requests"
+    message = "waiting for an operator at hook (test.gates.scripted): needs 40 more requests"
     verdict = Verdict(gate, PERSON, "needs 40 more requests", {"errors": []})
     assert stage.answer(DOUBT) == GateStatus(
         False, None, None, message, True, person=True, verdicts=(verdict,)

@@ -942,7 +942,7 @@ WAITS, WORSE, DOUBT = (
     Answer(FAIL, "errors 12 of 900"),
     Answer(PERSON, "needs 40 more requests"),
 )
-DOUBTFUL = "waiting for a person at analysis (test.gates.told): needs 40 more requests"
+DOUBTFUL = "waiting for an operator at analysis (test.gates.told): needs 40 more requests"
 
 
 @pytest.mark.parametrize("arrived", [False, True])

@@ -380,7 +380,7 @@ def test_a_rate_that_is_allowed_is_not_worse(good: int) -> None:
             compared = Comparison.load(json.loads(json.dumps(compared.dump())))
         found, _remark = compared.verdict(ALPHA, 2.0, 0.5, "client errors")
         if found.e_value and found.e_value > 1e6 and not found.worse:
-            assert found.sentence.endswith("; below at_least by now")
+            assert found.sentence.endswith("; now below at_least")
         return compared, found.worse
 
     compared, worse = judge(Comparison(), 0.01, good)

@@ -139,7 +139,7 @@ def refuse_held(service: str, held: Mapping[str, Any], now: float) -> Refused:
 def check_ours(service: str, held: dict[str, Any] | None, token: str, now: float) -> dict[str, Any]:
     """Return the lease, and refuse a run that does not hold it; an expired one is still its own."""
     if held is None or held["token"] != token:
-        who = f"it is held by {whose(held, now)}" if held else "nobody holds it"
+        who = f"it is held by {whose(held, now)}" if held else "no run holds it"
         raise Refused(
             "lost",
             f"service {service}: this run no longer holds the lease; {who}. It stops before"

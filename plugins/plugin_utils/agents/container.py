@@ -242,7 +242,7 @@ class Service(_service.Service):
         if health.get("Status") == "unhealthy":
             return (
                 "unknown",
-                f"{self.program}'s check of it: unhealthy ({said or 'without a word'})",
+                f"{self.program}'s check of it: unhealthy ({said or 'without output'})",
             )
         return "running", record.get("crash", "")
 

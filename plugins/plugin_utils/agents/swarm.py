@@ -153,7 +153,7 @@ class Api:
                 return
             if "out of sequence" not in said(data):
                 raise Refused(said(data))
-        raise Refused("%s is changed by others again and again" % name)
+        raise Refused("%s keeps being changed by something else" % name)
 
     def delete(self, kind: str, name: str) -> None:
         """Delete an object, if it is there."""
@@ -176,7 +176,7 @@ def check(api: Api) -> dict[str, t.Any]:
     info = api.get("/info")
     swarm = info.get("Swarm") or {}
     if swarm.get("ControlAvailable") is not True:
-        why = "is %s, and no manager of a swarm" % (
+        why = "is %s, and not a swarm manager" % (
             "a worker" if swarm.get("LocalNodeState") == "active" else "in no swarm"
         )
         return {"problems": {"hosts": why}}

@@ -22,7 +22,7 @@ from .spec import KAYENTA, THRESHOLD, Analysis, Metric
 KEPT = 10  # last measurements of each metric that are kept (Argo's measurementRetention)
 LONGEST = 400  # characters of a message about all metrics, or of an error of one
 _VERDICTS = {AnalysisPhase.FAILED: FAIL, AnalysisPhase.SUCCESSFUL: PASS}
-_WOULD = {PASS: "would pass", FAIL: "would fail", PERSON: "would ask a person"}
+_WOULD = {PASS: "would pass", FAIL: "would fail", PERSON: "would ask an operator"}
 
 
 class MetricProgress:
@@ -137,7 +137,7 @@ def decide(metrics: Sequence[MetricProgress], analysis: Analysis) -> tuple[str, 
     verdict = _VERDICTS.get(phase, PERSON) if phase.over else WAIT
     asked = any(metric.person for metric in metrics)
     if verdict == PASS and asked and not analysis.passes_late:
-        verdict, sentence = PERSON, f"enough was measured by now, and all is well: {sentence}"
+        verdict, sentence = PERSON, f"enough has been measured, and all is well: {sentence}"
     if analysis.dry_run and verdict != WAIT:
         verdict, sentence = PASS, f"dry run, {_WOULD[verdict]}: {sentence}"
     for metric in metrics:

@@ -34,7 +34,7 @@ COLUMNS = ("analysis", "metric", "then", "when", "now", "when", "e-value")
 WORDS = {
     PASS: "pass",
     FAIL: "fail",
-    PERSON: "ask a person",
+    PERSON: "ask an operator",
     WAIT: "no verdict",
 }
 Event = Mapping[str, t.Any]

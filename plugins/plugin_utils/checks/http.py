@@ -55,13 +55,13 @@ def _statuses(value: t.Any, variable: str) -> tuple[range, ...]:
 def _body(value: t.Any, variable: str) -> str:
     if isinstance(value, str):
         return value
-    raise InputError(f"{variable}: {value!r} is not a text; quote it", "PR-118")
+    raise InputError(f"{variable}: {value!r} is not a string; quote it", "PR-118")
 
 
 def _headers(value: t.Any, variable: str) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise InputError(
-            f"{variable}: {value!r} is not a mapping of names to texts; write {{Host:"
+            f"{variable}: {value!r} is not a mapping of names to strings; write {{Host:"
             " shop.example}",
             "PR-118",
         )

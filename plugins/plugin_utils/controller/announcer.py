@@ -93,7 +93,7 @@ class Announcer:
             one = self._sent.get()
             found.append(one)
             if one.error:
-                what = f"{one.to} could not be told ({one.event}): {one.error}"
+                what = f"{one.to} could not be notified ({one.event}): {one.error}"
                 self._warn(f"{self._service}: {what}; the rollout continues [PR-631]")
         return found
 
@@ -106,7 +106,7 @@ class Announcer:
             time.sleep(LOOK)
         for line in self._lines:
             if line.close() and patience > BETWEEN:
-                what = f"{line.name} could not be told of everything yet"
+                what = f"{line.name} has not been notified of everything yet"
                 self._warn(f"{self._service}: {what}; the next run tries again [PR-631]")
 
 

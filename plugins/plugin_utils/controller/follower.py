@@ -140,7 +140,7 @@ class Follower(StepPart):
         if clock.now() - self._alone >= timing.HAND_OVER:
             for effect, name in (("continue", "rollout"), ("roll back", "rollback")):
                 self.step.say(f"to {effect}: {self.step.command(name)}")
-            why = "the run that has the lease was killed" if lease else "nobody has the lease"
+            why = "the run that holds the lease was killed" if lease else "no run holds the lease"
             raise RolloutFailed(
                 f"{self._title(rollout)} is {rollout.phase.replace('_', ' ')}, and no run works on"
                 f" it ({why}); {next_step(rollout)}",

@@ -102,7 +102,7 @@ class GateRunner:
                     id=_failure_id(gate, record),
                 )
             if record.state == GateState.WAITING:
-                waiting = "waiting for a person at" if record.person else "waiting at"
+                waiting = "waiting for an operator at" if record.person else "waiting at"
                 return self._status(
                     f"{waiting} {about}: {self._state(gate, record)}", person=record.person
                 )

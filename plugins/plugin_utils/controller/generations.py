@@ -85,7 +85,7 @@ class Generations(StepPart):
                 "settings, or start again with these (rollout_supersede: true)",
                 "PR-603",
             )
-        self.step.say(f"{title}: new instances get the present settings ({what})")
+        self.step.say(f"{title}: new instances get the current settings ({what})")
         if not self.step.check_mode:
             self.begin(rollout.generation)
 

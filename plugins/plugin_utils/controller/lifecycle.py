@@ -174,7 +174,7 @@ class Lifecycle(StepPart):
         ):
             self.step.say(
                 f"{record.service}: the settings that {record.stable.revision} was rolled out with"
-                " are unknown; its instances are restarted with the present settings, which are"
+                " are unknown; its instances are restarted with the current settings, which are"
                 " recorded from this rollout on"
             )
 

@@ -176,7 +176,7 @@ def has_nan(result: t.Any) -> bool:
 def _refused(text: t.Any) -> str:
     """Return why an expression is refused, and what to do; empty if it is not."""
     if not isinstance(text, str) or not text.strip():
-        return "expected a text such as result[0] >= 0.99"
+        return "expected a string such as result[0] >= 0.99"
     if len(text) > _LONGEST:
         return f"longer than {_LONGEST} characters"
     if found := re.search(r"\{\{|\{%|\}\}", text):

@@ -68,7 +68,7 @@ def text(value: t.Any, variable: str) -> str:
     """Return a text, also of a number. The value is not shown: it may be a secret."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise InputError(
-            f"{variable}: expected a text, got {type(value).__name__}; put it in quotes", "PR-118"
+            f"{variable}: expected a string, got {type(value).__name__}; put it in quotes", "PR-118"
         )
     return str(value)
 

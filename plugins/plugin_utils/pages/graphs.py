@@ -85,7 +85,7 @@ def shares(story: Story) -> Chart | None:
 
 def _share_summary(numbers: Numbers) -> str:
     most = max(share for _at, share in numbers.set)
-    return f"At most {most:g} % of the requests were sent to it; {numbers.set[-1][1]:g} % at last."
+    return f"At most {most:g} % of the requests were sent to it; {numbers.set[-1][1]:g} % at the end."
 
 
 def errors(story: Story) -> Chart | None:
@@ -175,7 +175,7 @@ def _evidence(
     greatest = max(evidence for _at, evidence, _threshold in points)
     reached = "reached" if greatest >= threshold else "never reached"
     summary = (
-        f"Evidence that the new revision is worse: {points[-1][1]:.3g} at last. The threshold of"
+        f"Evidence that the new revision is worse: {points[-1][1]:.3g} at the end. The threshold of"
         f" {threshold:g} was {reached}."
     )
     top = math.log10(max(greatest, threshold)) + 0.3

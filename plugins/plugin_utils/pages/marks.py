@@ -19,7 +19,7 @@ VERDICTS = {"pass": "passed", "fail": "failed", "person": "inconclusive"}
 BACK = "Rollback begins"
 PHASES = {
     "rolling_back": (BACK, "bad"),
-    "held": ("Held for a person to decide", "bad"),
+    "held": ("Held until an operator decides", "bad"),
     "promoting": ("Promotion begins", "good"),
 }
 # commands that decide how a rollout goes on

@@ -69,7 +69,7 @@ class Managers:
     def ask_one(self, host: str, kind: t.Any, request: Mapping[str, t.Any]) -> Answer:
         """Return the answer of one manager, if it comes in time."""
         if (late := self._under_way.get(host)) and late() is None:
-            return Answer(error="no answer yet to what it was asked before", unreachable=True)
+            return Answer(error="no answer yet to an earlier request", unreachable=True)
         self._under_way.pop(host, None)
         quick = host in self._answered and not request.get("start")
         patience = PATIENCE if quick else LONG

@@ -43,7 +43,7 @@ def plain(value: t.Any, variable: str) -> str:
     """
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise InputError(
-            f"{variable}: expected a text, got {type(value).__name__}; put it in quotes", "PR-118"
+            f"{variable}: expected a string, got {type(value).__name__}; put it in quotes", "PR-118"
         )
     if "\0" in str(value):
         raise InputError(f"{variable}: a NUL character cannot be passed to a process", "PR-127")

@@ -98,7 +98,7 @@ class Driver(PlatformDriver):
         _swarm_spec.check_name(self.context.service)
         if self.context.health.from_host:
             raise InputError(
-                "rollout_health.from: host, but the nodes of a swarm are no hosts of the inventory;"
+                "rollout_health.from: host, but the nodes of a swarm are not inventory hosts;"
                 " leave it out, and the controller asks the instances itself",
                 "PR-107",
             )

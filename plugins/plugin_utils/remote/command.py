@@ -27,7 +27,7 @@ def argv(names: Collection[str]) -> Kind:
         for word in words:
             if isinstance(word, bool) or not isinstance(word, (str, int)):
                 raise InputError(
-                    f"{variable}: expected a text, got {type(word).__name__}; put it in quotes",
+                    f"{variable}: expected a string, got {type(word).__name__}; put it in quotes",
                     "PR-118",
                 )
             if "\0" in str(word):

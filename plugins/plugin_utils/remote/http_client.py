@@ -107,7 +107,7 @@ class Client:
             return outcome
         times = f" (asked {self._retries + 1} times)" if self._retries else ""
         raise self._error(
-            f"{origin(address)} cannot be asked: {self._reason(outcome)}{times}", self._id
+            f"{origin(address)}: request failed: {self._reason(outcome)}{times}", self._id
         )
 
     def _once(
@@ -189,7 +189,7 @@ def url(value: t.Any, variable: str, names: Collection[str] = OF_GATES) -> str:
         known = False
     if not known or not _URL.fullmatch(text):
         raise InputError(
-            f"{variable}: it is not a URL of the web; write https://host/path, other characters"
+            f"{variable}: it is not a web URL; write https://host/path, other characters"
             " than ASCII as %XX",
             "PR-122",
         )
@@ -272,7 +272,7 @@ def _requests(variable: str = "gate.url", quiet: bool = False) -> t.Any:
         import urllib3
     except ImportError:
         raise InputError(
-            f"{variable}: it needs the Python package requests; install it beside ansible-core"
+            f"{variable}: it needs the Python package requests; install it alongside ansible-core"
             " (pip install requests)",
             "PR-117",
         ) from None

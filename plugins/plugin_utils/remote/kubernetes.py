@@ -234,7 +234,7 @@ class Cluster:
         try:
             found = json.loads(_body(reply) or b"{}")
             if not isinstance(found, Mapping):
-                raise ValueError("an answer that is no object")
+                raise ValueError("an answer that is not an object")
         except _failures() as exc:
             raise ApiError(f"{method} {path}: {clean(exc)}") from None
         return found
@@ -428,7 +428,7 @@ def _official(variable: str) -> t.Any:
         return importlib.import_module("kubernetes.config")
     except ImportError:
         raise InputError(
-            f"{variable}: it needs the Python package kubernetes; install it beside ansible-core"
+            f"{variable}: it needs the Python package kubernetes; install it alongside ansible-core"
             " (pip install kubernetes)",
             "PR-117",
         ) from None

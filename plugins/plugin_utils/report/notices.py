@@ -97,7 +97,7 @@ def _sentence(name: str, service: str, facts: Mapping[str, t.Any]) -> str:
     if name == "waiting":
         return f"{title}: {facts['reason']}"
     if name == "held":
-        return f"{title} is held until a person decides{reason}"
+        return f"{title} is held until an operator decides{reason}"
     if name == "promoted":
         return f"{title} is promoted{after}"
     back = f" to {previous}" if previous and name != "failed" else ""

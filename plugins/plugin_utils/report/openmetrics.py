@@ -49,8 +49,8 @@ HELP = {
     "rollout_waiting_for_person": "1 if it waits for a person, or for the end of a freeze.",
     "rollout_lease_held": "1 if a run works on the service.",
     "rollout_lease_expires_timestamp_seconds": "When the lease expires, unless it is renewed.",
-    "rollout_lease_epoch": "How many runs had the lease.",
-    "rollout_notification_failures": "Receivers that could not be told, in the last rollout.",
+    "rollout_lease_epoch": "How many runs have held the lease.",
+    "rollout_notification_failures": "Receivers that could not be notified, in the last rollout.",
 }
 
 

@@ -367,6 +367,6 @@ def _psycopg() -> t.Any:
     except ImportError:
         raise InputError(
             "rollout_store.driver: postgresql needs the Python package psycopg, version 3; install"
-            " it beside ansible-core (pip install 'psycopg[binary]')",
+            " it alongside ansible-core (pip install 'psycopg[binary]')",
             "PR-117",
         ) from None

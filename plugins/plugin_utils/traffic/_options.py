@@ -53,7 +53,7 @@ def match(given: t.Any, variable: str) -> Match | None:
     _named(name, f"{variable}.{kinds[0]}")
     if isinstance(value, bool) or not _VALUE.fullmatch(str(value)):
         raise InputError(
-            f"{variable}.value: {value!r} is not a text of letters, digits and . _ ~ : / + = -;"
+            f"{variable}.value: {value!r} is not a string of letters, digits and . _ ~ : / + = -;"
             " write it in quotes",
             "PR-118",
         )

@@ -191,7 +191,7 @@ class Driver(TrafficDriver):
             value = answers[host].value
             if value is None:
                 raise TrafficError(
-                    f"nginx on {label(host)}: instances cannot be asked from there:"
+                    f"nginx on {label(host)}: instances cannot be reached from there:"
                     f" {answers[host].error}",
                     answers[host].id,
                 )

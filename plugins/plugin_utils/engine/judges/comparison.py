@@ -49,7 +49,7 @@ class Comparison:
         verdict, remark = self._by_evidence(alpha, tolerance, detect, what)
         if verdict.worse and self.reached < LOOKS:
             verdict = replace(
-                verdict, worse=False, sentence=f"{verdict.sentence}; below at_least by now"
+                verdict, worse=False, sentence=f"{verdict.sentence}; now below at_least"
             )
         return verdict, remark
 
