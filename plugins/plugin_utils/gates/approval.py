@@ -47,7 +47,7 @@ OPTIONS = Options(
     Field(
         "url",
         Kind("str", url),
-        "URL that is asked by GET. 2xx passes, 202, 404, 409 and 425 are not yet, anything else"
+        "URL that is polled with GET. 2xx passes, 202, 404, 409 and 425 mean not yet, anything else"
         " fails.",
     ),
 )

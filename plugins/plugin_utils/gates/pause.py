@@ -15,7 +15,7 @@ from ..interfaces.context import Context
 from ..interfaces.gate import PASS, WAIT, Answer, GateDriver
 
 OPTIONS = Options(
-    Field("duration", DURATION, "How long the gate waits until it passes.", required=True)
+    Field("duration", DURATION, "How long the gate waits before it passes.", required=True)
 )
 
 

@@ -63,7 +63,7 @@ OPTIONS = Options(
         "Statuses that are errors: V(404), or V(5xx) for all from 500 to 599.",
         default=["5xx"],
     ),
-    Field("path", TEXT, "What the path of a request begins with, to be counted.", default="/"),
+    Field("path", TEXT, "Prefix of the paths of requests that are counted.", default="/"),
     Field(
         "file",
         PATH,
@@ -77,7 +77,7 @@ OPTIONS = Options(
     Field(
         "warm_up",
         DURATION,
-        "How long after its first request the times of a new instance are not compared.",
+        "How long the times of a new instance are not compared after its first request.",
         default="60s",
     ),
 )

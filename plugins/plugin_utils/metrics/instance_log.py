@@ -47,8 +47,8 @@ OPTIONS = Options(
     Field(
         "ignore",
         Kind("list", _ignored, elements="str"),
-        "Parts of messages that are not counted (V([connection reset by peer])), in any case of"
-        " letters.",
+        "Messages that contain one of these texts (V([connection reset by peer])) are not counted,"
+        " regardless of case.",
         default=[],
     ),
 )

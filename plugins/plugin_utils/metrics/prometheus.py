@@ -73,15 +73,15 @@ OPTIONS = Options(
         "URL of Prometheus (V(https://prometheus:9090)).",
         required=True,
     ),
-    Field("query", _PROMQL, "Expression in PromQL, for the present value."),
+    Field("query", _PROMQL, "PromQL expression for the current value."),
     *_past.OPTIONS.fields,
     Field(
         "errors",
         _PROMQL,
-        "Expression in PromQL for the errors since the analysis began. Goes with C(requests),"
-        " instead of C(query).",
+        "PromQL expression for the errors since the analysis began. Goes with C(requests), instead"
+        " of C(query).",
     ),
-    Field("requests", _PROMQL, "Expression in PromQL for the requests since the analysis began."),
+    Field("requests", _PROMQL, "PromQL expression for the requests since the analysis began."),
     Field(
         "label", Kind("str", _label), "Label that tells the revisions apart.", default="revision"
     ),

@@ -33,9 +33,9 @@ OPTIONS = Options(
             cpu="The CPU time.",
             threads="Threads.",
             fds="Open file descriptors.",
-            throttled="The time for which a CPU limit held an instance.",
+            throttled="The time for which a CPU limit throttled an instance.",
             pressure="The memory events C(high) and C(max) of the instance's cgroup.",
-            oom="Processes that were killed since memory ran out.",
+            oom="Processes that were killed because memory ran out.",
             restarts="Restarts by the platform.",
         ),
         "What is compared.",
@@ -44,8 +44,8 @@ OPTIONS = Options(
     Field(
         "warm_up",
         DURATION,
-        "How old an instance has to be before what it uses is compared. Restarts and C(oom) count"
-        " from the first measurement.",
+        "How old an instance must be before its resource usage is compared. Restarts and C(oom)"
+        " count from the first measurement.",
         default="60s",
     ),
 )

@@ -34,7 +34,7 @@ OPTIONS = Options(
         required=True,
     ),
     Field("method", choice("GET", "POST"), "HTTP method.", default="GET"),
-    Field("body", RAW, "What V(POST) sends, a text, or anything else as JSON."),
+    Field("body", RAW, "What V(POST) sends: a text as it is, or anything else as JSON."),
     Field(
         "path",
         Kind("str", Path),

@@ -52,7 +52,7 @@ OPTIONS = Options(
         "security",
         choice(
             starttls="The connection is encrypted before anything is said.",
-            tls="It is encrypted from its beginning.",
+            tls="It is encrypted from the start.",
             none="It is not encrypted. No password is sent.",
         ),
         "How the connection is encrypted.",
@@ -60,8 +60,10 @@ OPTIONS = Options(
     ),
     Field("username", TEXT, "Name to log in with."),
     Field("password", TEXT, "Password to log in with.", no_log=True),
-    Field("sender", Kind("str", _address), "Address that mail comes from.", required=True),
-    Field("to", one_or_more(Kind("str", _address)), "Addresses that mail goes to.", required=True),
+    Field("sender", Kind("str", _address), "Address that mail is sent from.", required=True),
+    Field(
+        "to", one_or_more(Kind("str", _address)), "Addresses that mail is sent to.", required=True
+    ),
     *_web.HTTP.fields[:2],
     *_web.COMMON.fields,
 )

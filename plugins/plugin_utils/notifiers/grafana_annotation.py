@@ -26,8 +26,12 @@ OPTIONS = Options(
         required=True,
         no_log=True,
     ),
-    Field("dashboard_uid", TEXT, "The dashboard. An annotation of the organization without it."),
-    Field("panel_id", whole(1), "The panel of the dashboard. All of them without it."),
+    Field(
+        "dashboard_uid",
+        TEXT,
+        "The dashboard. Without it, the annotation belongs to the organization.",
+    ),
+    Field("panel_id", whole(1), "The panel of the dashboard. Without it, all panels."),
     *_web.HTTP.fields,
 )
 

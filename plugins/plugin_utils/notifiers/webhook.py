@@ -28,7 +28,7 @@ OPTIONS = Options(
     Field(
         "headers",
         Kind("dict", http_client.headers),
-        "Headers of the request.",
+        "Request headers.",
         default={},
         no_log=True,
     ),

@@ -25,7 +25,7 @@ OPTIONS = Options(
     Field(
         "hosts",
         TEXT,
-        "Inventory pattern. There is an instance on each of the hosts, at each port.",
+        "Inventory pattern of the hosts. Each has an instance on each port.",
         required=True,
     ),
     Field(

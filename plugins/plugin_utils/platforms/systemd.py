@@ -79,8 +79,8 @@ OPTIONS = Options(
     Field(
         "unit",
         Kind("str", _unit),
-        "A template of your own (V(shop@.service)), which has to read"
-        " C(EnvironmentFile=/var/lib/rollout/env/%n). Without it the rollout writes one, from the"
+        "Template unit of your own (V(shop@.service)), which must contain"
+        " C(EnvironmentFile=/var/lib/rollout/env/%n). Without it, the rollout writes one from the"
         " options that follow.",
     ),
     Field("command", _options.COMMAND, "The program and its arguments. Required without C(unit)."),

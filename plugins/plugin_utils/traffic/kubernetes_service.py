@@ -36,7 +36,8 @@ OPTIONS = Options(
     Field(
         "settle",
         DURATION,
-        "How long after a switch the old pods stay at least: until every node has heard of it.",
+        "How long the old pods stay at least after a switch: until the switch has reached every"
+        " node.",
         default="1s",
     ),
 )
