@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measurements of the load balancers' access logs: each request, with its status and time.
+"""Measurements from the load balancers' access logs: each request, with its status and time.
 
 The logs are read where they are written, by an agent that returns numbers. Each measurement has
 what was logged since the one before. For conditions the result has `result.new` and

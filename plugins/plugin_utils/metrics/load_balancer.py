@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measurements of the load balancers: requests, errors and seconds of each instance.
+"""Measurements from the load balancers: requests, errors and seconds of each instance.
 
 Errors are answers of 5xx and requests without an answer, or what else `of` names.
 

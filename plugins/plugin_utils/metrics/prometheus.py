@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measurements of Prometheus, or of a service with its API.
+"""Measurements from Prometheus, or from a service with its API.
 
 Each is an instant query, by the server's clock, of the present value or of those of a `range`.
 

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measurements of what instances use of their hosts: the platform's agents are asked.
+"""Measurements of the host resources that instances use, from the platform's agents.
 
 For conditions the result has `result.new` and `result.stable`, each with the mean an instance of
 `cpu` (CPUs), `memory` (bytes), `threads`, `fds`, `throttled` (seconds a second) and `pressure`

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Mail, by an SMTP server, with STARTTLS unless told otherwise.
+"""Email, through an SMTP server, with STARTTLS unless configured otherwise.
 
 `Message-ID` is made of the notice's id, so that a mail that is sent again is known as the same.
 """

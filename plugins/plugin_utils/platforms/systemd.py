@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Units of a systemd template on inventory hosts, `shop@<slot>.service`.
+"""Instances of a systemd template unit on inventory hosts, `shop@<slot>.service`.
 
 `agents/systemd.py` does the work.
 

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A route of the Gateway API of Kubernetes, which divides requests between generations by weights.
+"""A Kubernetes Gateway API route, which divides requests between generations by weight.
 
 While requests are to be divided, each generation has a Service of its own, made by this driver: the
 owner's Service with `pod-template-hash` in the selector. In the rules of the route that send
