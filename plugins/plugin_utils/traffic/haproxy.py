@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""HAProxy, through its Runtime API: no reloads, and a few lines for the whole fleet.
+"""HAProxy, through its Runtime API: no reloads, and few lines of commands for the whole fleet.
 
 An instance is added in maintenance, health-checked in drain, and made ready only when HAProxy
 itself shows `DRAIN`: a server made ready at once is `UP 1/2` and gets requests before its first
