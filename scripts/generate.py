@@ -424,15 +424,15 @@ def role_entries() -> dict[str, list[Entry]]:
         "budget": {
             "default": {"max_unavailable": 1},
             "text": (
-                "How many hosts may be unavailable (C(max_unavailable)). A batch is no bigger than"
-                " that."
+                "How many hosts may be unavailable (C(max_unavailable)). A batch is never larger"
+                " than that."
             ),
         },
         "strategy": {
             "kind": options.choice("rolling", "canary"),
             "text": (
                 "How the new revision replaces the old one. V(canary) deploys as O(steps) says,"
-                " with hosts for shares."
+                " with hosts in place of shares."
             ),
         },
     }
@@ -440,15 +440,15 @@ def role_entries() -> dict[str, list[Entry]]:
         Entry(
             "main",
             "Roll a revision out with a sliding window",
-            "Replaces the running instances of a service by a new revision within a budget, and"
-            " rolls back if it fails.",
+            "Replaces the running instances of a service with a new revision, within a budget, and"
+            " rolls back if that fails.",
             some(*common, "restart", "rebalance", "prepare_tasks", **platform),
         ),
         Entry(
             "rollback",
             "Roll back",
-            "Returns to the stable revision, or, with no rollout in progress, to the one before it."
-            " Asks no gates.",
+            "Returns to the stable revision, or, if no rollout is in progress, to the one before"
+            " it. Asks no gates.",
             some(
                 *(
                     "service",
@@ -480,45 +480,45 @@ def role_entries() -> dict[str, list[Entry]]:
         Entry(
             "watch",
             "Watch a service during a rollout and after it",
-            "Shows a rollout that another run works on until it ends or waits for a person."
+            "Shows a rollout that another run is working on until it ends or waits for an operator."
             " Then asks the service's background gates and analysis for C(rollout_watch) after the"
-            " promotion, without the lease, and rolls back if one fails. May be run again and"
-            " again.",
+            " promotion, without the lease, and rolls back if one fails. Can be run repeatedly.",
             some(*common, "watch", **platform),
         ),
         Entry(
             "report",
             "Write the report of a rollout",
-            "Reads the journal only, so hosts and load balancers may be down. Without"
+            "Reads only the journal, so hosts and load balancers may be down. Without"
             " C(rollout_report), shows the report as Markdown.",
             some("service", "store", "report", "id"),
         ),
         Entry(
             "judge",
             "Replay the analyses of a rollout under other settings",
-            "Reads the journal only, and changes nothing.",
+            "Reads only the journal, and changes nothing.",
             some("service", "store", "id", "try"),
         ),
         Entry(
             "history",
             "Show the rollouts of a service",
-            "Reads the journal only. Says what C(rollout_to) accepts.",
+            "Reads only the journal. Shows what C(rollout_to) accepts.",
             some("service", "store"),
         ),
         Entry(
             "control",
             "Send a command to the rollout in progress",
-            "Writes the command into the journal. The run that has the lease obeys. If there is"
+            "Writes the command to the journal. The run that holds the lease obeys it. If there is"
             " none, this play continues the rollout, unless the command is to stop.",
             some("service", "command", "why", "replicas", "force", "store", "follow", **command),
         ),
     ]
     waves = Entry(
         "main",
-        "Deploy a revision in batches, with tasks of your own",
+        "Deploy a revision in batches, with your own tasks",
         "Takes the hosts of a play out of rotation in batches, includes a task file on them, and"
-        " puts them back once they are ready. If it fails, it rolls back. Runs on the hosts of the"
-        " service, in a play without C(serial). C(--limit) leaves the other hosts to a later run.",
+        " puts them back once they are ready. If that fails, it rolls back. Runs on the hosts of"
+        " the service, in a play without C(serial). C(--limit) leaves the other hosts to a later"
+        " run.",
         some(
             *(name for name in common if name not in away),
             "deploy_tasks",
@@ -586,7 +586,7 @@ TITLES = {
     "traffic": ("Load balancers", "`rollout_traffic`"),
     "checks": (
         "Health checks",
-        "`rollout_health`, where an option of the check's name asks for it",
+        "`rollout_health`; the option named after a check selects it",
     ),
     "gates": ("Gates", "`rollout_gates`, and of `gate` in `rollout_steps`"),
     "metrics": ("Metrics", "`metrics` of an analysis"),
@@ -599,9 +599,9 @@ TITLES = {
 def drivers_page() -> str:
     """Return docs/reference/drivers.md."""
     text = f"# Drivers\n\n<!-- Generated by {HERE}. Do not edit. -->\n\n"
-    text += "The options of each driver, besides `driver` itself, which names it.\n"
+    text += "The options of each driver, in addition to `driver` itself, which names it.\n"
     text += (
-        "A driver of another collection is named `namespace.collection.driver`; [write"
+        "A driver from another collection is named `namespace.collection.driver`; [write"
         " one](../how-to/write-a-driver.md).\n"
     )
     for folder, (title, variable) in TITLES.items():
@@ -611,7 +611,7 @@ def drivers_page() -> str:
             text += f"\nAll gates have these options.\n\n{TABLE}{''.join(option_rows(gate))}"
         if folder == "notifiers":
             common = module("plugin_utils.config.notify").NOTIFY
-            text += f"\nAll of them have these options.\n\n{TABLE}{''.join(option_rows(common))}"
+            text += f"\nAll notifiers have these options.\n\n{TABLE}{''.join(option_rows(common))}"
         for name in DRIVERS[folder]:
             found = module(f"plugin_utils.{folder}.{name}")
             text += f"\n### {title}: {name}\n\n{first_sentence(found.__doc__)}\n"

@@ -37,8 +37,8 @@ class ActionModule(StepAction):
         Field(
             "withdraw",
             whole(1),
-            "Number of a command, as RV(number) has it. Withdraws that command, unless it was"
-            " obeyed, so that a run that failed does not act later.",
+            "Number of a command, as in RV(number). Withdraws that command, unless it was already"
+            " obeyed, so that the command of a failed run does not take effect later.",
         ),
     )
 

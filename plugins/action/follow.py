@@ -23,13 +23,13 @@ class ActionModule(StepAction):
             "expected",
             choice(
                 **{
-                    PROMOTED: "It is to be promoted.",
-                    ROLLED_BACK: "It is to be rolled back, as after an abort.",
-                    HELD: "It is to be held.",
+                    PROMOTED: "It is expected to be promoted.",
+                    ROLLED_BACK: "It is expected to be rolled back, as after an abort.",
+                    HELD: "It is expected to be held.",
                 }
             ),
-            "What the rollout is to become. The step fails if it becomes something else. A rollout"
-            " that waits for a person is no failure.",
+            "What the rollout is expected to become. The step fails if it becomes something else. A"
+            " rollout that waits for an operator is not a failure.",
             default=PROMOTED,
         ),
     )

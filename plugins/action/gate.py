@@ -19,9 +19,10 @@ class ActionModule(StepAction):
         Field(
             "gate",
             Kind("dict", as_it_is, fields=gates.GATE, drivers="gates"),
-            "What has to let the rollout pass. Lists in O(gates), and gates in O(steps), have the"
-            " same options.\nIn C(url), C(file) and C(command), V({service}), V({revision}),"
-            " V({previous}) and V({id}) are filled in. Write V({{) or V(}}) for a brace.",
+            "What must let the rollout pass. The lists in O(gates) and the gates in O(steps) have"
+            " the same options.\nIn C(url), C(file) and C(command), V({service}), V({revision}),"
+            " V({previous}) and V({id}) are replaced by their values. Write V({{) or V(}}) for a"
+            " literal brace.",
             required=True,
         ),
         Field("label", NAME, "Name of the gate in messages and in the journal.", default="gate"),

@@ -23,10 +23,10 @@ class ActionModule(StepAction):
         Field(
             "timeline",
             FLAG,
-            "Whether to return the events of the rollout as well. There may be many.",
+            "Whether to return the events of the rollout as well. There can be many.",
             default=False,
         ),
-        Field("show", FLAG, "Whether to show the lines as well.", default=False),
+        Field("show", FLAG, "Whether to also show the lines.", default=False),
     )
 
     def perform(self, step: StepContext) -> Result:

@@ -24,7 +24,7 @@ class ActionModule(StepAction):
         Field(
             "to_store",
             driver(StoreDriver),
-            "Where the journal is to be kept: C(driver) and its options.",
+            "Where the journal is moved to: C(driver) and its options.",
             required=True,
         ),
     )

@@ -53,7 +53,7 @@ IMAGINED = Options(
     Field(
         "id",
         TEXT,
-        "Name of the instance. Its place in the list with four digits, V(0001), if not given.",
+        "Name of the instance. If not given, its position in the list with four digits, V(0001).",
     ),
     Field("revision", Kind("str", values.revision), "Its revision.", required=True),
     Field("state", choice(*(state.value for state in State)), "Its state.", required=True),
@@ -67,8 +67,8 @@ IMAGINED = Options(
     Field(
         "rotation",
         choice(*(place.value for place in Rotation)),
-        "Its rotation at the load balancers. V(in) for ready instances, V(absent) for others if not"
-        " given.",
+        "Its rotation at the load balancers. If not given, V(in) for ready instances and V(absent)"
+        " for others.",
     ),
     Field("active", whole(0), "Its requests in flight.", default=0),
     Field(
@@ -85,8 +85,8 @@ class ActionModule(StepAction):
         Field(
             "fleet",
             Kind("list", as_it_is, elements="dict", fields=IMAGINED),
-            "Instances to plan with, instead of the fleet there is. RV(rollout) and RV(unknown) are"
-            " not returned then.",
+            "Instances to plan with, instead of the actual fleet. RV(rollout) and RV(unknown) are"
+            " then not returned.",
         ),
         VARIABLE_NAMES,
         PLAY_HOSTS,

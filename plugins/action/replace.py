@@ -13,7 +13,7 @@ class ActionModule(StepAction):
         Field(
             "through",
             choice(*PARTS),
-            "The last of the steps to do in this task. With V(promote) or V(finish), the steps"
+            "The last step to do in this task. With V(promote) or V(finish), the steps"
             " M(progressive.rollout.promote) and M(progressive.rollout.finish) follow without a"
             " task of their own, which saves about half a second each.",
             default="replace",

@@ -25,8 +25,8 @@ class ActionModule(StepAction):
         Field(
             "results",
             MAPPING,
-            "Each host that was taken out, with why its tasks failed. An empty text means that they"
-            " did not.",
+            "Each host that was taken out, with the reason why its tasks failed. An empty string"
+            " means that they did not fail.",
             required=True,
         ),
         Field(

@@ -24,7 +24,7 @@ class ActionModule(StepAction):
         Field(
             "share",
             whole(1, 100),
-            "Percentage of the requests for the revision that is rolled out.",
+            "Percentage of requests for the revision that is being rolled out.",
         ),
     )
 

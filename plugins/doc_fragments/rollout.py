@@ -1509,6 +1509,6 @@ attributes:
     support: none
     details: The step runs on the controller and ends with its playbook.
   check_mode:
-    description: Says what it would do and touches nothing.
+    description: Reports what it would do, and touches nothing.
     support: full
 """

@@ -12,11 +12,11 @@ version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
-  - Looks for a file beside the playbooks of the command line, beside the current playbook unless that is a collection's, in the working
-    directory, and beside the inventory, in this order. The playbooks of the command line themselves are passed over.
+  - Looks for a file next to the playbooks on the command line, next to the current playbook unless it belongs to a collection, in the
+    working directory, and next to the inventory, in this order. The playbooks on the command line themselves are skipped.
 options:
   _terms:
-    description: Paths. An absolute one is taken as it is.
+    description: Paths. An absolute path is used as it is.
     required: true
     type: list
     elements: str
@@ -27,7 +27,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Include tasks of the user's own
+- name: Include the user's own tasks
   ansible.builtin.include_tasks:
     file: "{{ lookup('progressive.rollout.beside', rollout_prepare_tasks, variable='rollout_prepare_tasks') }}"
 """

@@ -12,9 +12,9 @@ version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
-  - Checks every setting, that the hosts and the load balancers can be reached, and that the budget fits on the platform. Then takes the lease.
-  - Opens a rollout of O(revision), or continues one in progress, held or parked. While a rollout of another revision is in progress, it is
-    refused, unless O(supersede=true). Changes nothing if O(revision) already runs with O(replicas).
+  - Checks every setting, that hosts and load balancers can be reached, and that the budget fits on the platform. Then takes the lease.
+  - Opens a rollout of O(revision), or continues one that is in progress, held or parked. While a rollout of another revision is in
+    progress, the new one is refused, unless O(supersede=true). Changes nothing if O(revision) already runs with O(replicas).
   - The steps that follow do the work. They end at once if no rollout is in progress.
 options:
   restart:
@@ -109,11 +109,11 @@ msg:
   returned: when there is nothing to do, or a rollout is continued
   type: str
 walker:
-  description: The host of the play whose tasks continue with the rollout. It is done once, whatever the hosts of the play.
+  description: The play's host whose tasks continue the rollout. The rollout is done once, whatever the play's hosts.
   returned: success
   type: str
 elsewhere:
-  description: Whether another host of the play does the same, so that this one has nothing to do.
+  description: Whether another host of the play does this, so that this one has nothing to do.
   returned: when it is so
   type: bool
 next:

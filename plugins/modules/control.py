@@ -12,12 +12,12 @@ version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
-  - Writes a command for the rollout in progress into the journal. The active run obeys within two seconds. Without an active run,
-    the next run obeys.
-  - Needs only O(service) and O(store), and no lease. It does not observe the fleet, so it works while load balancers or hosts do not
-    answer, and C(fleet) of its result is empty.
-  - A command that does not fit the phase of the rollout is refused, with the commands that do. Sending a command again before it was
-    obeyed changes nothing.
+  - Writes a command for the rollout in progress to the journal. The active run obeys it within two seconds. Without an active run,
+    the next run obeys it.
+  - Needs only O(service) and O(store), and no lease. It does not observe the fleet, so it works even if load balancers or hosts do not
+    answer, and C(fleet) in its result is empty.
+  - A command that does not fit the phase of the rollout is refused; the message names those that do. Sending a command again before it
+    was obeyed changes nothing.
 options:
   command:
     description: The command. Required, but for O(withdraw).
@@ -80,15 +80,15 @@ number:
   returned: success
   type: int
 running:
-  description: Whether a run holds the lease, and so will obey.
+  description: Whether a run holds the lease, and will therefore obey.
   returned: success
   type: bool
 walker:
-  description: The host of the play whose tasks continue with the rollout. It is done once, whatever the hosts of the play.
+  description: The play's host whose tasks continue the rollout. The rollout is done once, whatever the play's hosts.
   returned: success
   type: str
 elsewhere:
-  description: Whether another host of the play does the same, so that this one has nothing to do.
+  description: Whether another host of the play does this, so that this one has nothing to do.
   returned: when it is so
   type: bool
 settings:

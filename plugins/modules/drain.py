@@ -12,9 +12,10 @@ version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
-  - Takes instances out of rotation at every load balancer, waits for their requests, at most as long as C(drain_timeout) of O(traffic) says, and stops them.
-  - Does not start others in their place. M(progressive.rollout.scale) does.
-  - Does nothing about instances that are not there.
+  - Takes instances out of rotation at every load balancer, waits for their requests for at most C(drain_timeout) of O(traffic), and stops
+    them.
+  - Does not start others in their place; M(progressive.rollout.scale) does.
+  - Ignores instances that do not exist.
 options:
   instances:
     description: The instances, by the names that M(progressive.rollout.info) shows.

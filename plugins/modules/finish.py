@@ -15,8 +15,8 @@ description:
   - With O(strategy=blue_green) keeps the old instances ready for O(hold), then removes them.
   - Removes the records of dead instances, writes the history, and releases the lease.
   - Fails if the rollout was not promoted. Changes nothing if no rollout is in progress.
-  - For a service that is deployed in place (C(driver=static) of O(platform)), promotes the revision if every host has it. If not, fails with
-    the reason. Hosts that were not in the play leave the rollout to the next run.
+  - For a service that is deployed in place (C(driver=static) of O(platform)), promotes the revision if every host has it, and otherwise
+    fails with the reason. If hosts were not in the play, the rollout is left to the next run.
 extends_documentation_fragment:
   - progressive.rollout.rollout
 attributes:
@@ -48,11 +48,11 @@ rollout:
   returned: success
   type: dict
 parked:
-  description: Whether the run ended because the rollout waits for a person. Run again to continue.
+  description: Whether the run ended because the rollout is waiting for an operator. Run again to continue.
   returned: when it is true
   type: bool
 msg:
-  description: What is waited for.
+  description: What the rollout is waiting for.
   returned: when the rollout was parked
   type: str
 """

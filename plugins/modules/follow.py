@@ -7,14 +7,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: follow
-short_description: Show a rollout that another run works on, until it ends
+short_description: Show a rollout that another run is working on, until it ends
 version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
-  - Shows the progress of a rollout in progress, as the run that works on it does, until it ends or waits for a person.
-  - Fails if the rollout does not become what it is to be, and if no run works on it.
-  - Reads the journal only. Needs no lease, and neither hosts nor load balancers.
+  - Shows a rollout's progress, as the run that is working on it does, until the rollout ends or waits for an operator.
+  - Fails if the rollout does not end as expected, or if no run is working on it.
+  - Reads only the journal. Needs no lease, and neither hosts nor load balancers.
 options:
   id:
     description: Id of a rollout, of those that C(history.yml) shows. The last one if not given.
@@ -59,12 +59,12 @@ rollout:
   returned: success
   type: dict
 outcome:
-  description: How the rollout ended. Empty if it waits for a person, is held, or there was none to follow.
+  description: How the rollout ended. Empty if it waits for an operator, is held, or there was none to follow.
   returned: success
   type: str
   sample: promoted
 waiting:
-  description: Whether the rollout waits for a person.
+  description: Whether the rollout waits for an operator.
   returned: success
   type: bool
   sample: false

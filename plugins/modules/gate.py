@@ -12,9 +12,9 @@ version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
-  - Keeps the fleet of the rollout in progress as it is, and in repair, until a gate or an operator (M(progressive.rollout.control)) lets
-    the rollout pass, or the C(timeout) of the gate is over.
-  - If the gate fails, ends as O(on_failure) says.
+  - Keeps the fleet of the rollout in progress as it is, repairing it where needed, until a gate or an operator
+    (M(progressive.rollout.control)) lets the rollout pass, or the gate's C(timeout) is over.
+  - If the gate fails, the rollout ends as O(on_failure) says.
   - Changes nothing if no rollout is in progress.
 options:
   gate:
@@ -179,11 +179,11 @@ rollout:
   returned: success
   type: dict
 parked:
-  description: Whether the run ended because the rollout waits for a person. Run again to continue.
+  description: Whether the run ended because the rollout is waiting for an operator. Run again to continue.
   returned: when it is true
   type: bool
 msg:
-  description: What is waited for.
+  description: What the rollout is waiting for.
   returned: when the rollout was parked
   type: str
 next:

@@ -12,7 +12,7 @@ version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
-  - Waits until O(replicas) instances of O(revision), or of the stable one, are ready. At most O(progress_deadline).
+  - Waits until O(replicas) instances of O(revision), or of the stable one, are ready, for at most O(progress_deadline).
   - Reads only. In check mode it observes once and does not wait.
 extends_documentation_fragment:
   - progressive.rollout.rollout

@@ -197,8 +197,8 @@ instances:
     active: {description: "Its requests in flight.", type: int}
     host: {description: "Its host.", type: str}
     age: {description: "Seconds since it was started.", type: float}
-    restarts: {description: "How often a supervisor of the host, such as systemd, restarted it.", type: int}
-    runs: {description: "Its image or command, without secrets, as the journal has it. Empty if it has none.", type: str}
+    restarts: {description: "How many times a supervisor on the host, such as systemd, has restarted it.", type: int}
+    runs: {description: "Its image or command, without secrets, as in the journal. Empty if the journal has none.", type: str}
     detail: {description: "Why it is not ready, or how it ended.", type: str}
 history:
   description: The last 20 rollouts that ended, oldest first.
@@ -214,7 +214,7 @@ lease:
     since: {description: "Since when, in seconds since the epoch.", type: float}
     until: {description: "Until when, in seconds since the epoch.", type: float}
 troubles:
-  description: What could not be observed, and why, such as a load balancer or host that is down. What the journal has is returned nevertheless.
+  description: What could not be observed, and why, such as a load balancer or host that is down. What the journal has is returned anyway.
   returned: success
   type: list
   elements: str
@@ -228,15 +228,15 @@ progress:
     number: {description: "The number of the stage, from 1. Null if it is not known.", type: int}
     stages: {description: "How many stages there are. 0 if that is not known.", type: int}
     asked: {description: "The percentage of requests that the stage asks for. Null where it follows from the number of instances.", type: int}
-    measured: {description: "The percentage of requests that was counted. Null before any.", type: float}
+    measured: {description: "The percentage of requests that was counted. Null before the first request.", type: float}
     requests: {description: "The number of requests that were counted since the stage was reached.", type: int}
-    deadline_left: {description: "Seconds that it may go on without progress. Null while no deadline runs.", type: float}
+    deadline_left: {description: "Seconds that it may continue without progress. Null while no deadline is running.", type: float}
     gates:
-      description: The gates of the stage and of the background, each with C(gate), C(state), C(message) and who decided (C(by)).
+      description: The gates of the stage and those in the background, each with C(gate), C(state), C(message) and who decided (C(by)).
       type: list
       elements: dict
 lines:
-  description: The rollout, the lease and the instances as lines for people.
+  description: The rollout, the lease and the instances as human-readable lines.
   returned: success
   type: list
   elements: str

@@ -12,8 +12,8 @@ version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
-  - Judges the results that the analyses of a rollout measured once more, and says what they would have decided with O(try).
-  - Needs only O(service) and O(store), and no lease. It reads the journal alone and changes nothing, and C(fleet) of its result is
+  - Judges once more the results that the analyses of a rollout measured, and returns what they would have decided with O(try).
+  - Needs only O(service) and O(store), and no lease. It reads only the journal and changes nothing, and C(fleet) in its result is
     empty.
 options:
   id:
@@ -36,7 +36,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: See whether the last rollout of shop had passed with more tolerance
+- name: See whether the last rollout of shop would have passed with more tolerance
   progressive.rollout.judge:
     service: shop
     store: "{{ shop_store }}"
@@ -66,8 +66,8 @@ analyses:
   elements: dict
   contains:
     gate: {description: "The analysis, as in the timeline.", type: str}
-    looks: {description: "How often results were judged.", type: int}
-    whole: {description: "Whether all results were kept. If not, the replay ends before.", type: bool}
+    looks: {description: "How many times results were judged.", type: int}
+    whole: {description: "Whether all results were kept. If not, the replay ends early.", type: bool}
     then:
       description: What it said in the rollout.
       type: dict
@@ -90,7 +90,7 @@ analyses:
         then: {description: "What it said in the rollout.", type: dict, contains: *verdict}
         now: {description: "What it would have said.", type: dict, contains: *verdict}
         evidence: {description: "The e-value at the end of the replay. Null if its judge has none.", type: float}
-        threshold: {description: "From which e-value on it fails. Null if its judge has none.", type: float}
+        threshold: {description: "The e-value from which it fails. Null if its judge has none.", type: float}
 lines:
   description: The same as a table, with the reasons.
   returned: success

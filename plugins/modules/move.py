@@ -15,7 +15,7 @@ description:
   - Copies the journal of a service from O(store) to O(to_store), compares the copy, and marks the original as moved, so
     that it is not used by mistake. Instances and load balancers are not touched.
   - Refused while a run holds the lease of the service. A rollout that is parked or held is moved with it.
-  - Killed in the middle, it is run again, and goes on. Until the original is marked, it is the journal.
+  - If it is killed, run it again, and it continues. Until the original is marked, it remains the journal.
 options:
   to_store:
     description: 'Where the journal is to be kept: C(driver) and its options.'

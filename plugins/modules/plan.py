@@ -12,8 +12,8 @@ version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
-  - Returns what a rollout of O(revision) would do with the present fleet. Reads only.
-  - With O(fleet), plans with that fleet instead, and asks no host, load balancer or journal.
+  - Returns what a rollout of O(revision) would do with the current fleet. Reads only.
+  - With O(fleet), plans with that fleet instead, and queries no host, load balancer or journal.
 options:
   fleet:
     description: Instances to plan with, instead of the fleet there is. RV(rollout) and RV(unknown) are not returned then.
@@ -138,15 +138,15 @@ waypoints:
     step: {description: "The step that leads there, V(replace), V(promote) or V(finish).", type: str}
     new: {description: "Instances of the new revision.", type: int}
     old: {description: "Instances of other revisions.", type: int}
-    fresh: {description: "Old instances that are replaced there by fresh ones of the stable revision, to compare with.", type: int}
+    fresh: {description: "Old instances that are replaced there by fresh ones of the stable revision, for comparison.", type: int}
     share:
       description: >-
-        The new revision's share of the requests in percent. Null if the numbers of instances decide. V(0) for a new set, and V(100) for an
-        old set, that is ready without requests.
+        The new revision's share of the requests in percent. Null if the numbers of instances decide. V(0) for a new set that is ready without
+        requests, and V(100) for an old one.
       type: int
     gates: {description: "The gates that the rollout waits for there.", type: list, elements: str}
 lines:
-  description: The plan for people, in lines.
+  description: The plan as human-readable lines.
   returned: success, without O(fleet)
   type: list
   elements: str
@@ -163,7 +163,7 @@ strategy:
   returned: success, without O(fleet)
   type: str
 replicas:
-  description: How many instances there are to be.
+  description: How many instances there will be.
   returned: success, without O(fleet)
   type: int
 waits:
@@ -174,39 +174,39 @@ waits:
   contains:
     gate: {description: "The gate, as in RV(waypoints).", type: str}
     driver: {description: "Its driver.", type: str}
-    person: {description: "Whether it waits for a person.", type: bool}
+    person: {description: "Whether it waits for an operator.", type: bool}
     seconds: {description: "How long a pause takes. Null where that is not known.", type: float}
 measured:
-  description: Whether RV(seconds) comes from what instances took in the last rollout, and not from a guess.
+  description: Whether RV(seconds) is based on how long instances took in the last rollout, and is not a guess.
   returned: success, without O(fleet)
   type: bool
 orders:
-  description: O(order) of the stable revision and of this one, null where it is not known.
+  description: O(order) of the stable revision and of this one. Null where it is not known.
   returned: success, without O(fleet)
   type: list
   elements: int
 stopped:
-  description: The freeze, or the window that is not open yet, that the rollout would wait for now. Empty without.
+  description: The freeze, or the window that is not open yet, that the rollout would wait for now. Empty if there is none.
   returned: success, without O(fleet)
   type: str
 watched:
-  description: The analysis in the background and the gates for a rollback, which may end the rollout at any moment.
+  description: The background analysis and the rollback gates, which may end the rollout at any moment.
   returned: success, without O(fleet)
   type: list
   elements: str
 requests:
-  description: How many requests each analysis in the steps needs to see an error rate nine times in ten, if the stable revision has
-    no errors. Of metrics that count errors of both revisions with the judge C(sequential), without analyses with C(baseline).
+  description: How many requests each analysis in the steps needs to detect an error rate nine times out of ten, if the stable revision
+    has no errors. For metrics that count the errors of both revisions with the judge C(sequential), except in analyses with C(baseline).
   returned: success, without O(fleet)
   type: list
   elements: dict
   contains:
     gate: {description: "The analysis, as in RV(waypoints).", type: str}
     metric: {description: "The metric.", type: str}
-    share: {description: "The new instances' part of the requests, in percent.", type: float}
+    share: {description: "The new instances' share of the requests, in percent.", type: float}
     detect: {description: "The error rate, C(detect) of the metric.", type: float}
     new: {description: "Requests to the new instances. Null where no number is enough.", type: int}
-    all: {description: "Requests to all instances, for that many to the new ones.", type: int}
+    all: {description: "Requests to all instances, so that the new ones get that many.", type: int}
     seconds: {description: "How long that takes at the traffic of the last rollout. Null where that is not known.", type: float}
     lasts: {description: "How long the analysis measures, in seconds.", type: float}
 shares:
@@ -214,7 +214,7 @@ shares:
   returned: success, without O(fleet)
   type: str
 surge:
-  description: How many instances may be beyond O(replicas).
+  description: How many instances there may be beyond O(replicas).
   returned: success
   type: int
 unavailable:
@@ -222,16 +222,16 @@ unavailable:
   returned: success
   type: int
 order:
-  description: The old instances, in the order of their age.
+  description: The old instances, ordered by age.
   returned: success
   type: list
   elements: str
 peak_extra:
-  description: How many instances there will be beyond O(replicas) at most.
+  description: The most instances that there will be beyond O(replicas).
   returned: success
   type: int
 minimum_available:
-  description: How many instances will be available at least.
+  description: The fewest instances that will be available.
   returned: success
   type: int
 traffic_changes:
@@ -242,28 +242,28 @@ traffic_changes:
     enter: {description: "Put in rotation.", type: int}
     leave: {description: "Taken out.", type: int}
 seconds:
-  description: How long the rollout will take, from how long instances took the last time. Null where that cannot be said.
+  description: How long the rollout will take, based on how long instances took the last time. Null if that cannot be estimated.
   returned: success
   type: float
 unknown:
-  description: What could not be found out, a sentence each.
+  description: What could not be determined, one sentence each.
   returned: success, without O(fleet)
   type: list
   elements: str
 risks:
-  description: What may go wrong, as far as hosts and the platform tell before anything is touched, a line each.
+  description: What may go wrong, as far as hosts and the platform show before anything is touched, one line each.
   returned: success, without O(fleet)
   type: list
   elements: str
 settings:
   description:
-    - How O(platform) and O(health) differ from those of the stable revision, a difference a line.
-    - Of options that may be secret, only names are shown.
+    - How O(platform) and O(health) differ from those of the stable revision, one difference per line.
+    - Of options that may be secret, only the names are shown.
   returned: success, without O(fleet)
   type: list
   elements: str
 waves:
-  description: The batches of hosts, in order, if nothing goes wrong. Besides it, only RV(rollout) is returned.
+  description: The batches of hosts, in order, if nothing goes wrong. Apart from this, only RV(rollout) is returned.
   returned: with O(hosts)
   type: list
   elements: list

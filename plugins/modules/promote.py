@@ -12,10 +12,10 @@ version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
-  - Checks once more that all instances of the new revision are ready, replaces those that are not, and makes it the stable one.
+  - Checks once more that all instances of the new revision are ready, replaces those that are not, and makes the revision the stable one.
   - With O(strategy=blue_green) this is the switch. It is verified at all load balancers, and undone if one fails.
-  - Waits at the gates of this stage, as O(gates.post_rollout).
-  - After this, a rollback returns to the revision before it.
+  - Waits at the gates of this stage, such as O(gates.post_rollout).
+  - After this, a rollback returns to the previous revision.
   - Changes nothing if no rollout is in progress.
 extends_documentation_fragment:
   - progressive.rollout.rollout
@@ -49,11 +49,11 @@ rollout:
   returned: success
   type: dict
 parked:
-  description: Whether the run ended because the rollout waits for a person. Run again to continue.
+  description: Whether the run ended because the rollout is waiting for an operator. Run again to continue.
   returned: when it is true
   type: bool
 msg:
-  description: What is waited for.
+  description: What the rollout is waiting for.
   returned: when the rollout was parked
   type: str
 next:

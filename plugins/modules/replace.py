@@ -7,17 +7,17 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: replace
-short_description: Replace old instances by new ones
+short_description: Replace old instances with new ones
 version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
-  - First makes sure that every host has what the revision needs. Nothing is touched before that.
+  - First makes sure that every host has what the revision needs. Nothing is touched before then.
   - Replaces the instances of the fleet as O(strategy) says, with a sliding window, within O(budget).
   - Waits at the gates between stages, and for the end of a freeze. Obeys operator commands (M(progressive.rollout.control)).
   - Starts new instances, and puts them in rotation once they are ready and every load balancer's own check has passed.
     Takes old instances out of rotation at every load balancer, waits for their requests, and stops them.
-  - If that fails, ends as O(on_failure) says. Run again after it was killed, it continues.
+  - If that fails, the rollout ends as O(on_failure) says. If the step is killed, it continues when it is run again.
   - Changes nothing if no rollout is in progress.
 options:
   through:
@@ -58,11 +58,11 @@ rollout:
   returned: success
   type: dict
 parked:
-  description: Whether the run ended because the rollout waits for a person. Run again to continue.
+  description: Whether the run ended because the rollout is waiting for an operator. Run again to continue.
   returned: when it is true
   type: bool
 msg:
-  description: What is waited for.
+  description: What the rollout is waiting for.
   returned: when the rollout was parked
   type: str
 next:

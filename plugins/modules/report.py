@@ -12,10 +12,10 @@ version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
-  - Writes what happened in a rollout to a page that needs no network and no script, to Markdown or to JUnit XML. Returns the
-    history of the service as well.
-  - Needs only O(service) and O(store), and no lease. It reads the journal alone, so it works while load balancers and hosts do not
-    answer, and C(fleet) of its result is empty.
+  - Writes what happened in a rollout to a page that needs no network and no scripts, to Markdown or to JUnit XML. Also returns the
+    history of the service.
+  - Needs only O(service) and O(store), and no lease. It reads only the journal, so it works even if load balancers and hosts do not
+    answer, and C(fleet) in its result is empty.
 options:
   id:
     description: Id of a rollout, of those that C(history.yml) shows. The last one if not given.
@@ -67,14 +67,14 @@ markdown:
   returned: success
   type: str
 history:
-  description: The rollouts in the journal, the newest first.
+  description: The rollouts in the journal, newest first.
   returned: success
   type: list
   elements: dict
   contains:
     id: {description: "The rollout's id.", type: str}
     revision: {description: "The revision that was rolled out.", type: str}
-    previous: {description: "The revision before. Null at the first deployment.", type: str}
+    previous: {description: "The previous revision. Null for the first deployment.", type: str}
     kind: {description: "What the rollout was for.", type: str}
     outcome: {description: "How it ended. Empty while it is in progress.", type: str}
     order: {description: "O(progressive.rollout.begin#module:order) of the revision. Null if not given.", type: int}

@@ -12,11 +12,12 @@ version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
-  - Rolls back a rollout in progress to the stable revision, within O(budget). If the budget has surge, old instances are in rotation before new ones go.
-  - With no rollout in progress, returns to the revision before the stable one, or to the stable one if the last rollout stayed where it
-    failed. Only once, also if the last rollout was rolled back already. A rollback is never undone.
+  - Rolls back a rollout in progress to the stable revision, within O(budget). If the budget has surge, old instances are in rotation
+    before new ones leave.
+  - If no rollout is in progress, returns to the revision before the stable one, or to the stable one if the last rollout stayed where it
+    failed. Does so only once, even if the last rollout was already rolled back. A rollback is never undone.
   - A first deployment has no previous revision. All of its instances are removed, and it ends as failed.
-  - If another run is active, sends it the command to roll back, which it obeys within two seconds.
+  - If another run is active, sends it the command to roll back, which that run obeys within two seconds.
 options:
   to:
     description: The revision to return to, of those that were promoted and are known to the journal. The one before if
@@ -57,15 +58,15 @@ rollout:
   returned: success
   type: dict
 walker:
-  description: The host of the play whose tasks continue with the rollout. It is done once, whatever the hosts of the play.
+  description: The play's host whose tasks continue the rollout. The rollout is done once, whatever the play's hosts.
   returned: when it is another one
   type: str
 elsewhere:
-  description: Whether another host of the play does the same, so that this one has nothing to do.
+  description: Whether another host of the play does this, so that this one has nothing to do.
   returned: when it is so
   type: bool
 sent:
-  description: Whether another run works on the rollout, and was sent the command.
+  description: Whether another run is working on the rollout, and was sent the command.
   returned: when it was
   type: bool
 msg:

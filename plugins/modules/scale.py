@@ -13,7 +13,7 @@ author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
   - Brings O(revision), or the stable one, to O(replicas) instances. Those of other revisions stay as they are.
-  - Within a rollout it is a part of that. Otherwise it is a rollout itself, with an entry in the history.
+  - Within a rollout, it is part of that rollout. Otherwise it is a rollout itself, with an entry in the history.
 extends_documentation_fragment:
   - progressive.rollout.rollout
 attributes:
@@ -44,11 +44,11 @@ rollout:
   returned: success
   type: dict
 parked:
-  description: Whether the run ended because the rollout waits for a person. Run again to continue.
+  description: Whether the run ended because the rollout is waiting for an operator. Run again to continue.
   returned: when it is true
   type: bool
 msg:
-  description: What is waited for.
+  description: What the rollout is waiting for.
   returned: when the rollout was parked
   type: str
 next:

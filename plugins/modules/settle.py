@@ -14,7 +14,7 @@ author:
 description:
   - Puts the hosts that M(progressive.rollout.vacate) took out back in rotation at every load balancer, once they are ready.
   - A host whose tasks failed, or that is not ready within C(deadline) of O(health), stays out of rotation, and is recorded.
-    As many as O(failure_limit) such hosts end the rollout, as O(on_failure) says.
+    O(failure_limit) such hosts end the rollout, as O(on_failure) says.
 options:
   hosts:
     description: The hosts that may be worked on, those of the play. Only for a service that is deployed in place (C(driver=static)

@@ -13,7 +13,7 @@ author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
   - Puts the ready instances of O(revision), or of the stable one, in rotation at every load balancer.
-  - Waits until the load balancers' own checks have passed them, at most O(progress_deadline).
+  - Waits until they have passed the load balancers' own checks, for at most O(progress_deadline).
   - With O(share), gives the new revision that share of the requests instead, if enough of its instances are ready to carry it.
 options:
   share:

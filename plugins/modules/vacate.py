@@ -7,14 +7,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: vacate
-short_description: Take the next hosts out of rotation, for tasks of your own
+short_description: Take the next hosts out of rotation, for your own tasks
 version_added: 0.1.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
-  - Takes as many of O(hosts) out of rotation at every load balancer as the budget allows now, and waits for their requests.
+  - Takes as many of O(hosts) out of rotation at every load balancer as the budget currently allows, and waits for their requests.
     Hosts that are not ready come first, then those with an unknown revision, then the others.
-  - Waits while too few others are available, for O(progress_deadline) at most. Asks the gates of a stage before it begins the next one.
+  - Waits while too few others are available, for at most O(progress_deadline). Asks the gates of a stage before the next one begins.
   - While your tasks run, a background process renews the lease, and takes the hosts out again if a load balancer was reloaded.
   - Stops nothing. Your tasks follow, then M(progressive.rollout.settle). The role P(progressive.rollout.in_place#role) does all of this.
   - A failed rollout is held or rolled back, as O(on_failure) says. In a rollback (RV(back)), the hosts are those to roll back.
@@ -73,7 +73,7 @@ rollout:
   returned: success
   type: dict
 hosts:
-  description: The hosts that are out of rotation, to deploy to now. None if there is nothing to do, or nothing may be done.
+  description: The hosts that are out of rotation, to be deployed to now. Empty if there is nothing to do, or nothing may be done.
   returned: success
   type: list
   elements: str

@@ -13,11 +13,11 @@ author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
   - Follows the rollout in progress, as M(progressive.rollout.follow) does.
-  - Then asks the background analysis and the gates for a rollback for O(watch) after the rollout's end. Ends when one
-    fails, or another rollout begins.
+  - Then asks the background analysis and the rollback gates for O(watch) after the rollout's end. Ends when one fails, or when
+    another rollout begins.
   - Reads only, and needs no lease. What it returns as RV(back), RV(of) and RV(why) is for
     M(progressive.rollout.rollback); C(watch.yml) does both.
-  - May be killed and run again. It measures anew then, for the time that is left.
+  - Can be killed and run again. It then starts its measurements anew, for the time that is left.
 options:
   watch:
     description: How long C(watch.yml) asks background gates and analysis, and gates for a rollback, after a promotion.
@@ -79,7 +79,7 @@ of:
   returned: success
   type: str
 why:
-  description: The reason for the journal.
+  description: The reason, for the journal.
   returned: success
   type: str
 msg:

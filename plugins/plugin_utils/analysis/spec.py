@@ -50,25 +50,23 @@ METRIC = Options(
         choice(
             threshold="Checks conditions on each measurement.",
             sequential=(
-                "Compares new and stable instances after each measurement, and may decide at any of"
-                " them."
+                "Compares new and stable instances after each measurement, and may decide after any"
+                " of them."
             ),
             kayenta="Compares new and stable instances at the end, as Kayenta does.",
-            new_messages="Finds messages that only new instances log, of C(driver=instance_log).",
+            new_messages="Finds messages that only new instances log, for C(driver=instance_log).",
         ),
-        "How it is judged. V(threshold) with a condition, V(new_messages) with"
-        " C(driver=instance_log), else V(sequential) if not given.",
+        "How it is judged. If not given, V(threshold) with a condition, V(new_messages) with"
+        " C(driver=instance_log), and V(sequential) otherwise.",
     ),
-    Field(
-        "interval", duration(0.1), "How often it is measured. As the analysis says if not given."
-    ),
+    Field("interval", duration(0.1), "How often it is measured. As in the analysis if not given."),
     Field(
         "initial_delay",
         DURATION,
-        "How long after the start of the analysis the first measurement is.",
+        "How long after the start of the analysis the first measurement is made.",
         default=0,
     ),
-    Field("count", whole(1), "Number of measurements. As the analysis says if not given."),
+    Field("count", whole(1), "Number of measurements. As in the analysis if not given."),
     Field(
         "consecutive_error_limit",
         whole(0),
@@ -81,23 +79,23 @@ LIMITS = Options(
     Field(
         "failure_limit",
         _LIMIT,
-        "Number of failures that are tolerated, V(-1) for any. V(0) if not given.",
+        "Number of failures that are tolerated, V(-1) for any number. V(0) if not given.",
     ),
     Field(
         "inconclusive_limit",
         _LIMIT,
-        "Number of inconclusive results that are tolerated, V(-1) for any.",
+        "Number of inconclusive results that are tolerated, V(-1) for any number.",
         default=0,
     ),
     Field(
         "consecutive_failure_limit",
         _LIMIT,
-        "Number of failures in a row that are tolerated, V(-1) for any.",
+        "Number of failures in a row that are tolerated, V(-1) for any number.",
     ),
     Field(
         "consecutive_success_limit",
         whole(0),
-        "Number of successes in a row that pass at once, V(0) for none.",
+        "Number of successes in a row after which the metric passes at once, V(0) for never.",
         default=0,
     ),
 )
@@ -106,13 +104,14 @@ OF_JUDGE: Mapping[str, Options] = {
         Field(
             "success_condition",
             CONDITION,
-            "Expression over V(result) that a success fulfils (V(result[0] >= 0.99)).",
+            "Expression over V(result) that is true for a success (V(result[0] >= 0.99)).",
         ),
         Field(
             "failure_condition",
             CONDITION,
-            "Expression over V(result) that a failure fulfils. A result that fits neither condition"
-            " is inconclusive, and so is a NaN that no condition asks about with V(is_nan).",
+            "Expression over V(result) that is true for a failure. A result that meets neither"
+            " condition is inconclusive, and so is a NaN that no condition tests for with"
+            " V(is_nan).",
         ),
         *LIMITS.fields,
     ),
@@ -120,13 +119,13 @@ OF_JUDGE: Mapping[str, Options] = {
         Field(
             "alpha",
             number(0.0, 0.5, True),
-            "Probability of a false alarm of this metric, a part of the analysis' C(alpha). An"
-            " equal part if not given.",
+            "Probability of a false alarm by this metric, a share of the analysis' C(alpha). An"
+            " equal share if not given.",
         ),
         Field(
             "tolerance",
             number(0.0, 1000.0, True),
-            "How many times the errors, or the seconds, of the stable instances are tolerated.",
+            "Multiple of the stable instances' errors, or seconds, that is tolerated.",
             default=1.2,
         ),
         Field(
@@ -138,14 +137,14 @@ OF_JUDGE: Mapping[str, Options] = {
         Field(
             "detect",
             number(0.0, 1.0, True),
-            "Rate of errors that must be detected. It says how many requests a verdict takes.",
+            "Error rate that must be detected. It determines how many requests a verdict takes.",
             default=0.05,
         ),
         Field(
             "at_least",
             number(0.0, 1.0),
-            "Rate of errors of the new instances from which on they may be worse. Lower rates are"
-            " not, whatever the rate of the stable instances is.",
+            "Error rate of the new instances from which they may count as worse. Lower rates never"
+            " do, whatever the rate of the stable instances.",
             default=0,
         ),
     ),
@@ -153,7 +152,7 @@ OF_JUDGE: Mapping[str, Options] = {
         Field(
             "direction",
             choice("increase", "decrease", "either"),
-            "Change that is bad.",
+            "Direction of change that is bad.",
             default="either",
         ),
         Field(
@@ -171,24 +170,28 @@ OF_JUDGE: Mapping[str, Options] = {
         Field(
             "outlier_factor",
             number(0.0, 1000.0, True),
-            "How many times the interquartile range makes an outlier.",
+            "Multiple of the interquartile range that makes a value an outlier.",
             default=3.0,
         ),
-        Field("critical", FLAG, "Whether its failure alone fails the analysis.", default=False),
-        Field("must_have_data", FLAG, "Whether no data is a failure.", default=False),
-        Field("muted", FLAG, "Whether it does not count.", default=False),
+        Field("critical", FLAG, "Whether its failure by itself fails the analysis.", default=False),
+        Field("must_have_data", FLAG, "Whether missing data is a failure.", default=False),
+        Field("muted", FLAG, "Whether it is left out of the judgment.", default=False),
         Field(
             "effect_size",
             choice("mean_ratio", "cles"),
             "Measure of the difference, for the four options that follow.",
             default="mean_ratio",
         ),
-        Field("allowed_increase", _ABOVE_0, "Effect of an increase that is tolerated."),
-        Field("allowed_decrease", _ABOVE_0, "Effect of a decrease that is tolerated."),
+        Field("allowed_increase", _ABOVE_0, "Tolerated effect of an increase."),
+        Field("allowed_decrease", _ABOVE_0, "Tolerated effect of a decrease."),
         Field(
-            "critical_increase", _ABOVE_0, "Effect of an increase that alone fails the analysis."
+            "critical_increase",
+            _ABOVE_0,
+            "Effect of an increase that by itself fails the analysis.",
         ),
-        Field("critical_decrease", _ABOVE_0, "Effect of a decrease that alone fails the analysis."),
+        Field(
+            "critical_decrease", _ABOVE_0, "Effect of a decrease that by itself fails the analysis."
+        ),
         Field("group", NAME, "Group of the metric, for C(weights).", default="metrics"),
     ),
     NEW_MESSAGES: Options(
@@ -196,10 +199,10 @@ OF_JUDGE: Mapping[str, Options] = {
             "failure",
             choice(
                 never="None: they are named in reasons, the timeline and the report.",
-                any="One that came three times or in two measurements, and that no old instance"
-                " logged in the two measurements that followed.",
+                any="One that occurred three times or in two measurements, and that no old instance"
+                " logged in the following two measurements.",
             ),
-            "Which error messages of new instances only are a failure.",
+            "Which of the error messages that only new instances log count as a failure.",
             default="never",
         ),
     ),
@@ -238,17 +241,17 @@ OPTIONS = Options(
         choice(
             **{
                 "pass": "It passes by itself.",
-                "ask": "The person is told, and asked still.",
+                "ask": "The operator is notified, and still has to decide.",
             }
         ),
-        "What follows where a person was asked since there was too little data, and by now there is"
-        " enough, and all is well.",
+        "What happens if an operator was asked because there was too little data, and now there is"
+        " enough and all is well.",
         default="pass",
     ),
     Field(
         "pass",
         number(0, 100),
-        "Score of the judge V(kayenta) that passes. A lower one waits for a person.",
+        "Score of the judge V(kayenta) that passes. A lower one waits for an operator.",
         default=95,
     ),
     Field(
@@ -260,20 +263,20 @@ OPTIONS = Options(
     Field(
         "weights",
         MAPPING,
-        "Weights of the groups of metrics of the judge V(kayenta), in percent. Equal if not given.",
+        "Weights of the metric groups for the judge V(kayenta), in percent. Equal if not given.",
     ),
     Field(
         "probe",
         MAPPING,
         "Synthetic requests to the new instances in service, for times of little traffic. They are"
-        " counted with those of clients. A mapping as O(health), with its C(http), and its"
-        " C(interval) between two requests to an instance.",
+        " counted together with those of clients. A mapping like O(health), with its C(http), and"
+        " with its C(interval) as the time between two requests to an instance.",
         no_log=True,
     ),
     Field(
         "baseline",
         FLAG,
-        "Whether fresh instances of the stable revision are started to compare with, as many as"
+        "Whether fresh instances of the stable revision are started for comparison, as many as"
         " there are new ones. Only in O(steps). They are started before the first new one, and with"
         " the settings of this rollout, so that only the revision differs.",
         default=False,
@@ -281,8 +284,8 @@ OPTIONS = Options(
     Field(
         "dry_run",
         FLAG,
-        "Whether the analysis is only measured, judged and reported. It never fails the rollout,"
-        " and asks no person.",
+        "Whether the analysis is only measured, judged and reported. It then never fails the"
+        " rollout, and never asks an operator.",
         default=False,
     ),
 )

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Any autoscaler, by two commands of the operator's: `get` prints its bounds, `set` changes them.
+"""Any autoscaler, through two commands of your own: `get` prints its bounds, `set` changes them.
 
 They run on the controller, or on one inventory host over a connection of their own, without a
 shell. `get` prints JSON, `{"min": 4, "max": 12}`, and to be followed also `"desired"`, the number

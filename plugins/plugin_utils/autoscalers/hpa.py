@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A HorizontalPodAutoscaler of Kubernetes.
+"""A Kubernetes HorizontalPodAutoscaler.
 
 It is held by the select policy `Disabled` for both directions, and a minimum of 1, since a minimum
 binds in spite of it:

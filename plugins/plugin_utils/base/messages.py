@@ -35,14 +35,14 @@ SECTIONS: Mapping[str, str] = {
 MESSAGES: Mapping[str, Message] = {
     # -- variables and options
     "PR-100": Message(
-        "A driver of another collection refuses a variable or option. Nothing was touched.",
+        "A driver from another collection refuses a variable or option. Nothing was touched.",
         "Correct the value.",
     ),
     "PR-101": Message("There is no variable or option of this name.", "Correct the name."),
     "PR-102": Message("A required variable or option is missing.", "Set it."),
     "PR-103": Message(
-        "YAML turned the value into a number: 1.10 becomes 1.1, and to YAML 1.1 `1:30` is 90, `010`"
-        " is 8, `0x1F` is 31 and `1_000` is 1000.",
+        "YAML turned the value into a number: 1.10 becomes 1.1, and in YAML 1.1, `1:30` is 90,"
+        " `010` is 8, `0x1F` is 31 and `1_000` is 1000.",
         "Put the value in quotes, or write the number itself.",
     ),
     "PR-104": Message(
@@ -51,12 +51,12 @@ MESSAGES: Mapping[str, Message] = {
         "Use a value within the bounds that the message names.",
     ),
     "PR-105": Message(
-        "The budget leaves no room to replace an instance, or no instance that may fail.",
+        "The budget leaves no room to replace an instance, or allows no instance to fail.",
         "Allow at least one of `max_surge` and `max_unavailable`.",
     ),
     "PR-106": Message(
-        "`rollout_replicas` follows the present number of instances, and no instance runs yet, or"
-        " its bounds contradict each other.",
+        "`rollout_replicas` follows the current number of instances and none is running yet, or its"
+        " bounds contradict each other.",
         "Give a number for the first deployment, or correct the bounds.",
     ),
     "PR-107": Message(
@@ -72,24 +72,24 @@ MESSAGES: Mapping[str, Message] = {
         "Do what the message says.",
     ),
     "PR-110": Message(
-        "A pattern matches no host, or a name is not a host of the inventory.",
+        "A pattern matches no host, or a name is not an inventory host.",
         "Correct the pattern, or pass the inventory (`-i`).",
     ),
     "PR-111": Message(
         "The condition is not a valid expression.", "Correct it; `result` is the measured value."
     ),
     "PR-112": Message(
-        "The text has an unknown placeholder or a lone brace.",
+        "The text has an unknown placeholder or an unmatched brace.",
         "Correct the placeholder, or double the brace.",
     ),
     "PR-113": Message(
-        "A file or directory that an option names does not exist, or cannot be read, on the"
-        " controller.",
+        "A file or directory named by an option does not exist on the controller, or cannot be read"
+        " there.",
         "Put the file there, or correct the path.",
     ),
     "PR-114": Message(
-        "Tags, `--limit` or a condition would leave out every step of the rollout, so nothing would"
-        " be done.",
+        "Tags, `--limit` or a condition would skip every step of the rollout, so nothing would be"
+        " done.",
         "Run without them, or tag the role. See [in a play](../how-to/in-a-play.md).",
     ),
     "PR-115": Message(
@@ -99,20 +99,26 @@ MESSAGES: Mapping[str, Message] = {
     ),
     "PR-116": Message(
         "A secret that the rollout was started with is not in the journal.",
-        "Pass the variables that the message names, as the rollout was started with them.",
+        "Pass the variables that the message names, with the values that the rollout was started"
+        " with.",
     ),
     "PR-117": Message(
-        "A Python package that an option needs is not installed.", "Install it beside ansible-core."
+        "A Python package that an option needs is not installed.",
+        "Install it alongside ansible-core.",
     ),
     "PR-118": Message(
-        "The value has another type or form than the option needs, as a text where a list is"
-        " needed.",
-        "Write it as the message shows; quote what YAML would take for a number or a boolean.",
+        "The value does not have the type or form that the option needs, for example a string where"
+        " a list is needed.",
+        "Write it as the message shows; quote anything that YAML would read as a number or a"
+        " boolean.",
     ),
-    "PR-119": Message("The value is not one of those possible here.", "Use one of those named."),
+    "PR-119": Message(
+        "The value is not one of those allowed here.",
+        "Use one of the values that the message names.",
+    ),
     "PR-120": Message(
-        "The text is not a valid name of its kind, such as a service, a label, a header or a user.",
-        "Use the characters and the length that the message names.",
+        "The text is not a valid name for a service, label, header, user or the like.",
+        "Keep to the characters and the length that the message names.",
     ),
     "PR-121": Message(
         "The value is not a duration.",
@@ -124,70 +130,73 @@ MESSAGES: Mapping[str, Message] = {
     ),
     "PR-123": Message(
         "The value is not a path of the kind needed here.",
-        "Write an absolute path, with the characters that the message names.",
+        "Write an absolute path, using only the characters that the message names.",
     ),
     "PR-124": Message(
-        "An item of `rollout_freeze` or `rollout_window` is not a range of dates or a recurring"
-        " time, or leaves no time to move.",
+        "An item of `rollout_freeze` or `rollout_window` is neither a date range nor a recurring"
+        " time, or it leaves no time to move.",
         "Write `from` and `to`, or `cron` and `duration`. See [freeze](../how-to/freeze.md).",
     ),
     "PR-125": Message("The value is empty.", "Write a value, or leave the option out."),
     "PR-126": Message(
-        "Two things that have to differ have the same name or address, or hosts differ in what"
-        " they have to share.",
-        "Change one of those named.",
+        "Two things that must differ have the same name or address, or hosts differ in something"
+        " that must be the same on all of them.",
+        "Change one of those that the message names.",
     ),
     "PR-127": Message(
         "The value cannot be passed on, is reserved, or would reveal a secret.",
         "Do what the message says.",
     ),
     "PR-128": Message(
-        "`--limit` leaves out hosts of `rollout_platform.hosts`, whose instances would not be"
+        "`--limit` excludes hosts of `rollout_platform.hosts`, so their instances would not be"
         " seen.",
         "Run without `--limit`, or name fewer hosts in `rollout_platform.hosts`.",
     ),
-    "PR-129": Message("The instance is not one of this service.", "Take its name from status.yml."),
+    "PR-129": Message(
+        "The instance is not one of this service.", "Use a name that status.yml shows."
+    ),
     "PR-130": Message(
         "The journal has no such rollout.",
-        "Take its id from history.yml, or leave `rollout_id` out for the last one.",
+        "Use an id that history.yml shows, or omit `rollout_id` for the last one.",
     ),
     "PR-131": Message(
-        "The revision is older than the stable one, or than that of the rollout in progress, by"
-        " `rollout_order`.",
+        "By `rollout_order`, the revision is older than the stable one or than that of the rollout"
+        " in progress.",
         "Roll out a newer revision, or go back with rollback.yml.",
     ),
     "PR-132": Message(
         "No analysis of the rollout has a metric of this name.",
-        "Take a name of those that the message lists.",
+        "Use one of the names that the message lists.",
     ),
     "PR-151": Message(
         "The targets of a rollout do not divide its hosts or load balancers.",
         "Name each in exactly one target of `rollout_targets`.",
     ),
     "PR-152": Message(
-        "The template of a notification is not one of jinja2, or uses a name that it does not get.",
-        "Correct it; the message names what it gets. Mark it with `!unsafe`, so that Ansible does"
-        " not fill it in.",
+        "The template of a notification is not valid Jinja2, or uses a name that is not passed to"
+        " it.",
+        "Correct it; the message lists the names that are passed. Mark it with `!unsafe`, so that"
+        " Ansible does not render it.",
     ),
     # -- hosts, platforms, instances
     "PR-200": Message(
         "A host could not be reached, or a command failed on it.", "Try `ansible HOST -m ping`."
     ),
     "PR-201": Message(
-        "The platform could not do what it was asked.",
-        "Do what the message says; the rollout retries meanwhile.",
+        "The platform could not carry out a request.",
+        "Do what the message says; meanwhile the rollout keeps retrying.",
     ),
     "PR-202": Message(
-        "The hosts have too few ports for all instances that run at once, surge included.",
+        "The hosts have too few ports for all instances that run at the same time, surge included.",
         "Widen `rollout_platform.ports`, or add hosts.",
     ),
     "PR-203": Message(
-        "The instances of a host may together use more memory than it has.",
+        "The memory limits of a host's instances add up to more than the host has.",
         "Lower `memory` or `max_surge`, or add hosts.",
     ),
     "PR-204": Message(
-        "A program, directory or user that instances need is missing on a host, or may not be"
-        " used.",
+        "A program, directory or user that instances need is missing on a host, or access to it is"
+        " denied.",
         "Copy the revision to that host, or set `become`.",
     ),
     "PR-205": Message(
@@ -196,14 +205,14 @@ MESSAGES: Mapping[str, Message] = {
     ),
     "PR-206": Message(
         "The tag refers to different images on different hosts.",
-        "Set `pull: always` once, or name the image by its digest.",
+        "Set `pull: always` once, or reference the image by digest.",
     ),
     "PR-207": Message(
-        "Podman, docker or systemd is missing on a host, or does not work for this user.",
+        "Podman, Docker or systemd is missing on a host, or does not work for this user.",
         "Install or start it, or set `become`.",
     ),
     "PR-208": Message(
-        "A unit or container of this name exists and is not managed by a rollout.",
+        "A unit or container of this name exists, but no rollout manages it.",
         "Remove it, or choose another name.",
     ),
     "PR-209": Message(
@@ -211,27 +220,28 @@ MESSAGES: Mapping[str, Message] = {
         "Correct the host's variables in the inventory.",
     ),
     "PR-210": Message(
-        "The Python of a host cannot run the agents.",
+        "The Python on a host cannot run the agents.",
         "Set `ansible_python_interpreter` to a Python 3.8 or later.",
     ),
     "PR-212": Message(
-        "The answer of a host is not an agent's.",
+        "A host's answer is not one that an agent gives.",
         "Check `ansible_python_interpreter` and who else has access to that host.",
     ),
     "PR-213": Message(
-        "The privilege escalation failed.", "Correct the password or method for `become`."
+        "Privilege escalation failed.", "Correct the password or method for `become`."
     ),
     "PR-214": Message(
         "The host's SSH key differs from the known one.",
-        "If the host was reinstalled, remove the old key from the file named; otherwise find out"
-        " which machine answers.",
+        "If the host was reinstalled, remove the old key from the file that the message names;"
+        " otherwise find out which machine is answering.",
     ),
     "PR-216": Message(
-        "The records of a host cannot be read or written; nothing is done without them.",
-        "Mend what the message names; the rollout waits.",
+        "A host's records cannot be read or written; nothing is done there without them.",
+        "Fix what the message names; the rollout waits.",
     ),
     "PR-219": Message(
-        "There is no room for more instances.", "Widen `rollout_platform.ports`; check the hosts."
+        "There is no room for more instances.",
+        "Widen `rollout_platform.ports`, and check the hosts.",
     ),
     "PR-221": Message(
         "A host does not answer; its last known state is used until it does.",
@@ -239,31 +249,32 @@ MESSAGES: Mapping[str, Message] = {
     ),
     "PR-222": Message(
         "The settings of an earlier revision are not available.",
-        "Bring back the hosts that have them, or pass the variables named and roll that revision"
-        " out.",
+        "Bring back the hosts that have them, or roll that revision out with the variables that the"
+        " message names.",
     ),
     "PR-223": Message(
         "Instances run on a host that is no longer among `rollout_platform.hosts`.",
         "Stop them there, or add the host again.",
     ),
     "PR-224": Message(
-        "Hosts are not prepared for this rollout (`rollout_prepare_tasks`).",
-        "Run prepare.yml; bring back hosts that were not reached, or remove them.",
+        "Some hosts are not prepared for this rollout (`rollout_prepare_tasks`).",
+        "Run prepare.yml; bring back hosts that could not be reached, or remove them.",
     ),
     "PR-225": Message(
-        "No host says what its instances use of it.",
+        "No host reports the resources that its instances use.",
         "Bring the hosts back; until then, the metric says nothing about the revision.",
     ),
     "PR-226": Message(
-        "The platform does not know what instances use of their hosts.",
+        "The platform does not know the host resources that instances use.",
         "Use a metric of the driver `prometheus`, or a platform that runs instances on hosts.",
     ),
     "PR-240": Message(
-        "The API server of Kubernetes does not answer, or refused a request.",
-        "Do what its own words in the message say; the rollout retries meanwhile.",
+        "The Kubernetes API server does not answer, or refused a request.",
+        "Act on its own error text, which the message quotes; meanwhile the rollout keeps"
+        " retrying.",
     ),
     "PR-241": Message(
-        "No cluster of Kubernetes can be logged in to.",
+        "The rollout cannot log in to a Kubernetes cluster.",
         "Name a kubeconfig and one of its contexts; try `kubectl --context NAME get deployments`.",
     ),
     "PR-242": Message(
@@ -271,25 +282,30 @@ MESSAGES: Mapping[str, Message] = {
         "Create it, or correct `workload`, `namespace` or `container`.",
     ),
     "PR-243": Message(
-        "The workload cannot be rolled out as it is, or something else changes it meanwhile.",
+        "The workload cannot be rolled out as it is, or something else is changing it at the same"
+        " time.",
         "Do what the message says.",
     ),
     "PR-244": Message(
         "The account lacks rights in the namespace. Nothing was touched.",
-        "Apply the Role of the message, and bind it to the account.",
+        "Apply the Role that the message shows, and bind it to the account.",
     ),
     "PR-245": Message(
-        "Kubernetes makes no more pods: a quota is used up, or an admission refuses them.",
-        "Raise the quota, or mend what the message names; the rollout waits until its progress"
+        "Kubernetes creates no more pods: a quota is exhausted, or an admission controller rejects"
+        " them.",
+        "Raise the quota, or fix what the message names; the rollout waits until its progress"
         " deadline.",
     ),
     "PR-246": Message(
-        "Somebody else has changed the Deployment or its ReplicaSets during the rollout.",
-        "Undo that, or bring the Deployment to where it is to be with `kubectl`, then rerun.",
+        "Something other than the rollout changed the Deployment or its ReplicaSets while it was in"
+        " progress.",
+        "Undo that change, or bring the Deployment to the intended state with `kubectl`, then"
+        " rerun.",
     ),
     "PR-247": Message(
-        "The clusters of a rollout are named twice, or not where they are needed.",
-        "Name each once, and the same ones in `rollout_platform` and `rollout_traffic`.",
+        "A rollout's cluster is named twice, or is not named where it is needed.",
+        "Name each cluster once, and name the same ones in `rollout_platform` and"
+        " `rollout_traffic`.",
     ),
     "PR-248": Message(
         "The parts of a platform cannot be rolled out together as they are.",
@@ -297,58 +313,59 @@ MESSAGES: Mapping[str, Message] = {
         " load balancers.",
     ),
     "PR-250": Message(
-        "No manager of the swarm answers, or one of several does not.",
-        "Start Docker there, mend the quorum, or correct `hosts`, `socket` or `become`; the"
-        " rollout retries meanwhile.",
+        "No swarm manager answers, or one of several does not.",
+        "Start Docker there, restore the quorum, or correct `hosts`, `socket` or `become`;"
+        " meanwhile the rollout keeps retrying.",
     ),
     "PR-251": Message(
-        "A host of `rollout_platform.hosts` is no manager, or belongs to another swarm.",
+        "A host of `rollout_platform.hosts` is not a manager, or belongs to another swarm.",
         "Name the managers of one swarm.",
     ),
     "PR-252": Message(
         "The swarm lacks a secret, a config or a network.",
-        "Create it, as with `docker secret create`, or correct its name.",
+        "Create it, for example with `docker secret create`, or correct its name.",
     ),
     "PR-253": Message(
-        "Swarm does not run an instance; the message has its own words.",
-        "Do what they say: push the image, add nodes, or correct `constraints` or `reserve`.",
+        "Swarm does not run an instance; the message quotes its own error text.",
+        "Act on it: push the image, add nodes, or correct `constraints` or `reserve`.",
     ),
     "PR-254": Message(
-        "Swarm refused what the rollout asked for.",
-        "Do what its own words in the message say; the rollout retries meanwhile.",
+        "Swarm refused a request of the rollout.",
+        "Act on its own error text, which the message quotes; meanwhile the rollout keeps"
+        " retrying.",
     ),
     # -- load balancers
     "PR-260": Message(
-        "The autoscaler could not be read or changed, or was changed by somebody else meanwhile."
-        " It is tried again.",
-        "Mend what the message names.",
+        "The autoscaler could not be read or changed, or something else changed it at the same"
+        " time. The rollout keeps retrying.",
+        "Fix what the message names.",
     ),
     "PR-261": Message(
-        "`rollout_autoscaler` names no autoscaler, one that cannot be managed, or one that was"
-        " deleted while the rollout lasts.",
-        "Correct `rollout_autoscaler`, or leave it out.",
+        "`rollout_autoscaler` names an autoscaler that does not exist, that cannot be managed, or"
+        " that was deleted during the rollout.",
+        "Correct `rollout_autoscaler`, or omit it.",
     ),
     "PR-262": Message(
-        "Somebody else has changed the autoscaler while a rollout managed it. Their value stays,"
-        " and the rollout leaves it alone from then on.",
-        "Check that it is meant to stay.",
+        "Something else changed the autoscaler while a rollout was managing it. The new value"
+        " stays, and from then on the rollout leaves the autoscaler alone.",
+        "Check that the new value is intended.",
     ),
     "PR-263": Message(
-        "The autoscaler could not be put back to what it was. The journal has its original.",
-        "Mend what the message names, then run a playbook of the service again: it puts the"
-        " autoscaler back.",
+        "The autoscaler could not be restored to what it was. The journal has the original.",
+        "Fix what the message names, then run one of the service's playbooks again: it restores the"
+        " autoscaler.",
     ),
     "PR-300": Message(
-        "A load balancer could not be asked or changed.",
-        "Do what the message says; the rollout retries meanwhile.",
+        "A load balancer could not be queried or changed.",
+        "Do what the message says; meanwhile the rollout keeps retrying.",
     ),
     "PR-301": Message(
-        "The load balancer does not run or cannot be reached.",
+        "The load balancer is not running or cannot be reached.",
         "Start it; check the socket or address, and `become`.",
     ),
     "PR-302": Message("The load balancer is too old.", "Upgrade it."),
     "PR-303": Message(
-        "The load balancer has too few servers for all instances that run at once.",
+        "The load balancer has too few servers for all instances that run at the same time.",
         "Prepare more in its configuration, and reload it.",
     ),
     "PR-304": Message(
@@ -356,19 +373,19 @@ MESSAGES: Mapping[str, Message] = {
         "Change it as the message says.",
     ),
     "PR-305": Message(
-        "The load balancer's answer is not what such a load balancer answers.",
-        "Check what listens at that socket or address.",
+        "The answer is not one that this kind of load balancer gives.",
+        "Check what is listening on that socket or address.",
     ),
     "PR-307": Message(
         "The load balancer did not apply an update.",
-        "Check its log and whether it was reloaded; run again.",
+        "Check its log and whether it was reloaded, then run again.",
     ),
     "PR-308": Message(
-        "The instance is ready, and the load balancer's own check fails.",
-        "Compare both checks, and whether the load balancer reaches the instance.",
+        "The instance is ready, but the load balancer's own check fails.",
+        "Compare the two checks, and check whether the load balancer can reach the instance.",
     ),
     "PR-309": Message(
-        "Switching the traffic failed.", "Mend the load balancer, then roll out again."
+        "Switching the traffic failed.", "Fix the load balancer, then roll out again."
     ),
     "PR-310": Message(
         "The load balancer cannot do what an option asks for.",
@@ -376,24 +393,26 @@ MESSAGES: Mapping[str, Message] = {
     ),
     "PR-311": Message(
         "The directory for locks and epochs cannot be written.",
-        "Name another `rollout_traffic.path`, or grant access.",
+        "Set another `rollout_traffic.path`, or grant access.",
     ),
     "PR-312": Message(
         "The load balancer lost its state while instances were out of rotation.",
-        "Give it a `state_file`.",
+        "Set a `state_file`.",
     ),
     "PR-313": Message(
         "A Gateway refuses the route.",
-        "Do what its own words in the message say; the route's status has them, too.",
+        "Act on its own error text, which the message quotes and the route's status also has.",
     ),
     # -- gates, analysis, metrics
     "PR-400": Message(
         "A gate could not be asked.",
-        "Mend it; with `on_error: ignore` the rollout continues without it.",
+        "Fix it; with `on_error: ignore` the rollout continues without it.",
     ),
-    "PR-401": Message("A gate did not pass within its `timeout`.", "See what it waited for."),
-    "PR-402": Message("A gate failed.", "See what it checks."),
-    "PR-403": Message("A rollback gate asked for a rollback.", "See what it watches."),
+    "PR-401": Message(
+        "A gate did not pass within its `timeout`.", "Find out what it was waiting for."
+    ),
+    "PR-402": Message("A gate failed.", "Find out what it checks."),
+    "PR-403": Message("A rollback gate asked for a rollback.", "Find out what it watches."),
     "PR-404": Message(
         "The file of an approval is not a regular file, or cannot be read.",
         "Correct it, or name another.",
@@ -402,23 +421,23 @@ MESSAGES: Mapping[str, Message] = {
         "A metric could not be measured, which says nothing about the revision.",
         "Correct the metric, or what it queries.",
     ),
-    "PR-422": Message("The analysis failed the new revision.", "Mend the revision."),
+    "PR-422": Message("The analysis failed the new revision.", "Fix the revision."),
     "PR-423": Message(
-        "The result of a metric is not of the form that its judge, `path` or condition needs.",
+        "The result of a metric does not have the form that its judge, `path` or condition needs.",
         "Look at the result that the message shows; correct the query, the `path` or the"
         " condition.",
     ),
     "PR-424": Message(
-        "The rollout has no value for a placeholder of a metric, or no two revisions to compare, as"
-        " in a first deployment.",
-        "Use a metric that needs neither there, or none.",
+        "The rollout has no value for a placeholder of a metric, or does not have two revisions to"
+        " compare, as in a first deployment.",
+        "In such a rollout, use a metric that needs neither, or none.",
     ),
     "PR-425": Message(
-        "The web service or Prometheus that a metric asks gave no usable answer.",
-        "Correct the address or the query, or mend the service.",
+        "The web service or Prometheus server that a metric queries gave no usable answer.",
+        "Correct the address or the query, or fix the service.",
     ),
     "PR-426": Message(
-        "The command of a metric ended with an error, or printed no JSON.",
+        "A metric's command failed, or printed no JSON.",
         "Correct the command; its output is in the message.",
     ),
     "PR-427": Message(
@@ -426,82 +445,82 @@ MESSAGES: Mapping[str, Message] = {
         "Wait for traffic, or send synthetic requests with `probe`.",
     ),
     "PR-428": Message(
-        "The access log of a load balancer cannot be read.",
-        "Correct `file`, the rights of the log, or the load balancer's log format.",
+        "A load balancer's access log cannot be read.",
+        "Correct `file`, the log's permissions, or the load balancer's log format.",
     ),
     "PR-429": Message(
-        "It is not known what instances use of their hosts.",
-        "Look at the hosts that the message names, or use a platform that runs instances on hosts.",
+        "The host resources that instances use are not known.",
+        "Check the hosts that the message names, or use a platform that runs instances on hosts.",
     ),
     "PR-434": Message(
-        "The log of an instance cannot be read, or the platform does not say where it is.",
-        "Correct what the message names, such as the rights of the log; or leave the metric out.",
+        "An instance's log cannot be read, or the platform does not report where it is.",
+        "Correct what the message names, such as the log's permissions, or omit the metric.",
     ),
     "PR-450": Message(
-        "A metric has too few values of the past of both revisions.",
+        "A metric has too few past values of the two revisions.",
         "Measure later, or with a shorter `step`.",
     ),
     # -- journal, lease, runs
     "PR-500": Message(
         "The journal cannot be read or written.",
-        "Mend what the message names; instances are found without the journal, too.",
+        "Fix what the message names; instances are found even without the journal.",
     ),
     "PR-501": Message(
-        "Another run holds the lease of the service.",
+        "Another run holds the service's lease.",
         "Wait for it, abort its rollout (abort.yml), or supersede it.",
     ),
-    "PR-502": Message("A step was run for several hosts of a play.", "Set `run_once: true` on it."),
+    "PR-502": Message("A step was run on several hosts of a play.", "Set `run_once: true` on it."),
     "PR-503": Message(
         "Another run has taken over the service; this run stopped before its next action.",
-        "See who holds the lease (status.yml).",
+        "Check who holds the lease (status.yml).",
     ),
     "PR-504": Message(
         "The run was cancelled or killed; the current action was completed.",
         "Rerun the playbook to resume.",
     ),
     "PR-505": Message("Another run superseded this rollout and continues it.", "Nothing."),
-    "PR-506": Message("A file of the journal is damaged.", "Do what the message says."),
+    "PR-506": Message("A journal file is damaged.", "Do what the message says."),
     "PR-507": Message(
         "The journal was written by a newer version.", "Upgrade the collection on this controller."
     ),
     "PR-508": Message(
-        "The store of the journal does not answer, or cannot write now. The service stays as it"
-        " is, and the run waits, up to `rollout_progress_deadline`.",
-        "Mend what the message names; if the run has ended meanwhile, run the playbook again.",
+        "The journal's store does not answer, or cannot write at the moment. The service stays as"
+        " it is, and the run waits, for up to `rollout_progress_deadline`.",
+        "Fix what the message names; if the run has ended in the meantime, run the playbook again.",
     ),
     "PR-509": Message(
-        "The record of a service is too large for the store.", "Use a store of another kind."
+        "The record of a service is too large for the store.", "Use another kind of store."
     ),
     "PR-510": Message(
-        "The store of the journal refuses the user.",
-        "Correct the user and password, or what the user may do.",
+        "The journal's store refuses the user.",
+        "Correct the user and password, or the user's privileges.",
     ),
     "PR-511": Message(
-        "The store of the journal stayed away for longer than `rollout_progress_deadline`. The"
+        "The journal's store was unavailable for longer than `rollout_progress_deadline`. The"
         " service stays as it is.",
-        "Mend the store, then run the playbook again: the rollout continues.",
+        "Fix the store, then run the playbook again: the rollout continues.",
     ),
     "PR-512": Message(
-        "The journal was moved to another store, or is a copy that is not complete.",
+        "The journal was moved to another store, or is an incomplete copy.",
         "Set `rollout_store` to where the journal is, or run store.yml again.",
     ),
     "PR-513": Message(
-        "The store that the journal is to be moved to has a journal of the service.",
-        "Give another store, or remove that journal.",
+        "The store that the journal is to be moved to already has a journal of the service.",
+        "Name another store, or remove that journal.",
     ),
     "PR-514": Message(
         "The copy of a journal differs from what was written. The original is still in use.",
         "Remove the copy, then run store.yml again.",
     ),
     # -- rollouts
-    "PR-600": Message("The rollout failed.", "See the reason in the message."),
+    "PR-600": Message("The rollout failed.", "The message has the reason."),
     "PR-601": Message(
         "A rollout of this service is in progress.",
         "Resume it, roll it back (rollback.yml), or set `rollout_supersede: true`.",
     ),
     "PR-602": Message(
         "The strategy, steps or gates differ from those the rollout started with.",
-        "Rerun with those, or abort and start again.",
+        "Rerun with those, or abort the rollout and start again.",
     ),
     "PR-603": Message(
         "The settings differ from those the rollout started with.",
@@ -509,105 +528,111 @@ MESSAGES: Mapping[str, Message] = {
     ),
     "PR-604": Message(
         "More instances failed than `rollout_failure_limit` allows.",
-        "Mend the revision; the last failure is in the message.",
+        "Fix the revision; the last failure is in the message.",
     ),
     "PR-605": Message(
-        "Nothing progressed within `rollout_progress_deadline`.",
-        "See the instances and hosts named.",
+        "There was no progress within `rollout_progress_deadline`.",
+        "Check the instances and hosts that the message names.",
     ),
     "PR-606": Message(
-        "The rollout is held for a person to decide.", "Resume it (resume.yml), or roll it back."
+        "The rollout is held until an operator decides.", "Resume it (resume.yml), or roll it back."
     ),
     "PR-607": Message(
-        "The rollback failed, too.", "Mend what the message names, then run the rollback again."
+        "The rollback failed as well.", "Fix what the message names, then run the rollback again."
     ),
     "PR-608": Message(
-        "The rollout was rolled back.", "Mend the revision, and roll it out under another name."
+        "The rollout was rolled back.", "Fix the revision, and roll it out under another name."
     ),
     "PR-609": Message(
         "There is nothing to roll back to, or what the earlier revision needs is missing.",
         "Do what the message says.",
     ),
     "PR-610": Message(
-        "Instances were not stopped, since their host is unreachable.",
+        "Instances were not stopped because their host is unreachable.",
         "Rerun when the host is back, or remove it from the inventory.",
     ),
     "PR-611": Message(
         "The step does not fit the phase of the rollout.", "Run rollback.yml, or the rollout again."
     ),
     "PR-612": Message(
-        "The run ended while the rollout waits for a person (parked).",
+        "The run ended while the rollout waits for an operator (parked).",
         "Continue with promote.yml, or rerun.",
     ),
     "PR-613": Message(
-        "No stable instance serves any more.", "`rollout_on_stable_lost` decides what happens."
+        "No stable instance is in service any more.",
+        "`rollout_on_stable_lost` decides what happens.",
     ),
     "PR-614": Message(
-        "In place: too many hosts failed or are unreachable.", "Mend the hosts, then rerun."
+        "In place: too many hosts failed or are unreachable.", "Fix the hosts, then rerun."
     ),
     "PR-615": Message(
         "In place: the tasks ended before they deployed the instance.",
         "Use `when`, a block, or `meta: end_role`; then rerun.",
     ),
-    "PR-616": Message("The step waited in vain.", "See the instances named, then rerun."),
+    "PR-616": Message(
+        "What the step waited for did not happen in time.",
+        "Check the instances that the message names, then rerun.",
+    ),
     "PR-617": Message(
         "The step does not fit how instances are replaced: `rollout_platform.driver` starts its own"
         " instances, or leaves them to your tasks (in place).",
         "Use the playbook or role that the message names.",
     ),
     "PR-618": Message(
-        "`rollout_traffic` has changed, and the strategy needs old and new instances on the same"
+        "`rollout_traffic` has changed, but the strategy needs old and new instances on the same"
         " load balancers.",
         "Apply the change with a rolling rollout (restart.yml) first.",
     ),
     "PR-619": Message(
-        "Too few ready instances of the new revision for the share of requests asked for.",
-        "Scale it first.",
+        "The new revision has too few ready instances for the requested share.",
+        "Scale it up first.",
     ),
     "PR-620": Message(
-        "All instances are where they are to be, and the platform did not take the rollout over.",
-        "Do what the message says, then rerun: it continues there.",
+        "All instances are as intended, but the platform did not take the rollout over.",
+        "Do what the message says, then rerun: the rollout continues there.",
     ),
     "PR-630": Message(
-        "The report of a rollout could not be written. The rollout continues without it.",
+        "A rollout's report could not be written. The rollout continues without it.",
         "Create the directory of `rollout_report` on the controller, or grant access; report.yml"
         " writes the report again.",
     ),
     "PR-631": Message(
-        "A receiver of `rollout_notify` could not be told. The rollout continues.",
-        "Mend what the message names. What the run could not send by its end, the next run of the"
-        " service sends; what failed in all attempts is not sent again.",
+        "A receiver of `rollout_notify` could not be notified. The rollout continues.",
+        "Fix what the message names. Notifications that the run could not send before its end are"
+        " sent by the service's next run; those that failed in all attempts are not sent again.",
     ),
     "PR-632": Message(
-        "The metrics of a rollout could not be written or pushed. The rollout continues.",
-        "Create the directory of `rollout_metrics.textfile` on the controller, grant access, or"
-        " mend the Pushgateway.",
+        "A rollout's metrics could not be written or pushed. The rollout continues.",
+        "Create the directory of `rollout_metrics.textfile` on the controller, grant access, or fix"
+        " the Pushgateway.",
     ),
     # -- operator commands
     "PR-700": Message(
         "The command does not fit the phase of the rollout.", "Use one that the message names."
     ),
     "PR-701": Message(
-        "The rollout cannot be scaled to this number.", "See the reason in the message."
+        "The rollout cannot be scaled to this number.", "The message has the reason."
     ),
     "PR-702": Message(
         "The command was withdrawn: its sender could not continue the rollout.",
-        "See the reason in the message.",
+        "The message has the reason.",
     ),
     "PR-703": Message(
-        "The other run did not give way in time.", "See what it does (status.yml), and run again."
+        "The other run did not give way in time.",
+        "Check what it is doing (status.yml), and run again.",
     ),
     "PR-704": Message(
-        "No run works on the rollout that was followed.",
+        "No run is working on the rollout that was followed.",
         "Do what the message says: run the rollout again, or roll it back.",
     ),
     "PR-705": Message(
-        "The rollout that was followed did not end as it was to.",
-        "See the block above the message: what failed, what serves now, and what to do.",
+        "The rollout that was followed did not end as expected.",
+        "The block above the message shows what failed, what serves now, and what to do.",
     ),
     "PR-706": Message(
         "A gate or an analysis failed after the promotion, within `rollout_watch`.",
-        "See why in the message. The service was rolled back, unless the message says otherwise.",
+        "The message has the reason. The service was rolled back, unless the message says"
+        " otherwise.",
     ),
     # -- defects
     "PR-900": Message("An internal error.", "Report it, with the output of `-vvv`."),

@@ -96,8 +96,8 @@ OPTIONS = Options(
         "The status codes that pass.",
         default="200-299",
     ),
-    Field("body", Kind("str", _body), "A text that the body of the answer has to contain."),
-    Field("headers", Kind("dict", _headers), "Headers of the request.", default={}, no_log=True),
+    Field("body", Kind("str", _body), "Text that the body of the answer must contain."),
+    Field("headers", Kind("dict", _headers), "Request headers.", default={}, no_log=True),
 )
 
 

@@ -21,14 +21,14 @@ _OWN = Options(
     Field(
         "mode",
         choice(
-            hold="It changes no number while the rollout lasts.",
+            hold="It changes no numbers while the rollout lasts.",
             **{
                 "raise": (
-                    "Before the share of the requests rises, its minimum is raised to the instances"
-                    " that carry it, up to its maximum."
+                    "Before the share of requests rises, the autoscaler's minimum is raised to the"
+                    " number of instances that carry that share, up to its maximum."
                 )
             },
-            follow="It changes no number itself, and the rollout goes on to the number it wants.",
+            follow="It changes no numbers itself, and the rollout goes on to the number it wants.",
             none="It is left alone.",
         ),
         "What happens to the autoscaler.",
@@ -37,9 +37,9 @@ _OWN = Options(
     Field(
         "limit",
         DURATION,
-        "How long the autoscaler stays changed while the rollout waits for a person, a freeze or a"
-        " pause. Then it is put back until the rollout goes on. It is put back at once where the"
-        " run ends before the rollout does.",
+        "How long the autoscaler stays changed while the rollout waits for an operator, a freeze or"
+        " a pause. After that it is restored until the rollout continues. It is restored at once if"
+        " the run ends before the rollout does.",
         default="1h",
     ),
 )

@@ -34,7 +34,7 @@ def driver(kind: type[BaseDriver], default: str | None = None) -> Kind:
     named = Field(
         "driver",
         TEXT,
-        "Name of the driver. One of another collection is V(namespace.collection.driver).",
+        "Name of the driver. One from another collection is V(namespace.collection.driver).",
         default=default,
         required=default is None,
     )

@@ -149,16 +149,16 @@ def _zone(value: t.Any, variable: str) -> tzinfo:
 
 
 WINDOW = Options(
-    Field("from", RAW, "A date, or a date and time (V(2026-12-24 16:00))."),
-    Field("to", RAW, "Another. A date counts as a whole."),
+    Field("from", RAW, "The beginning, a date or a date and time (V(2026-12-24 16:00))."),
+    Field("to", RAW, "The end, written likewise. A date includes the whole day."),
     Field(
         "cron",
         TEXT,
-        "Five fields, as cron takes them. Needs the Python package C(cronsim) on the controller.",
+        "Five cron fields. Needs the Python package C(cronsim) on the controller.",
     ),
     Field("duration", duration(60.0), "How long it lasts."),
     Field("timezone", Kind("str", _zone), "Name of the time zone.", default="UTC"),
-    Field("reason", Kind("str", values.line), "Reason, which is shown while the rollout waits."),
+    Field("reason", Kind("str", values.line), "Reason, shown while the rollout waits."),
 )
 
 

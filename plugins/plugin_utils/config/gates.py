@@ -33,10 +33,12 @@ CALLS = {
         "Gates before each increase of the new instances' share of requests."
     ),
     "confirm_promotion": "Gates before the new instances get all requests for good.",
-    "post_rollout": "Gates when they have all requests, before the new revision is the stable one.",
+    "post_rollout": (
+        "Gates once they get all requests, before the new revision becomes the stable one."
+    ),
     "rollback": (
-        "Gates that are asked throughout. One that passes rolls back, and any other answer has no"
-        " effect."
+        "Gates that are asked throughout. If one passes, the rollout is rolled back; any other"
+        " answer has no effect."
     ),
 }
 _ANALYSIS = "rollout_analysis"
@@ -52,7 +54,7 @@ def _timeout(value: t.Any, variable: str) -> float:
 
 TIMEOUT = Kind("raw", _timeout, "A duration, or V(unlimited).")
 ON_TIMEOUT = choice(
-    rollback="Roll back.", hold="Stop until a person decides.", promote="Let the rollout pass."
+    rollback="Roll back.", hold="Stop until an operator decides.", promote="Let the rollout pass."
 )
 GATE = Options(
     Field("driver", TEXT, "Name of the driver.", required=True),
@@ -62,22 +64,31 @@ GATE = Options(
         "How long after an answer the gate is asked again. V(5s) if not given.",
     ),
     Field("timeout", TIMEOUT, "How long the rollout waits for the gate. V(1d) if not given."),
-    Field("on_timeout", ON_TIMEOUT, "What happens then. As O(on_failure) says if not given."),
+    Field(
+        "on_timeout",
+        ON_TIMEOUT,
+        "What happens after that time. As O(on_failure) says if not given.",
+    ),
     Field(
         "on_error",
         choice(fail="The gate fails.", ignore="It lets the rollout pass."),
-        "What happens if it cannot be asked.",
+        "What happens if the gate cannot be asked.",
     ),
 )
 APPROVAL = Options(
-    Field("timeout", TIMEOUT, "How long a person is waited for. V(1d) if not given."),
-    Field("on_timeout", ON_TIMEOUT, "What happens then. As O(on_failure) says if not given."),
+    Field("timeout", TIMEOUT, "How long the rollout waits for an operator. V(1d) if not given."),
+    Field(
+        "on_timeout",
+        ON_TIMEOUT,
+        "What happens after that time. As O(on_failure) says if not given.",
+    ),
     Field(
         "file",
         TEXT,
-        "File on the controller that approves like V(promote), as of the gate driver V(approval).",
+        "File on the controller that approves like V(promote), as with the gate driver"
+        " V(approval).",
     ),
-    Field("url", TEXT, "Web service that approves, likewise."),
+    Field("url", TEXT, "Web service that approves in the same way."),
 )
 ANALYSIS = Options(
     *(one for one in spec.OPTIONS.fields if one.name not in ("count", "baseline")),
@@ -85,15 +96,15 @@ ANALYSIS = Options(
     Field(
         "starting_step",
         whole(1),
-        "Number of the step in O(steps) from which on it measures.",
+        "Number of the step in O(steps) from which it measures.",
         default=1,
     ),
     Field(
         "bake",
         DURATION,
-        "How long it continues when the new instances have all requests, before the new revision is"
-        " the stable one. There is no stable revision to compare with by then, so it takes a metric"
-        " with a condition.",
+        "How long it continues once the new instances get all requests, before the new revision"
+        " becomes the stable one. By then there is no stable revision to compare with, so this"
+        " needs a metric with a condition.",
         default=0,
     ),
 )

@@ -37,19 +37,24 @@ SAMPLE = Notice(
 )
 NOTIFY = Options(
     Field("driver", TEXT, "Name of the driver.", required=True),
-    Field("on", one_or_more(choice(**EVENTS)), "Of what the receiver is told.", required=True),
+    Field(
+        "on",
+        one_or_more(choice(**EVENTS)),
+        "The events that the receiver is notified of.",
+        required=True,
+    ),
     Field(
         "template",
         TEXT,
-        "The message instead of the driver's own, a template of jinja2, of at most 10,000"
+        "A Jinja2 template for the message, in place of the driver's own, of at most 10,000"
         " characters. It gets C(event), C(service), C(revision), C(previous), C(reason), C(by),"
-        " C(text) and others, see the guide. Mark it with C(!unsafe), so that Ansible does not fill"
-        " it in.",
+        " C(text) and others; see the guide. Mark it with C(!unsafe), so that Ansible does not"
+        " render it.",
     ),
     Field(
         "retries",
         whole(0, 10),
-        "How often an attempt that failed is repeated, after 1 s, 2 s, 4 s, ..., at most 30 s.",
+        "How many times a failed attempt is repeated, after 1 s, 2 s, 4 s, ..., at most 30 s.",
         default=4,
     ),
 )

@@ -55,7 +55,11 @@ LATER = (
 
 ON_FAILURE = choice(*(action.value for action in FailureAction))
 PAUSE = Options(
-    Field("duration", DURATION, "How long the rollout pauses. Without it, it waits for a person."),
+    Field(
+        "duration",
+        DURATION,
+        "How long the rollout pauses. Without it, the rollout waits for an operator.",
+    ),
     *(gates.APPROVAL[name] for name in ("timeout", "on_timeout")),
 )
 MARKS = Options(
@@ -64,7 +68,7 @@ MARKS = Options(
     Field(
         "reversible",
         FLAG,
-        "V(false) where there is no rollback from this step on, so that a failure holds.",
+        "V(false) if there is no rollback from this step on, so that a failure holds the rollout.",
         default=True,
     ),
 )
@@ -72,55 +76,55 @@ STEP = Options(
     Field(
         "set_weight",
         whole(1, 100),
-        "Percentage of requests that goes to new instances, each time more than before. There are"
-        " as many new instances as that takes, or as C(set_replicas) said.",
+        "Percentage of requests that goes to new instances, higher in each step than before. There"
+        " are as many new instances as that takes, or as C(set_replicas) said.",
     ),
     Field(
         "set_replicas",
         AMOUNT,
-        "Number of new instances. Percentages are of O(replicas). Without any C(set_weight) their"
-        " number is their share.",
+        "Number of new instances. Percentages are of O(replicas). Without any C(set_weight), their"
+        " number determines their share.",
     ),
     Field(
         "instance_weight",
         whole(1, 100),
-        "Percentage of instances that are new, with one more than O(replicas) meanwhile. Waits for"
-        " a person after it, unless a C(pause) follows.",
+        "Percentage of instances that are new, with one more than O(replicas) meanwhile. The"
+        " rollout then waits for an operator, unless a C(pause) follows.",
     ),
     Field(
         "pause",
         Kind("raw", as_it_is, fields=PAUSE),
-        "A duration, a mapping, or an empty mapping, which waits for a person.",
+        "A duration, a mapping, or an empty mapping, which waits for an operator.",
     ),
-    Field("gate", MAPPING, "A gate, as of M(progressive.rollout.gate)."),
+    Field("gate", MAPPING, "A gate, with the options of M(progressive.rollout.gate)."),
     Field(
         "analysis",
         MAPPING,
-        "An analysis, as O(analysis), that ends after its C(count) of measurements.",
+        "An analysis, like O(analysis), that ends after C(count) measurements.",
     ),
     *MARKS.fields,
 )
 GROUPS = Options(
     Field("group_size", whole(1, values.MOST), "Number of instances in a group.", default=1),
-    Field("cycles", whole(0, values.MOST), "Number of groups, before all others.", default=3),
+    Field("cycles", whole(0, values.MOST), "Number of groups before all the others.", default=3),
     Field(
         "acceptance",
         choice(none="Nothing.", timed="C(wait).", checks="C(gates)."),
-        "What is waited for after each group.",
+        "What the rollout waits for after each group.",
         default="none",
     ),
     Field("wait", DURATION, "How long to wait with C(acceptance=timed).", default=0),
     Field(
         "allowed_failures",
         whole(0),
-        "Number of failing new instances that are tolerated.",
+        "Number of failed new instances that are tolerated.",
         default=0,
     ),
     Field(
         "gates",
         Kind("list", as_it_is, elements="dict"),
-        "Gates with C(acceptance=checks), or after C(every) of each share of a C(ramp), as of"
-        " M(progressive.rollout.gate).",
+        "Gates with C(acceptance=checks), or, in a C(ramp), after C(every) at each share, with the"
+        " options of M(progressive.rollout.gate).",
     ),
 )
 RAMP = Options(
@@ -130,7 +134,7 @@ RAMP = Options(
             geometric="Each share is C(factor) times the one before.",
             linear="Each share is C(increment) more than the one before.",
         ),
-        "How the share of the requests rises from step to step.",
+        "How the share of requests rises from step to step.",
         required=True,
     ),
     Field(
@@ -143,22 +147,21 @@ RAMP = Options(
     Field(
         "every",
         DURATION,
-        "How long each share stays, from when the load balancers have it and its instances are"
-        " ready.",
+        "How long each share stays, once the load balancers have it and its instances are ready.",
         default=0,
     ),
     Field(
         "max",
         whole(1, 100),
-        "The last percentage. Below 100 the rollout stays there, until a person promotes it.",
+        "The last percentage. Below 100, the rollout stays there until an operator promotes it.",
         default=100,
     ),
     GROUPS["gates"],
     Field(
         "ahead",
         FLAG,
-        "Whether the new instances of the next step start while a share stays, as far as"
-        " O(budget) has room for them. They do not raise the share.",
+        "Whether the next step's new instances already start during a share, as far as O(budget)"
+        " has room for them. They do not raise the share.",
         default=False,
     ),
 )
@@ -168,13 +171,13 @@ VARIABLES = Options(
     Field(
         "steps",
         Kind("raw", as_it_is, fields=Options(*STEP.fields, *GROUPS.fields, *RAMP.fields)),
-        "The steps of O(strategy=canary), a list. After the last one all instances are new. Each"
+        "The steps of O(strategy=canary), a list. After the last one, all instances are new. Each"
         " item has exactly one of C(set_weight), C(set_replicas), C(instance_weight), C(pause),"
         " C(gate) and C(analysis), and may have C(name), C(on_failure) and C(reversible).\nOr a"
         " mapping with C(group_size), C(cycles), C(acceptance), C(wait), C(gates) and"
-        " C(allowed_failures): as many groups of that size, one after the other, then all others.\n"
-        "Or a mapping with C(ramp), C(start), C(factor) or C(increment), C(every), C(max), C(gates)"
-        " and C(ahead): shares that rise by themselves.",
+        " C(allowed_failures): C(cycles) groups of that size, one after the other, then all the"
+        " others.\nOr a mapping with C(ramp), C(start), C(factor) or C(increment), C(every),"
+        " C(max), C(gates) and C(ahead): shares that rise by themselves.",
         default=[],
     ),
     Field(
@@ -189,31 +192,31 @@ VARIABLES = Options(
                 )
             ),
         ),
-        "What has to let a rollout pass at which moment, with any O(strategy). Each moment has a"
-        " list of gates, asked one after the other. M(progressive.rollout.gate) has the options of"
-        " gates.",
+        "What must let a rollout pass, and when, with any O(strategy). Each moment has a list of"
+        " gates, which are asked one after the other. M(progressive.rollout.gate) documents their"
+        " options.",
         default={},
     ),
     Field(
         "analysis",
         Kind("dict", as_it_is, fields=gates.ANALYSIS),
-        "What is measured from a step on, and judged after each measurement. A metric that fails"
-        " ends the rollout as O(on_failure) says. One that cannot be measured holds the fleet as it"
-        " is and waits for a person. If not given, and there is no analysis in O(steps), O(gates)"
-        " or O(targets) either, the load balancers' requests to new and old instances are compared"
-        " as long as both have some (not with O(strategy=blue_green)): a new revision that is worse"
-        " is a failure, and nothing else has an effect. V({}) is no analysis.",
+        "What is measured from a given step on, and judged after each measurement. A metric that"
+        " fails ends the rollout as O(on_failure) says. One that cannot be measured holds the fleet"
+        " as it is and waits for an operator. If not given, and there is no analysis in O(steps),"
+        " O(gates) or O(targets) either, the load balancers' requests to new and old instances are"
+        " compared as long as both get some (not with O(strategy=blue_green)): a new revision that"
+        " is worse is a failure, and nothing else has an effect. V({}) means no analysis.",
     ),
     Field(
         "approval",
         Kind("dict", as_it_is, fields=gates.APPROVAL),
-        "How a rollout waits for a person.",
+        "How a rollout waits for an operator.",
         default={},
     ),
     Field(
         "auto_promote",
         FLAG,
-        "With O(strategy=blue_green), whether the switch needs no person.",
+        "With O(strategy=blue_green), whether the switch happens without an operator.",
         default=True,
     ),
     Field(
@@ -226,15 +229,17 @@ VARIABLES = Options(
     Field(
         "hold",
         DURATION,
-        "How long old instances stay ready after the promotion, without requests. Until then a"
-        " rollback is one switch. V(30s) if not given with O(strategy=blue_green). With"
-        " O(strategy=canary) none stay if not given, and all of them stay until then.",
+        "How long old instances stay ready after the promotion, without requests. During that time,"
+        " a rollback is one switch. With O(strategy=blue_green), V(30s) if not given. With"
+        " O(strategy=canary), none stay if not given; if given, all of them also stay until the"
+        " promotion.",
     ),
     Field(
         "hold_replicas",
         AMOUNT,
-        "With O(strategy=canary) and O(hold), how many old instances stay. Percentages are of those"
-        " before the rollout. V(100%) if not given. With fewer, a rollback starts the others.",
+        "With O(strategy=canary) and O(hold), how many old instances stay. Percentages are of the"
+        " number before the rollout. V(100%) if not given. With fewer, a rollback starts the"
+        " others.",
     ),
 )
 

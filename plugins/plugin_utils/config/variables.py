@@ -41,10 +41,8 @@ PREFIX = "rollout_"  # messages name variables as playbooks do
 # Replicas, budget and failures ----------------------------------------------------------------
 
 _REPLICAS = Options(
-    Field("min", whole(0, values.MOST), "The least number of instances.", default=1),
-    Field(
-        "max", whole(1, values.MOST), "The greatest number of instances. Not bounded if not given."
-    ),
+    Field("min", whole(0, values.MOST), "The lowest number of instances.", default=1),
+    Field("max", whole(1, values.MOST), "The highest number of instances. Unbounded if not given."),
 )
 _BUDGET = Options(
     Field(
@@ -56,23 +54,22 @@ _BUDGET = Options(
     Field(
         "max_unavailable",
         AMOUNT,
-        "Instances of O(replicas) that may be missing. Rounds down. V(0) if not given. Not 0"
-        " together with a C(max_surge) of 0. Where both round to 0, one instance may be"
-        " unavailable.",
+        "How many of O(replicas) instances may be missing. Rounds down. V(0) if not given. Must not"
+        " be 0 if C(max_surge) is 0. If both round to 0, one instance may be unavailable.",
     ),
     Field(
         "max_in_flight",
         AMOUNT,
-        "Replaces the other two: as many extra instances, none unavailable, and no more new"
-        " instances than that in progress at a time.",
+        "Replaces the other two: that many extra instances, none unavailable, and at most that many"
+        " new instances in progress at a time.",
     ),
 )
 _FAILURES = Options(
-    Field("in_a_row", whole(1), "As the number.", default=3),
+    Field("in_a_row", whole(1), "The same as a plain number.", default=3),
     Field(
         "total",
         AMOUNT,
-        "New instances that may fail in the whole rollout. Rounds up. Not bounded if not given.",
+        "New instances that may fail in the whole rollout. Rounds up. Unbounded if not given.",
     ),
 )
 
@@ -195,13 +192,13 @@ _METRICS = Options(
     Field(
         "textfile",
         Kind("str", _textfile, "An absolute path that ends with V(.prom)."),
-        "File on the controller for the textfile collector of node_exporter. Each service needs a"
-        " file of its own.",
+        "File on the controller for node_exporter's textfile collector. Each service needs a file"
+        " of its own.",
     ),
     Field(
         "pushgateway",
         Kind("str", lambda value, variable: http_client.url(value, variable, ())),
-        "URL of a Pushgateway. The group is C(job=rollout) with C(service).",
+        "URL of a Pushgateway. The grouping key is C(job=rollout) with C(service).",
     ),
 )
 
@@ -227,21 +224,22 @@ COMMON = Options(
         Kind("str", values.revision),
         "The revision to roll out. Letters, digits and V(.), V(_), V(+), V(-), at most 128,"
         ' beginning with a letter or digit.\nQuote it (V("2.10")): YAML would read V(2.10) as'
-        " V(2.1), which is refused.\nSteps that do not begin a rollout, and restarts, take the"
-        " revision in progress or the stable one if not given.",
+        " V(2.1), which is refused.\nIf it is not given, restarts and steps that do not begin a"
+        " rollout use the revision in progress or the stable one.",
     ),
     Field(
         "replicas",
         Kind("raw", replicas, fields=_REPLICAS),
         "Number of instances, at least 1. V(current) for as many as there are.\nOr a mapping, for"
-        " as many as there are within bounds. Where nothing is deployed that is C(min), and C(max)"
-        " with a C(min) of 0.\nIf fewer are asked for than run, the others leave at the promotion.",
+        " as many as there are within bounds. If nothing is deployed, that is C(min), or C(max)"
+        " with a C(min) of 0.\nIf fewer are requested than are running, the others leave at the"
+        " promotion.",
     ),
     Field(
         "strategy",
         choice(
             rolling="One stage with a sliding window, from all old to all new.",
-            canary="As O(steps) says, with gates between them.",
+            canary="Follows O(steps), with gates between them.",
             blue_green=(
                 "A full new set without requests, then one switch. The old set stays for O(hold)."
             ),
@@ -252,18 +250,18 @@ COMMON = Options(
     Field(
         "budget",
         Kind("dict", budget, fields=_BUDGET),
-        "How many instances may be beyond and below O(replicas) while a rollout runs. Percentages"
-        " are of O(replicas).",
+        "How many instances above and below O(replicas) a rollout may have while it runs."
+        " Percentages are of O(replicas).",
         default={"max_surge": "25%", "max_unavailable": 0},
     ),
     Field(
         "platform",
         driver(PlatformDriver),
-        "Where instances run: C(driver) and its options. Required, but for"
-        " M(progressive.rollout.plan) with its option C(fleet) and"
-        " M(progressive.rollout.control).\nIn texts, V({revision}), V({port}), V({service}),"
-        " V({host}), V({address}), V({slot}) and V({instance}) are filled in. Write V({{) or V(}})"
-        " for a brace.",
+        "Where instances run: C(driver) and its options. Required, except for"
+        " M(progressive.rollout.control), and for M(progressive.rollout.plan) with its option"
+        " C(fleet).\nIn strings, V({revision}), V({port}), V({service}), V({host}), V({address}),"
+        " V({slot}) and V({instance}) are replaced by their values. Write V({{) or V(}}) for a"
+        " literal brace.",
     ),
     Field(
         "traffic",
@@ -274,15 +272,16 @@ COMMON = Options(
     Field(
         "health",
         Kind("dict", values.mapping, fields=spec.OPTIONS, drivers="checks"),
-        "How instances are asked whether they are ready. Give C(http) or C(tcp). Without either,"
-        " running is ready.\nThe load balancers' own checks are set up from the same values.",
+        "How instances are checked for readiness. Give C(http) or C(tcp). Without either, an"
+        " instance is ready once it is running.\nThe load balancers' own checks are set up from the"
+        " same values.",
         default={},
     ),
     Field(
         "min_ready",
         DURATION,
-        "How long an instance has to have been ready before it counts as available.\n"
-        "Durations are seconds (V(90)) or a number with V(ms), V(s), V(m), V(h) or V(d) (V(10m)).",
+        "How long an instance must have been ready before it counts as available.\nDurations are"
+        " seconds (V(90)) or a number with V(ms), V(s), V(m), V(h) or V(d) (V(10m)).",
         default=0,
     ),
     Field(
@@ -295,15 +294,15 @@ COMMON = Options(
     Field(
         "failure_limit",
         Kind("raw", failures, fields=_FAILURES),
-        "Number of new instances that fail without progress in between and end the rollout.\n"
-        "Or a mapping, to bound the failures of the whole rollout as well.",
+        "Number of new instances whose failure, without progress in between, ends the rollout.\nOr"
+        " a mapping, to also bound the failures of the whole rollout.",
         default=3,
     ),
     Field(
         "on_failure",
         choice(
-            rollback="Return to the revision before.",
-            hold="Stop as it is until a person decides.",
+            rollback="Return to the previous revision.",
+            hold="Stop where it is until an operator decides.",
             **{
                 "continue": (
                     "Ignore failing instances until the progress deadline, then leave the fleet as"
@@ -317,28 +316,30 @@ COMMON = Options(
     Field(
         "watch_new",
         DURATION,
-        "How long a new instance that became ready is watched. If it breaks before, others that"
-        " have just become ready do not compensate for it, so that a revision that starts and"
-        " crashes over and over is recognized.",
+        "How long a new instance is watched after it became ready. If it fails during that time,"
+        " others that have just become ready do not compensate for it, so that a revision that"
+        " keeps starting and crashing is recognized.",
         default="2m",
     ),
     Field(
         "on_stable_lost",
         choice(
             repair="Start instances of the stable revision again.",
-            promote="Promote at once, without further pauses and gates.",
-            hold="Stop as it is until a person decides.",
+            promote="Promote at once, without further pauses or gates.",
+            hold="Stop where it is until an operator decides.",
         ),
-        "What a canary or blue-green rollout does when no instance of the stable revision serves"
-        " any more, and new ones are ready. As long as any serves, those that fail are replaced.",
+        "What a canary or blue-green rollout does when no instance of the stable revision is in"
+        " service any more and new ones are ready. As long as one is in service, those that fail"
+        " are replaced.",
         default="repair",
     ),
     Field(
         "headroom",
         Kind("raw", headroom, "1 or more, or V(0) for never more than usual."),
         "How many times its usual requests an instance of the stable revision can take during a"
-        " rollback. As soon as those in service can carry all requests that way, the new revision"
-        " gets none. With V(0) it keeps its requests until the budget releases it.",
+        " rollback. As soon as the stable instances in service can carry all requests on that"
+        " basis, the new revision gets none. With V(0), the new revision keeps its requests until"
+        " the budget releases it.",
         default=1.25,
     ),
     Field(
@@ -351,7 +352,7 @@ COMMON = Options(
         "lease",
         duration(5, 3600),
         "How long the right to change the service outlives its last use. Another run waits at most"
-        " that long for one that died.",
+        " that long for a run that died.",
         default=60,
     ),
     *strategy.VARIABLES.fields,
@@ -359,71 +360,73 @@ COMMON = Options(
         "autoscaler",
         Kind("dict", autoscaler.parse, fields=autoscaler.FIELDS, drivers="autoscalers"),
         "What scales the service outside of rollouts: C(driver) and its options. It is changed"
-        " while a rollout lasts, and put back at its end. None if not given.",
+        " while a rollout lasts, and restored at its end. None if not given.",
     ),
     Field(
         "freeze",
         Kind("list", freeze.parse, elements="dict", fields=freeze.WINDOW),
-        "Times in which a rollout does not move. What is in progress is finished, then the rollout"
-        " waits. A rollback does not.\nEach is a range, C(from) and C(to), or recurs, C(cron) and"
-        " C(duration).",
+        "Times at which a rollout does not move. What is in progress is finished, then the rollout"
+        " waits. A rollback does not wait.\nEach is either a range (C(from) and C(to)) or recurring"
+        " (C(cron) and C(duration)).",
         default=[],
     ),
     Field(
         "window",
         Kind("raw", freeze.parse_open, fields=freeze.WINDOW),
-        "Times in which alone a rollout moves, a list as O(freeze). Where both are given, a freeze"
-        " comes first. V(always) ends the limit for this run, which the timeline then shows.\n"
-        "A rollback moves at any time.",
+        "The only times at which a rollout moves, a list like O(freeze). If both are given, a"
+        " freeze takes precedence. V(always) lifts the limit for this run, and the timeline shows"
+        " that.\nA rollback moves at any time.",
     ),
     Field(
         "order",
         Kind("int", order),
-        "The place of the revision among all, such as the time of its commit (V(1732300000)). A"
-        " revision with a lower number than the stable one, or than that of the rollout in"
+        "The position of the revision among all revisions, such as its commit time (V(1732300000))."
+        " A revision with a lower number than the stable one, or than that of the rollout in"
         " progress, is refused. Rollbacks are not.",
     ),
     Field(
         "older",
         FLAG,
-        "Whether an older revision by O(order) may be rolled out all the same.",
+        "Whether a revision that is older by O(order) may be rolled out anyway.",
         default=False,
     ),
     Field(
         "supersede",
         FLAG,
-        "Whether a rollout of another revision in progress gives way to this one. A run that is at"
-        " work on it is told to, and is waited for, O(progress_deadline) at most. Otherwise this"
-        " one is refused.",
+        "Whether a rollout of another revision that is in progress gives way to this one. A run"
+        " that is working on it is told to give way, and this run waits for it for at most"
+        " O(progress_deadline). If V(false), this rollout is refused.",
         default=False,
     ),
     Field(
         "wait",
         DURATION,
-        "How long a run waits for a person or the end of a freeze. After that it ends successfully"
-        " with the rollout parked (RV(ignore:parked)). The next run continues it.",
+        "How long a run waits for an operator or the end of a freeze. After that it ends"
+        " successfully with the rollout parked (RV(ignore:parked)). The next run continues it.",
         default="1h",
     ),
     Field(
         "report",
         Kind("str", values.report),
-        "Where the report of the rollout is written on the controller, and kept up to date while it"
-        " runs. An absolute path that ends with V(.html), V(.md) (Markdown) or V(.xml) (JUnit), or"
-        " with V(/): then a directory, which has to exist, gets all of them and an index of the"
-        " service's rollouts, below the name of the service. None if not given.",
+        "Where the rollout's report is written on the controller, and kept up to date while the"
+        " rollout runs. An absolute path that ends with V(.html), V(.md) (Markdown) or V(.xml)"
+        " (JUnit), or with V(/) for a directory: it must exist, and its subdirectory with the name"
+        " of the service gets all formats and an index of the service's rollouts. None if not"
+        " given.",
     ),
     Field(
         "notify",
         notify.KIND,
-        "Who is told of the rollout: each receiver with C(driver), its options, and C(on), what it"
-        " is told of. It holds no rollout up. The journal does not keep it, so each run needs it.",
+        "Who is notified about the rollout: each receiver with C(driver), its options, and C(on),"
+        " the events that it is notified of. Notifications never hold up a rollout. The journal"
+        " does not keep the receivers, so each run needs them.",
         default=[],
     ),
     Field(
         "metrics",
         Kind("dict", metrics, fields=_METRICS),
-        "Where the metrics of the service are kept up to date while its rollout runs, in"
-        " OpenMetrics. Give C(textfile), C(pushgateway), or both.",
+        "Where the service's metrics are kept up to date, in OpenMetrics format, while its rollout"
+        " runs. Give C(textfile), C(pushgateway), or both.",
         default={},
     ),
 )
@@ -434,19 +437,19 @@ COMMON = Options(
 VARIABLE_NAMES = Field(
     "variables",
     Kind("list", as_it_is, elements="str"),
-    "Names of variables that are defined. A name that begins with C(rollout_) and that no step"
-    " takes is refused as misspelt. The roles pass all of them.",
+    "Names of the variables that are defined. A name that begins with C(rollout_) and that no step"
+    " takes is refused as misspelled. The roles pass all of them.",
 )
 PLAY_HOSTS = Field(
     "hosts",
     Kind("list", as_it_is, elements="str"),
-    "The hosts that may be worked on, those of the play. Only for a service that is deployed in"
-    " place (C(driver=static) of O(platform)).",
+    "The hosts that may be worked on, which are the hosts of the play. Only for a service that is"
+    " deployed in place (C(driver=static) of O(platform)).",
 )
 REACHED = Field(
     "reached",
     MAPPING,
-    "By host, the result of a task that has reached it, or has not (C(unreachable) and C(msg)), for"
+    "By host, the result of a task that reached it or failed to (C(unreachable) and C(msg)), for"
     " example of M(ansible.builtin.raw). Hosts that were not reached are left as they are, and"
     " count as failed.",
 )
@@ -454,80 +457,81 @@ KEPT = Field(
     "kept",
     MAPPING,
     "What M(progressive.rollout.control) returned as"
-    " RV(progressive.rollout.control#module:settings). Replaces all options but O(service) and"
-    " O(store). Of the others only secrets are used, since the journal does not keep them.",
+    " RV(progressive.rollout.control#module:settings). Replaces all options except O(service) and"
+    " O(store). Of the others, only secrets are used, since the journal does not keep them.",
 )
 RESTART = Field(
     "restart",
     FLAG,
-    "Replace the instances even though they run this revision. Without O(revision) or O(replicas),"
-    " those that run.",
+    "Replace the instances even if they already run this revision. O(revision) and O(replicas)"
+    " default to what is running.",
     default=False,
 )
 REBALANCE = Field(
     "rebalance",
     FLAG,
-    "Where O(revision) already runs, move instances from crowded hosts to emptier ones until the"
-    " hosts differ by one instance at most (zones first, where the platform has them). Each is"
-    " replaced by an instance of the same revision and settings, within O(budget).\nChanges nothing"
-    " where they are spread evenly, and in a rollout of another revision or a restart, which spread"
-    " their instances anyway.",
+    "If O(revision) already runs, move instances from crowded hosts to emptier ones until the hosts"
+    " differ by at most one instance (zones first, if the platform has them). Each is replaced by"
+    " an instance of the same revision and settings, within O(budget).\nHas no effect if instances"
+    " are spread evenly, or in a rollout of another revision or a restart, which spread their"
+    " instances anyway.",
     default=False,
 )
 TO = Field(
     "to",
     Kind("str", values.revision),
-    "The revision to return to, of those that were promoted and are known to the journal. The one"
-    " before if not given.",
+    "The revision to return to, one that was promoted and that the journal knows. The previous one"
+    " if not given.",
 )
 COMMAND = Field(
     "command",
     choice(**commands.COMMANDS),
-    "The command. Required, but for O(withdraw).",
+    "The command. Required, except with O(withdraw).",
 )
 WHY = Field("why", Kind("str", values.line), "Reason, for readers of the journal. No secrets.")
 FORCE = Field(
     "force",
     FLAG,
-    "With O(command=promote), switch with however many new instances are ready. It is recorded.",
+    "With O(command=promote), switch with however many new instances are ready. The journal records"
+    " this.",
     default=False,
 )
 TASK_FILE = (
-    "A relative path is looked for beside the playbook, in the working directory and beside the"
+    "A relative path is looked up next to the playbook, in the working directory and next to the"
     " inventory."
 )
 ID = Field(
     "id",
     TEXT,
-    "Id of a rollout, of those that C(history.yml) shows. The last one if not given.",
+    "Id of a rollout that C(history.yml) shows. The last one if not given.",
 )
 TRY = Field(
     "try",
     MAPPING,
-    "What takes the place of the settings that the analyses of a past rollout had: C(alpha),"
-    " C(count), C(on_enough), C(pass), C(marginal), C(weights) and C(dry_run) of an analysis, and"
-    " C(metrics) with a C(name) and the options of its judge, such as C(tolerance) and C(detect).",
+    "Settings that replace those of a past rollout's analyses: C(alpha), C(count), C(on_enough),"
+    " C(pass), C(marginal), C(weights) and C(dry_run) of an analysis, and C(metrics) with a C(name)"
+    " and the options of its judge, such as C(tolerance) and C(detect).",
 )
 FOLLOW = Field(
     "follow",
     FLAG,
     "Whether a playbook that leaves the rollout to another run shows it until it ends or waits for"
-    " a person. It fails if the rollout does not become what it is to be, and if no run works on"
-    " it.",
+    " an operator. The playbook fails if the rollout does not end as expected, or if no run is"
+    " working on it.",
     default=False,
 )
 WATCH = Field(
     "watch",
     DURATION,
-    "How long C(watch.yml) asks background gates and analysis, and gates for a rollback, after a"
-    " promotion. If one fails, it rolls back to the revision before.",
+    "How long C(watch.yml) asks background gates and analysis, and rollback gates, after a"
+    " promotion. If one fails, it rolls back to the previous revision.",
     default=0,
 )
 OF = Field(
     "of",
     TEXT,
-    "Id of a rollout. Nothing is done unless it is the last one, or this rollback of it. Any if"
-    " not given.",
+    "Id of a rollout. Nothing is done unless it is the last one, or the last one is its rollback."
+    " Any if not given.",
 )
 OF_ROLES = Options(
     ID,
@@ -543,35 +547,35 @@ OF_ROLES = Options(
     Field(
         "awx",
         MAPPING,
-        "What the role C(awx) has to know beside the service's variables. C(ansible-doc -t role"
-        " progressive.rollout.awx) shows its options.",
+        "What the role C(awx) needs to know in addition to the service's variables. C(ansible-doc"
+        " -t role progressive.rollout.awx) shows its options.",
     ),
     Field(
         "prepare_tasks",
         TEXT,
-        f"File of tasks of your own. {TASK_FILE} C(prepare.yml) runs them on the hosts of"
-        " O(platform), before anything else of C(rollout.yml), or on its own long before.",
+        f"File with tasks of your own. {TASK_FILE} C(prepare.yml) runs them on the hosts of"
+        " O(platform), either before anything else in C(rollout.yml), or on its own long before.",
         default="",
     ),
     Field(
         "deploy_tasks",
         TEXT,
-        f"File of tasks that deploy C(rollout_host_revision) on a host. {TASK_FILE} It is included"
-        " in the play, on each host that was taken out of rotation, and its handlers run before"
-        " the host's health is checked.",
+        f"File with tasks that deploy C(rollout_host_revision) on a host. {TASK_FILE} It is"
+        " included in the play on each host that was taken out of rotation, and its handlers run"
+        " before the host's health is checked.",
         required=True,
     ),
     Field(
         "rollback_tasks",
         TEXT,
-        "File of tasks for rollbacks. O(deploy_tasks) if not given.",
+        "File with tasks for rollbacks. O(deploy_tasks) if not given.",
         default="",
     ),
     Field(
         "check_tasks",
         FLAG,
-        "Whether C(--check) runs the tasks, too, in check mode, on all hosts that would be"
-        " deployed.",
+        "Whether C(--check) also runs the tasks, in check mode, on all hosts that would be deployed"
+        " to.",
         default=False,
     ),
 )

@@ -20,27 +20,27 @@ VARIABLE = "rollout_targets"
 FACTOR_OF_TARGET = Field(
     "factor",
     FACTOR,
-    "How many times its even part of O(replicas) it has: O(replicas), divided by the number of"
-    " targets and rounded up, times this, and rounded up again. Of clusters, O(platform) has it.",
+    "Multiplier for its even share of O(replicas): O(replicas) divided by the number of targets and"
+    " rounded up, times this factor, rounded up again. For clusters, O(platform) sets it.",
     default=1,
 )
 TARGET = Options(
-    Field("name", NAME, "Name of the target, such as a region's.", required=True),
+    Field("name", NAME, "Name of the target, such as that of a region.", required=True),
     Field(
         "hosts",
         TEXT,
-        "Its hosts of O(platform), a pattern of the inventory.",
+        "Its hosts among those of O(platform), an inventory pattern.",
     ),
     Field(
         "clusters",
         Kind("list", as_it_is, elements="str"),
-        "Its clusters, by their names in C(clusters) of O(platform), in place of C(hosts).",
+        "Its clusters, by their names in C(clusters) of O(platform), instead of C(hosts).",
         default=[],
     ),
     Field(
         "parts",
         Kind("list", as_it_is, elements="str"),
-        "Its parts, by their names in C(parts) of O(platform), in place of C(hosts).",
+        "Its parts, by their names in C(parts) of O(platform), instead of C(hosts).",
         default=[],
     ),
     FACTOR_OF_TARGET,
@@ -54,8 +54,7 @@ TARGET = Options(
     Field(
         "gates",
         Kind("list", as_it_is, elements="dict"),
-        "What has to let the rollout pass before the next target, as of"
-        " M(progressive.rollout.gate).",
+        "Gates before the next target, with the options of M(progressive.rollout.gate).",
     ),
     Field(
         "soak",
@@ -68,8 +67,8 @@ FIELD = Field(
     "targets",
     Kind("list", as_it_is, elements="dict", fields=TARGET),
     "The parts that the fleet is divided into, such as regions, in the order in which they are"
-    " rolled out. O(strategy) is carried out in one after the other. A failure in any of them rolls"
-    " all back. Each host, cluster or part of O(platform) is in exactly one.",
+    " rolled out. O(strategy) is carried out in one target after the other. A failure in any of"
+    " them rolls all of them back. Each host, cluster or part of O(platform) is in exactly one.",
     default=[],
 )
 

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An approval: a person lets a rollout pass.
+"""An approval: an approver lets a rollout pass.
 
 The command `promote` always does, which is not this driver's business. So can
 
@@ -47,7 +47,7 @@ OPTIONS = Options(
     Field(
         "url",
         Kind("str", url),
-        "URL that is asked by GET. 2xx passes, 202, 404, 409 and 425 are not yet, anything else"
+        "URL that is polled with GET. 2xx passes, 202, 404, 409 and 425 mean not yet, anything else"
         " fails.",
     ),
 )

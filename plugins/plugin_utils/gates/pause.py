@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A pause: a rollout passes after a time."""
+"""A pause: a rollout passes after a set time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..interfaces.context import Context
 from ..interfaces.gate import PASS, WAIT, Answer, GateDriver
 
 OPTIONS = Options(
-    Field("duration", DURATION, "How long the gate waits until it passes.", required=True)
+    Field("duration", DURATION, "How long the gate waits before it passes.", required=True)
 )
 
 

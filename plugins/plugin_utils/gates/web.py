@@ -34,7 +34,7 @@ OPTIONS = Options(
     Field(
         "headers",
         Kind("dict", http_client.headers),
-        "Headers of the request.",
+        "Request headers.",
         default={},
         no_log=True,
     ),
@@ -48,14 +48,14 @@ OPTIONS = Options(
     Field(
         "retries",
         whole(0, 10),
-        "How often a request is repeated that had no answer, or 5xx.",
+        "How many times a request is repeated if it gets no answer, or 5xx.",
         default=http_client.RETRIES,
     ),
-    Field("validate_certs", FLAG, "Whether the certificate has to be valid.", default=True),
+    Field("validate_certs", FLAG, "Whether the certificate must be valid.", default=True),
     Field(
         "ca_path",
         TEXT,
-        "File on the controller with the authorities that may have signed the certificate.",
+        "File on the controller with the CA certificates that the certificate is verified against.",
     ),
 )
 

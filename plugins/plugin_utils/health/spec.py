@@ -19,12 +19,12 @@ from ..interfaces.loader import DriverModule
 
 OPTIONS = Options(
     Field(
-        "driver", TEXT, "A check of another collection (V(acme.shop.grpc)), with its own options."
+        "driver", TEXT, "A check from another collection (V(acme.shop.grpc)), with its own options."
     ),
     Field(
         "interval",
         duration(0.01),
-        "Time between two questions. New instances are asked more often until they are ready.",
+        "Time between two checks. New instances are checked more often until they are ready.",
         default="500ms",
     ),
     Field("timeout", duration(0.01), "How long an answer may take.", default="2s"),
@@ -38,18 +38,18 @@ OPTIONS = Options(
         "How long a new instance may take to become ready. As long as O(progress_deadline) if not"
         " given.",
     ),
-    Field("port", PORT, "Another port than the instance's own."),
+    Field("port", PORT, "A port other than the instance's own."),
     Field(
         "from",
         choice(
             controller="The controller.",
             host="The instance's own host, for services that only listen there.",
         ),
-        "Where the questions come from.",
+        "Where the checks are sent from.",
         default="controller",
     ),
-    Field("tls", FLAG, "Whether instances speak TLS there.", default=False),
-    Field("validate_certs", FLAG, "Whether their certificate has to be valid.", default=True),
+    Field("tls", FLAG, "Whether instances use TLS on that port.", default=False),
+    Field("validate_certs", FLAG, "Whether their certificate must be valid.", default=True),
 )
 BUILT_IN = ("http", "tcp")  # checks that the option of their own name asks for
 

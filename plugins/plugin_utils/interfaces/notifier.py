@@ -13,11 +13,11 @@ from .driver import BaseDriver
 
 EVENTS = {
     "begun": "A rollout begins.",
-    "waiting": "It waits for a person, or for the end of a freeze.",
+    "waiting": "It waits for an operator, or for the end of a freeze.",
     "promoted": "The new revision is the stable one.",
     "rolled_back": "It failed, and the stable revision serves again.",
     "aborted": "An operator ended it, and the stable revision serves again.",
-    "held": "It failed, and stays as it is until a person decides.",
+    "held": "It failed, and stays as it is until an operator decides.",
     "failed": "It failed, and there was no revision to return to, or none was asked for.",
 }
 

@@ -27,7 +27,7 @@ OPTIONS = Options(
     Field(
         "range",
         duration(10.0),
-        "How far back the values of C(query) are compared, all at once, in place of its present"
+        "How far back the values of C(query) are compared, all at once, instead of its current"
         " value. Only for the judge V(kayenta), with C(count) V(1).",
     ),
     Field("step", duration(1.0), f"Time between two values. A {USUAL}th of C(range) if not given."),

@@ -20,22 +20,22 @@ OPTIONS = Options(
     Field(
         "headers",
         Kind("dict", http_client.headers),
-        "Headers of the request.",
+        "Request headers.",
         default={},
         no_log=True,
     ),
     Field("answer_within", duration(0.01), "How long an answer may take.", default="10s"),
-    Field("validate_certs", FLAG, "Whether the certificate has to be valid.", default=True),
+    Field("validate_certs", FLAG, "Whether the certificate must be valid.", default=True),
     Field(
         "ca_path",
         TEXT,
-        "File on the controller with the authorities that may have signed the certificate.",
+        "File on the controller with the CA certificates that the certificate is verified against.",
     ),
     Field("client_cert", TEXT, "File on the controller with a client certificate."),
     Field(
         "client_key",
         TEXT,
-        "File on the controller with its key, if C(client_cert) does not have it.",
+        "File on the controller with its key, unless C(client_cert) contains it.",
     ),
 )
 

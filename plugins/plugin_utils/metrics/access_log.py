@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measurements of the load balancers' access logs: each request, with its status and time.
+"""Measurements from the load balancers' access logs: each request, with its status and time.
 
 The logs are read where they are written, by an agent that returns numbers. Each measurement has
 what was logged since the one before. For conditions the result has `result.new` and
@@ -63,7 +63,7 @@ OPTIONS = Options(
         "Statuses that are errors: V(404), or V(5xx) for all from 500 to 599.",
         default=["5xx"],
     ),
-    Field("path", TEXT, "What the path of a request begins with, to be counted.", default="/"),
+    Field("path", TEXT, "Prefix of the paths of requests that are counted.", default="/"),
     Field(
         "file",
         PATH,
@@ -77,7 +77,7 @@ OPTIONS = Options(
     Field(
         "warm_up",
         DURATION,
-        "How long after its first request the times of a new instance are not compared.",
+        "How long the times of a new instance are not compared after its first request.",
         default="60s",
     ),
 )

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measurements of a command, which exits with 0 and prints JSON, such as a number.
+"""Measurements from a command that exits with 0 and prints JSON, such as a number.
 
 Anything else is an error, not a failure.
 

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Error messages in the instances' own logs: which are logged by new instances only.
+"""Error messages in the instances' own logs: those that only new instances log.
 
 The logs are read where they are: files of the platform `process`, the journal of `systemd`, what
 containers of `podman` and `docker` wrote. Messages are made alike there, without what varies in
@@ -47,8 +47,8 @@ OPTIONS = Options(
     Field(
         "ignore",
         Kind("list", _ignored, elements="str"),
-        "Parts of messages that are not counted (V([connection reset by peer])), in any case of"
-        " letters.",
+        "Messages that contain one of these texts (V([connection reset by peer])) are not counted,"
+        " regardless of case.",
         default=[],
     ),
 )

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measurements of the load balancers: requests, errors and seconds of each instance.
+"""Measurements from the load balancers: requests, errors and seconds of each instance.
 
 Errors are answers of 5xx and requests without an answer, or what else `of` names.
 
@@ -27,10 +27,10 @@ OPTIONS = Options(
     Field(
         "of",
         choice(
-            errors="Answers of 5xx, and requests without an answer.",
-            latency="The time to the answer.",
-            client_errors="Answers of 4xx, which also depend on what clients ask for (HAProxy).",
-            retries="Connections that had to be tried again (HAProxy).",
+            errors="5xx answers, and requests without an answer.",
+            latency="The time until the answer.",
+            client_errors="4xx answers, which also depend on what clients ask for (HAProxy).",
+            retries="Connections that had to be retried (HAProxy).",
             aborts="Clients that left before their answer was complete (HAProxy).",
             connect_failures="Connections that could not be opened (HAProxy, Envoy).",
         ),
@@ -40,7 +40,7 @@ OPTIONS = Options(
     Field(
         "warm_up",
         DURATION,
-        "How long after its first request the latency of a new instance is not compared.",
+        "How long the latency of a new instance is not compared after its first request.",
         default="60s",
     ),
 )

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measurements of Prometheus, or of a service with its API.
+"""Measurements from Prometheus, or from a service with its API.
 
 Each is an instant query, by the server's clock, of the present value or of those of a `range`.
 
@@ -73,15 +73,15 @@ OPTIONS = Options(
         "URL of Prometheus (V(https://prometheus:9090)).",
         required=True,
     ),
-    Field("query", _PROMQL, "Expression in PromQL, for the present value."),
+    Field("query", _PROMQL, "PromQL expression for the current value."),
     *_past.OPTIONS.fields,
     Field(
         "errors",
         _PROMQL,
-        "Expression in PromQL for the errors since the analysis began. Goes with C(requests),"
-        " instead of C(query).",
+        "PromQL expression for the errors since the analysis began. Goes with C(requests), instead"
+        " of C(query).",
     ),
-    Field("requests", _PROMQL, "Expression in PromQL for the requests since the analysis began."),
+    Field("requests", _PROMQL, "PromQL expression for the requests since the analysis began."),
     Field(
         "label", Kind("str", _label), "Label that tells the revisions apart.", default="revision"
     ),

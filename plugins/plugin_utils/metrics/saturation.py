@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measurements of what instances use of their hosts: the platform's agents are asked.
+"""Measurements of the host resources that instances use, from the platform's agents.
 
 For conditions the result has `result.new` and `result.stable`, each with the mean an instance of
 `cpu` (CPUs), `memory` (bytes), `threads`, `fds`, `throttled` (seconds a second) and `pressure`
@@ -33,9 +33,9 @@ OPTIONS = Options(
             cpu="The CPU time.",
             threads="Threads.",
             fds="Open file descriptors.",
-            throttled="The time for which a CPU limit held an instance.",
+            throttled="The time for which a CPU limit throttled an instance.",
             pressure="The memory events C(high) and C(max) of the instance's cgroup.",
-            oom="Processes that were killed since memory ran out.",
+            oom="Processes that were killed because memory ran out.",
             restarts="Restarts by the platform.",
         ),
         "What is compared.",
@@ -44,8 +44,8 @@ OPTIONS = Options(
     Field(
         "warm_up",
         DURATION,
-        "How old an instance has to be before what it uses is compared. Restarts and C(oom) count"
-        " from the first measurement.",
+        "How old an instance must be before its resource usage is compared. Restarts and C(oom)"
+        " count from the first measurement.",
         default="60s",
     ),
 )

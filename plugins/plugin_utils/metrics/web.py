@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measurements of a web service that answers with JSON; the result is at `path`.
+"""Measurements from a web service that answers with JSON; the result is at `path`.
 
 A judge that compares needs a mapping there with `new` and `stable`. `{service}`, `{revision}`,
 `{stable}`, `{previous}`, `{step}`, `{start}`, `{elapsed}` and `{id}` are placeholders in the URL
@@ -34,7 +34,7 @@ OPTIONS = Options(
         required=True,
     ),
     Field("method", choice("GET", "POST"), "HTTP method.", default="GET"),
-    Field("body", RAW, "What V(POST) sends, a text, or anything else as JSON."),
+    Field("body", RAW, "What V(POST) sends: a text as it is, or anything else as JSON."),
     Field(
         "path",
         Kind("str", Path),

@@ -21,11 +21,11 @@ COMMON = Options(
     Field("answer_within", duration(0.01), "How long an attempt may take.", default="10s"),
 )
 HTTP = Options(
-    Field("validate_certs", FLAG, "Whether the certificate has to be valid.", default=True),
+    Field("validate_certs", FLAG, "Whether the certificate must be valid.", default=True),
     Field(
         "ca_path",
         TEXT,
-        "File on the controller with the authorities that may have signed the certificate.",
+        "File on the controller with the CA certificates that the certificate is verified against.",
     ),
     *COMMON.fields,
 )

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Mail, by an SMTP server, with STARTTLS unless told otherwise.
+"""Email, through an SMTP server, with STARTTLS unless configured otherwise.
 
 `Message-ID` is made of the notice's id, so that a mail that is sent again is known as the same.
 """
@@ -52,7 +52,7 @@ OPTIONS = Options(
         "security",
         choice(
             starttls="The connection is encrypted before anything is said.",
-            tls="It is encrypted from its beginning.",
+            tls="It is encrypted from the start.",
             none="It is not encrypted. No password is sent.",
         ),
         "How the connection is encrypted.",
@@ -60,8 +60,10 @@ OPTIONS = Options(
     ),
     Field("username", TEXT, "Name to log in with."),
     Field("password", TEXT, "Password to log in with.", no_log=True),
-    Field("sender", Kind("str", _address), "Address that mail comes from.", required=True),
-    Field("to", one_or_more(Kind("str", _address)), "Addresses that mail goes to.", required=True),
+    Field("sender", Kind("str", _address), "Address that mail is sent from.", required=True),
+    Field(
+        "to", one_or_more(Kind("str", _address)), "Addresses that mail is sent to.", required=True
+    ),
     *_web.HTTP.fields[:2],
     *_web.COMMON.fields,
 )

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Annotations of Grafana, by its [HTTP API](https://grafana.com/docs/grafana/latest/developers/http_api/annotations/).
+"""Grafana annotations, through its [HTTP API](https://grafana.com/docs/grafana/latest/developers/http_api/annotations/).
 
 They are shown on one dashboard, or on each that asks for the tag `rollout`.
 """
@@ -26,8 +26,12 @@ OPTIONS = Options(
         required=True,
         no_log=True,
     ),
-    Field("dashboard_uid", TEXT, "The dashboard. An annotation of the organization without it."),
-    Field("panel_id", whole(1), "The panel of the dashboard. All of them without it."),
+    Field(
+        "dashboard_uid",
+        TEXT,
+        "The dashboard. Without it, the annotation belongs to the organization.",
+    ),
+    Field("panel_id", whole(1), "The panel of the dashboard. Without it, all panels."),
     *_web.HTTP.fields,
 )
 

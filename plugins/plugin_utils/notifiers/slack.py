@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A channel of Slack, by an [incoming webhook](https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks/)."""
+"""A Slack channel, through an [incoming webhook](https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks/)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A channel of Microsoft Teams, by a workflow that posts the adaptive card it gets.
+"""A Microsoft Teams channel, through a workflow that posts the adaptive card it gets.
 
 The template "Post to a channel when a webhook request is received" makes such a
 [workflow](https://support.microsoft.com/office/8ae491c7-0394-4861-ba59-055e33f75498).

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A web service that gets each notice as a CDEvent, or what a template makes of it.
+"""A web service that gets each notice as a CDEvent, or as rendered by a template.
 
 Without `template` the body is a [CDEvent](https://cdevents.dev) in a
 [CloudEvent](https://cloudevents.io) of version 1.0, in structured JSON. With a `secret`, the header
@@ -28,7 +28,7 @@ OPTIONS = Options(
     Field(
         "headers",
         Kind("dict", http_client.headers),
-        "Headers of the request.",
+        "Request headers.",
         default={},
         no_log=True,
     ),

@@ -131,11 +131,14 @@ def _ulimits(given: t.Any, variable: str) -> dict[str, str]:
 
 _CHECK = Options(
     Field(
-        "command", Kind("str", _options.template), "A command for the image's shell.", required=True
+        "command",
+        Kind("str", _options.template),
+        "A command, run by the image's shell.",
+        required=True,
     ),
     Field("interval", DURATION, "How often it runs."),
     Field("timeout", DURATION, "How long it may take."),
-    Field("start_period", DURATION, "How long after the start its failures do not count."),
+    Field("start_period", DURATION, "How long after the start failures do not count."),
     Field("retries", whole(1), "How many failures in a row make the container unhealthy."),
 )
 
@@ -181,8 +184,8 @@ OPTIONS = Options(
         "image",
         Kind("str", _image),
         "The image, V(registry.example.com/shop:{revision}) or"
-        " V(registry.example.com/shop@sha256:{revision}). Before anything is touched it is pulled"
-        " on every host, and has to be the same everywhere.",
+        " V(registry.example.com/shop@sha256:{revision}). It is pulled on every host before"
+        " anything is touched, and must be the same everywhere.",
         required=True,
     ),
     Field(
@@ -191,13 +194,14 @@ OPTIONS = Options(
     Field(
         "command",
         _words('["--verbose"]'),
-        "Arguments that follow the image. Without it the image says what is run.",
+        "Arguments after the image name. Without it, the image determines what runs.",
     ),
     Field(
         "container_port",
         PORT,
         "Port that the container listens on. It is published at the instance's address and port,"
-        " and C(ADDRESS) and C(PORT) are where to listen. Required, but not with C(network=host).",
+        " and C(ADDRESS) and C(PORT) tell the program where to listen. Required unless"
+        " C(network=host).",
     ),
     Field("network", _NAME, "The network, V(host) for the host's own."),
     Field("volumes", _words('["/srv/shop:/data:ro"]'), "Volumes, as C(--volume) takes them."),
@@ -211,36 +215,38 @@ OPTIONS = Options(
     Field(
         "memory",
         _formed(r"\d+[bkmgBKMG]?", "bytes, or a number with k, m or g (512m)"),
-        "Limit of memory (V(512m)).",
+        "Memory limit (V(512m)).",
     ),
-    Field("cpus", _formed(r"\d+(\.\d+)?", "a number (1.5)"), "Limit of processors (V(1.5))."),
-    Field("pids", _formed(r"\d+", "a whole number"), "Limit of processes."),
+    Field("cpus", _formed(r"\d+(\.\d+)?", "a number (1.5)"), "CPU limit (V(1.5))."),
+    Field("pids", _formed(r"\d+", "a whole number"), "Limit on the number of processes."),
     Field("ulimits", Kind("dict", _ulimits), "Limits, as C(--ulimit) takes them."),
     Field("user", _NAME, "User, as C(--user) takes it."),
     Field("runtime", _NAME, "Runtime, as C(--runtime) takes it."),
     Field(
         "healthcheck",
         Kind("raw", _healthcheck, fields=_CHECK),
-        "A check by the program itself, or V(none) for not even the image's. While it has not"
-        " passed, the instance is not ready.",
+        "A check that the container engine itself runs, or V(none) to disable even the image's own."
+        " The instance is not ready until it has passed.",
     ),
     Field(
         "restart",
         Kind("str", _restart),
-        "What the program does with a container that ended, V(no), V(on-failure), V(on-failure:3),"
-        " V(unless-stopped) or V(always).",
+        "What the container engine does with a container that has ended, V(no), V(on-failure),"
+        " V(on-failure:3), V(unless-stopped) or V(always).",
         default="no",
     ),
     Field("stop_signal", _options.SIGNAL, "Signal that asks an instance to stop.", default="TERM"),
     Field(
         "keep_revisions",
         whole(0),
-        "Of how many revisions that no longer run each host keeps a stopped container, and its"
-        " image with it. V(1) if not given, and V(0) with C(restart=always), which would start them"
-        " again with the host.",
+        "For how many revisions that no longer run each host keeps a stopped container, and with it"
+        " the image. V(1) if not given, or V(0) with C(restart=always), which would start them"
+        " again when the host boots.",
     ),
     Field(
-        "args", Kind("list", _args, elements="str"), "Further arguments of the program's C(run)."
+        "args",
+        Kind("list", _args, elements="str"),
+        "Additional arguments for the container engine's C(run).",
     ),
 )
 

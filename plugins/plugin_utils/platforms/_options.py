@@ -125,7 +125,7 @@ HOOKS = Options(
         COMMAND,
         "Command that runs when an instance is gone. Its errors are in the instance's log.",
     ),
-    Field("timeout", duration(0.1, HOOK), "How long each of them may take.", default="10s"),
+    Field("timeout", duration(0.1, HOOK), "How long each command may take.", default="10s"),
 )
 OPTIONS = Options(
     Field("hosts", TEXT, "Inventory pattern of the hosts that run instances.", required=True),
@@ -144,11 +144,11 @@ OPTIONS = Options(
         default={},
         no_log=True,
     ),
-    Field("path", PATH, "Directory of records and logs on each host.", default="/var/lib/rollout"),
+    Field("path", PATH, "Directory for records and logs on each host.", default="/var/lib/rollout"),
     Field(
         "stop_timeout",
         DURATION,
-        "How long after it was asked to stop an instance is killed.",
+        "How long an instance has to stop before it is killed.",
         default="10s",
     ),
     Field(
@@ -160,14 +160,14 @@ OPTIONS = Options(
     Field(
         "zone",
         TEXT,
-        "Name of a variable of the hosts (V(rack)). Instances are spread over its values first, and"
-        " over hosts then.",
+        "Name of a host variable (V(rack)). Instances are spread over its values first, then over"
+        " hosts.",
     ),
     Field(
         "hooks",
         group(HOOKS),
-        "Commands on the instance's host, with its environment. They may run twice, after a run"
-        " that was killed.",
+        "Commands on the instance's host, with the instance's environment. They may run a second"
+        " time if a run was killed.",
         default={},
     ),
 )

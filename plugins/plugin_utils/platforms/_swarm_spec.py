@@ -105,52 +105,52 @@ OPTIONS = Options(
     Field(
         "socket",
         PATH,
-        "Path of the Docker socket on each of them, for a user that may use it (C(become)).",
+        "Path of the Docker socket on each manager, for a user with access to it (C(become)).",
         default="/var/run/docker.sock",
     ),
     Field(
         "image",
         Kind("str", _image),
-        "The image, V(registry.example.com/shop:{revision}). The tag is looked up once a"
+        "The image, V(registry.example.com/shop:{revision}). The tag is resolved once per"
         " generation, so that all nodes run the same image.",
         required=True,
     ),
     Field(
         "port",
         PORT,
-        "Port that the container listens on. It is published on the node that Swarm places the"
-        " instance on (C(mode=host)), at a free port, or one of C(ports).",
+        "Port that the container listens on. It is published on the node where Swarm places the"
+        " instance (C(mode=host)), on a free port or one of C(ports).",
         required=True,
     ),
     Field(
         "ports",
         Kind("str", values.ports, "A port, or a range (V(8100-8199))."),
-        "Ports that instances are published at, each once on a node. Swarm takes any free one if"
-        " not given.",
+        "Ports that instances are published on, each once per node. If not given, Swarm picks any"
+        " free port.",
     ),
     Field(
         "command",
         _listed('["--verbose"]'),
-        "Arguments that follow the image. Without it the image says what is run.",
+        "Arguments after the image name. Without it, the image determines what runs.",
     ),
     Field(
         "env",
         Kind("dict", _environment),
         "Environment variables. C(SERVICE), C(REVISION), C(INSTANCE) and C(PORT) are always set."
-        " Whoever may use the Docker API can read them; give secrets as C(secrets).",
+        " Anyone with access to the Docker API can read them; pass secrets in C(secrets).",
         default={},
         no_log=True,
     ),
     Field(
         "secrets",
         _listed('["token", "key-{revision}:/etc/shop/key"]', _reference),
-        "Secrets of Swarm by name, each perhaps with the path of its file; the usual one is"
+        "Swarm secrets by name, each optionally with the path of its file; the default is"
         " /run/secrets/NAME.",
     ),
     Field(
         "configs",
         _listed('["shop-{revision}:/etc/shop.conf"]', _reference),
-        "Configs of Swarm by name, each perhaps with the path of its file; the usual one is /NAME.",
+        "Swarm configs by name, each optionally with the path of its file; the default is /NAME.",
     ),
     Field(
         "constraints",
@@ -160,24 +160,27 @@ OPTIONS = Options(
     Field(
         "networks",
         _listed('["backend"]', _reference),
-        "Networks of the swarm that instances are attached to.",
+        "Swarm networks that instances are attached to.",
     ),
     Field(
         "volumes",
         _listed('["data:/data", "/srv/shop:/shop:ro"]', _volume),
-        "Volumes, or directories of the node, each with a path in the container, and perhaps"
+        "Volumes, or directories on the node, each with a path in the container, and optionally"
         " C(:ro).",
     ),
-    replace(_OF_CONTAINERS["labels"], text="Labels of the services, beside those of the rollout."),
+    replace(
+        _OF_CONTAINERS["labels"],
+        text="Labels for the services, in addition to those of the rollout.",
+    ),
     _OF_CONTAINERS["memory"],
     _OF_CONTAINERS["cpus"],
-    Field("reserve", group(RESERVED), "What a node must have left to get an instance.", default={}),
+    Field("reserve", group(RESERVED), "What a node must have free to get an instance.", default={}),
     _OF_CONTAINERS["user"],
     _OF_CONTAINERS["healthcheck"],
     Field(
         "restart",
         choice("any", "on-failure", "none"),
-        "When Swarm starts an instance again that ended.",
+        "When Swarm restarts an instance that has ended.",
         default="any",
     ),
     _OF_CONTAINERS["stop_signal"],
@@ -185,8 +188,8 @@ OPTIONS = Options(
     Field(
         "registry_auth",
         FLAG,
-        "Whether nodes get the login of the managers' user for the image's registry, which"
-        " C(docker login) has left there.",
+        "Whether nodes get the credentials for the image's registry that C(docker login) has stored"
+        " for the managers' user.",
         default=False,
     ),
 )

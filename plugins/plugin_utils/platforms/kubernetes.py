@@ -71,24 +71,24 @@ OPTIONS = Options(
     Field(
         "workload",
         Kind("str", _workload),
-        "The workload, V(deployment/shop), V(statefulset/db) or V(daemonset/agent). It has to"
-        " exist, and stays what it is: only its pod template is changed, and the number of"
-        " replicas of a Deployment. A StatefulSet and a DaemonSet need the update strategy"
-        " V(OnDelete); their pods are replaced where they are, without a surge.",
+        "The workload, V(deployment/shop), V(statefulset/db) or V(daemonset/agent). It must exist,"
+        " and stays as it is: only its pod template changes, and for a Deployment the number of"
+        " replicas. A StatefulSet or DaemonSet needs the update strategy V(OnDelete); its pods are"
+        " replaced in place, without a surge.",
         required=True,
     ),
     Field(
         "image",
         Kind("str", _image),
-        "The image of a revision, V(registry.example.com/shop:{revision}). All else of a pod is as"
-        " in the workload.",
+        "The image of a revision, V(registry.example.com/shop:{revision}). Everything else in a pod"
+        " is as in the workload.",
         required=True,
     ),
-    Field("container", NAME, "The container with that image. Required where a pod has several."),
+    Field("container", NAME, "The container with that image. Required if a pod has several."),
     Field(
         "port",
         PORT,
-        "The port that checks and load balancers reach a pod at, the container's first one if not"
+        "The port on which checks and load balancers reach a pod, the container's first one if not"
         " given.",
     ),
     *CLUSTER,

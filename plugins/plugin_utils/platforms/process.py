@@ -25,7 +25,7 @@ OPTIONS = Options(
     Field(
         "command",
         _options.COMMAND,
-        "The program and its arguments. The program has to stay in the foreground.",
+        "The program and its arguments. The program must stay in the foreground.",
         required=True,
     ),
     Field("cwd", _options.DIRECTORY, "Working directory.", default="/"),

@@ -45,7 +45,7 @@ VARIABLE = "rollout_platform"
 NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 Result = t.TypeVar("Result")
 EACH = Options(
-    Field("factor", FACTOR, "How many times its even part of O(replicas) a part has.", default=1)
+    Field("factor", FACTOR, "Multiplier for a part's even share of O(replicas).", default=1)
 )
 
 
@@ -109,10 +109,10 @@ OPTIONS = Options(
     Field(
         PARTS,
         Kind("dict", _parts),
-        "The parts, by name: each with C(driver), the options of that driver, and C(factor), how"
-        " many times its even part of O(replicas) it has: O(replicas), divided by the number of"
-        " parts and rounded up, times this (1 if not given), and rounded up again. A part is on"
-        " hosts (I(process), I(systemd), I(podman), I(docker)), or a Deployment of I(kubernetes) in"
+        "The parts, by name, each with C(driver), that driver's options, and C(factor), a"
+        " multiplier for its even share of O(replicas): O(replicas) divided by the number of parts"
+        " and rounded up, times this factor (1 if not given), rounded up again. A part is either on"
+        " hosts (C(process), C(systemd), C(podman), C(docker)), or a Deployment of C(kubernetes) in"
         " one cluster.",
         required=True,
     ),

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Instances at fixed ports of inventory hosts, deployed in place by the user's own tasks.
+"""Instances on fixed ports of inventory hosts, deployed in place by the user's own tasks.
 
 Nothing is asked of the hosts. What was deployed where is in the journal; whether it works, the
 checks say.
@@ -25,7 +25,7 @@ OPTIONS = Options(
     Field(
         "hosts",
         TEXT,
-        "Inventory pattern. There is an instance on each of the hosts, at each port.",
+        "Inventory pattern of the hosts. Each has an instance on each port.",
         required=True,
     ),
     Field(

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Units of a systemd template on inventory hosts, `shop@<slot>.service`.
+"""Instances of a systemd template unit on inventory hosts, `shop@<slot>.service`.
 
 `agents/systemd.py` does the work.
 
@@ -79,8 +79,8 @@ OPTIONS = Options(
     Field(
         "unit",
         Kind("str", _unit),
-        "A template of your own (V(shop@.service)), which has to read"
-        " C(EnvironmentFile=/var/lib/rollout/env/%n). Without it the rollout writes one, from the"
+        "Template unit of your own (V(shop@.service)), which must contain"
+        " C(EnvironmentFile=/var/lib/rollout/env/%n). Without it, the rollout writes one from the"
         " options that follow.",
     ),
     Field("command", _options.COMMAND, "The program and its arguments. Required without C(unit)."),

@@ -36,35 +36,36 @@ def _namespace(value: t.Any, variable: str) -> str:
 
 
 CLUSTER = (
-    Field("namespace", Kind("str", _namespace), "The namespace, that of the context if not given."),
+    Field("namespace", Kind("str", _namespace), "The namespace, by default that of the context."),
     Field(
         "context",
         TEXT,
-        "The context of the kubeconfig, the current one if not given. Without a kubeconfig, the"
-        " service account of the pod that the playbook runs in is used.",
+        "The kubeconfig context, by default the current one. Without a kubeconfig, the service"
+        " account of the pod that the playbook runs in is used.",
     ),
     Field(
         "kubeconfig",
         PATH,
-        "The kubeconfig, that of the environment variable C(KUBECONFIG) if not given.",
+        "The kubeconfig file, by default the one in the environment variable C(KUBECONFIG).",
     ),
 )
 ONE_OF_SEVERAL = Options(
-    Field("name", NAME, "The name of the cluster, for people and targets.", required=True),
+    Field("name", NAME, "The name of the cluster, in messages and for targets.", required=True),
     *CLUSTER,
     Field(
         "factor",
         FACTOR,
-        "How many times its even part of O(replicas) it has: O(replicas), divided by the number of"
-        " clusters and rounded up, times this, and rounded up again.",
+        "Multiplier for its even share of O(replicas): O(replicas) divided by the number of"
+        " clusters and rounded up, times this factor, rounded up again.",
         default=1,
     ),
 )
 CLUSTERS = Field(
     "clusters",
     Kind("list", as_it_is, elements="dict", fields=ONE_OF_SEVERAL),
-    "Several clusters, with what differs in each. What is not given is as in the options beside"
-    " this list. Platform and load balancers need the same ones, and may take the same list.",
+    "Several clusters, each with what differs there. What is not given is taken from the options"
+    " next to this list. Platform and load balancers need the same clusters, and can share the same"
+    " list.",
     default=[],
 )
 Object = Mapping[str, t.Any]  # of the API, as JSON

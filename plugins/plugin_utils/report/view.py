@@ -92,13 +92,14 @@ class RolloutView:
         str | None, Shown("The revision of the rollout in progress, or of the last one.", "2.4.1")
     ]
     generation: t.Annotated[
-        int | None, Shown("Number of the rollout. Its instances carry it beside their revision.", 7)
+        int | None,
+        Shown("Number of the rollout. Its instances carry it along with their revision.", 7),
     ]
     baseline: t.Annotated[
         int | None,
         Shown(
             "Generation of the fresh instances of the stable revision that an analysis compares"
-            " with; 0 without any.",
+            " with; 0 if there are none.",
             0,
         ),
     ]
@@ -123,9 +124,10 @@ class RolloutView:
     phase: t.Annotated[
         str | None,
         Shown(
-            "V(progressing), V(paused), V(awaiting_promotion), V(promoting), V(holding), V(held), "
-            "V(rolling_back) or V(finished). A V(holding) rollout is promoted and keeps the old "
-            "instances ready. A V(held) rollout stopped after a failure, for a person to decide.",
+            "V(progressing), V(paused), V(awaiting_promotion), V(promoting), V(holding), V(held),"
+            " V(rolling_back) or V(finished). A V(holding) rollout is promoted and keeps the old"
+            " instances ready. A V(held) rollout has stopped after a failure until an operator"
+            " decides.",
             "awaiting_promotion",
         ),
     ]
@@ -133,7 +135,7 @@ class RolloutView:
         str | None,
         Shown(
             "How the rollout ended, V(promoted), V(rolled_back), V(aborted), V(failed) or"
-            " V(superseded); empty before.",
+            " V(superseded); empty until then.",
             "",
         ),
     ]
@@ -243,7 +245,7 @@ class NextView:
     drain: t.Annotated[list[str], Shown("Instances to take out of rotation.", ["shop-3"])]
     retire: t.Annotated[list[str], Shown("Instances to stop.", [])]
     reasons: t.Annotated[
-        list[str], Shown("Why, a sentence each.", ["drain shop-3: 5 available, 4 needed"])
+        list[str], Shown("The reasons, one sentence each.", ["drain shop-3: 5 available, 4 needed"])
     ]
     reached: t.Annotated[bool, Shown("Whether there is nothing left to do.", False)]
 

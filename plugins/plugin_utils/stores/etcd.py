@@ -49,16 +49,16 @@ OPTIONS = Options(
         "URLs of the members. If one does not answer, the next one is asked.",
         required=True,
     ),
-    Field("prefix", Kind("str", _prefix), "What all keys begin with.", default="/rollout"),
-    Field("user", TEXT, "User of etcd, if it has authentication."),
+    Field("prefix", Kind("str", _prefix), "Prefix of all keys.", default="/rollout"),
+    Field("user", TEXT, "etcd user, if authentication is enabled."),
     Field("password", TEXT, "The user's password.", no_log=True),
     Field(
         "ca_path",
         TEXT,
-        "File on the controller with the authorities that may have signed the servers'"
-        " certificates.",
+        "File on the controller with the CA certificates that the servers' certificates are"
+        " verified against.",
     ),
-    Field("client_cert", TEXT, "File on the controller with a client's certificate."),
+    Field("client_cert", TEXT, "File on the controller with a client certificate."),
     Field("client_key", TEXT, "File on the controller with the key of C(client_cert)."),
 )
 

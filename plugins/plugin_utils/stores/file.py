@@ -19,12 +19,12 @@ from ..interfaces.store import Lease, StoreDriver
 from ..remote.inventory import host_or_controller, label
 
 OPTIONS = Options(
-    Field("path", PATH, "Directory of the journals and leases.", default="/var/lib/rollout"),
+    Field("path", PATH, "Directory for the journals and leases.", default="/var/lib/rollout"),
     Field(
         "host",
         TEXT,
         "Inventory host that keeps them, the controller if not given. AWX needs one, since its"
-        " controllers are thrown away.",
+        " controllers are ephemeral.",
     ),
 )
 

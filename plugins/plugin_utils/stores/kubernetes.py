@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The journal and the lease in a namespace of Kubernetes.
+"""The journal and the lease in a Kubernetes namespace.
 
 The Lease `rollout-SERVICE` says who holds the lease, and which ConfigMap has the journal. That
 ConfigMap is never changed: a commit makes another one, and then changes the Lease, if it still has

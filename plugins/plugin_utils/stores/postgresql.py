@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The journal and the lease in one table of PostgreSQL, by psycopg 3.
+"""The journal and the lease in one PostgreSQL table, through psycopg 3.
 
 The server's clock says when a lease ends.
 """
@@ -54,33 +54,32 @@ OPTIONS = Options(
         "servers",
         one_or_more(Kind("raw", _server)),
         "The servers, each a name or an address with or without a port, or the directory of a"
-        " socket. The first one that takes writes is used.",
+        " socket. The first one that accepts writes is used.",
         required=True,
     ),
     Field("database", TEXT, "The database.", default="rollout"),
     Field("schema", Kind("str", _name), "The schema of the table.", default="public"),
-    Field("user", TEXT, "User of PostgreSQL.", default="rollout"),
+    Field("user", TEXT, "PostgreSQL user.", default="rollout"),
     Field(
         "password",
         TEXT,
-        "The user's password. If not given, that of the environment variable C(PGPASSWORD) or of"
+        "The user's password. If not given, the one in the environment variable C(PGPASSWORD) or in"
         " C(~/.pgpass).",
         no_log=True,
     ),
     Field(
         "tls",
         FLAG,
-        "Whether connections have to be encrypted, to a server whose certificate is valid for its"
-        " name.",
+        "Whether connections must be encrypted, and the server's certificate valid for its name.",
         default=True,
     ),
     Field(
         "ca_path",
         TEXT,
-        "File on the controller with the authorities that may have signed the server's"
-        " certificate, those of the system if not given.",
+        "File on the controller with the CA certificates that the server's certificate is verified"
+        " against, those of the system if not given.",
     ),
-    Field("client_cert", TEXT, "File on the controller with a client's certificate."),
+    Field("client_cert", TEXT, "File on the controller with a client certificate."),
     Field("client_key", TEXT, "File on the controller with the key of C(client_cert)."),
 )
 

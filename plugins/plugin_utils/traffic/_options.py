@@ -95,14 +95,14 @@ PERCENT = whole(1, 100)
 DRAIN_TIMEOUT = Field(
     "drain_timeout",
     DURATION,
-    "How long requests in flight are waited for. The instance is stopped after that all the same.",
+    "How long to wait for requests in flight. After that, the instance is stopped anyway.",
     default="30s",
 )
 ACCESS_LOG = Field(
     "access_log",
     PATH,
-    "Access log on the load balancers' hosts, in the format that M(progressive.rollout.gate) reads."
-    " Analyses then judge the times of single requests.",
+    "Access log on the load balancer hosts, in the format that M(progressive.rollout.gate) reads."
+    " Analyses then judge the times of individual requests.",
 )
 
 

@@ -26,7 +26,7 @@ def _name(value: t.Any, variable: str) -> str:
     return str(value)
 
 
-SERVICE = Field("service", Kind("str", _name), "The Service. It has to exist.", required=True)
+SERVICE = Field("service", Kind("str", _name), "The Service. It must exist.", required=True)
 
 
 @dataclass(frozen=True)

@@ -46,13 +46,13 @@ OPTIONS = Options(
     Field(
         "hosts",
         TEXT,
-        "Inventory pattern of the Envoys' hosts. Without it Envoy is on the controller.",
+        "Inventory pattern of the Envoy hosts. Without it, Envoy is on the controller.",
     ),
     Field(
         "path",
         PATH,
-        "Directory that Envoy watches. The rollout's user may write to it, and it belongs to the"
-        " group that Envoy runs as.",
+        "Directory that Envoy watches. The rollout's user must be able to write to it, and it must"
+        " belong to the group that Envoy runs as.",
         required=True,
     ),
     Field(
@@ -64,40 +64,41 @@ OPTIONS = Options(
     Field(
         "preview",
         LISTEN,
-        "Another address and port, which lead only to the new instances of a rollout, from when"
-        " they are ready to its end.",
+        "Another address and port that lead only to the new instances of a rollout, from the time"
+        " they are ready until the rollout ends.",
     ),
     Field(
         "match",
         shared.MATCH,
-        "Requests that carry this header or cookie go only to the new instances, from when they are"
-        " ready to the end of the rollout, whatever the share. All others are divided as without"
-        " it. While no new instance is healthy, they go where the others go.",
+        "Requests that carry this header or cookie go only to the new instances, from the time they"
+        " are ready until the rollout ends, whatever the share. All other requests are divided as"
+        " they would be without it. While no new instance is healthy, matching requests go where"
+        " the others go.",
     ),
     Field(
         "mirror",
         shared.PERCENT,
-        "Percentage of the requests that is sent to the new instances as well, as long as these get"
-        " no other traffic. The answers are thrown away.",
+        "Percentage of requests that are also sent to the new instances, as long as these get no"
+        " other traffic. The answers are discarded.",
     ),
     Field(
         "sticky",
         shared.STICKY,
-        "Cookie that binds a client to its instance, as long as that is in rotation.",
+        "Cookie that binds a client to its instance, as long as the instance is in rotation.",
     ),
     Field(
         "retry",
         whole(0, 10),
-        "Number of other instances, one after the other, that a request is sent to when the first"
-        " did not answer. Failed connections are retried for all requests, others only for C(GET)"
-        " and C(HEAD).",
+        "Number of other instances that a request is sent to, one after the other, if the first did"
+        " not answer. Failed connections are retried for all requests, other failures only for"
+        " C(GET) and C(HEAD).",
         default=3,
     ),
     Field(
         "ca_path",
         shared.CA_PATH,
-        "File on the Envoys' hosts with the CA certificates that those of instances are verified"
-        " against (O(health.tls)).",
+        "File on the Envoy hosts with the CA certificates that the instances' certificates are"
+        " verified against (O(health.tls)).",
     ),
     shared.DRAIN_TIMEOUT,
     shared.ACCESS_LOG,

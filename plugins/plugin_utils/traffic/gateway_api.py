@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A route of the Gateway API of Kubernetes, which divides requests between generations by weights.
+"""A Kubernetes Gateway API route, which divides requests between generations by weight.
 
 While requests are to be divided, each generation has a Service of its own, made by this driver: the
 owner's Service with `pod-template-hash` in the selector. In the rules of the route that send
@@ -62,7 +62,7 @@ OPTIONS = Options(
     Field(
         "route",
         Kind("str", _route),
-        "The route, V(httproute/shop) or V(grpcroute/shop). It has to exist, with rules that send"
+        "The route, V(httproute/shop) or V(grpcroute/shop). It must exist, with rules that send"
         " requests to the Service.",
         required=True,
     ),
@@ -72,14 +72,15 @@ OPTIONS = Options(
     Field(
         "match",
         Kind("dict", _match, fields=shared.MATCH.fields),
-        "Requests that carry this header go only to the new instances, from when they are ready to"
-        " the end of the rollout, whatever the share. All others are divided as without it.",
+        "Requests that carry this header go only to the new instances, from the time they are ready"
+        " until the rollout ends, whatever the share. All other requests are divided as they would"
+        " be without it.",
     ),
     Field(
         "settle",
         DURATION,
-        "How long after every Gateway has accepted a change requests may still go where they went:"
-        " until all its proxies have heard of it.",
+        "How long requests may still go where they went before, once every Gateway has accepted a"
+        " change: until the change has reached all its proxies.",
         default="5s",
     ),
 )

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""HAProxy through its Runtime API: no reload, a few lines for the whole fleet.
+"""HAProxy, through its Runtime API: no reloads, and few lines of commands for the whole fleet.
 
 An instance is added in maintenance, health-checked in drain, and made ready only when HAProxy
 itself shows `DRAIN`: a server made ready at once is `UP 1/2` and gets requests before its first
@@ -68,8 +68,8 @@ OPTIONS = Options(
     Field(
         "hosts",
         TEXT,
-        "Inventory pattern of the load balancers' hosts. Without it the sockets are reached from"
-        " the controller.",
+        "Inventory pattern of the load balancer hosts. Without it, the sockets are reached from the"
+        " controller.",
     ),
     Field(
         "socket",
@@ -81,36 +81,35 @@ OPTIONS = Options(
     Field(
         "preview",
         _WORD,
-        "Name of another backend, which contains only the new instances of a rollout, from when"
-        " they are ready to its end.",
+        "Name of another backend that contains only the new instances of a rollout, from the time"
+        " they are ready until the rollout ends.",
     ),
     shared.DRAIN_TIMEOUT,
     shared.ACCESS_LOG,
     Field(
         "slots",
         _WORD,
-        "Prefix of the names of prepared servers. Without it servers are added and deleted as"
-        " needed.",
+        "Name prefix of prepared servers. Without it, servers are added and deleted as needed.",
     ),
     Field(
         "ca_path",
         shared.CA_PATH,
-        "File with the CA certificates that those of instances are verified against"
-        " (O(health.tls)), which HAProxy's configuration names as well: it reads no files later."
-        " The system's CA certificates if not given.",
+        "File with the CA certificates that the instances' certificates are verified against"
+        " (O(health.tls)). HAProxy's configuration must name it as well, since HAProxy reads no"
+        " files later. The system's CA certificates if not given.",
     ),
     Field(
         "state_file",
         TEXT,
-        "File on the load balancer's host that the state of the servers is saved to after each"
-        " change, for C(load-server-state-from-file). It needs C(hosts), and one socket each.",
+        "File on the load balancer host to which the server state is saved after each change, for"
+        " C(load-server-state-from-file). It needs C(hosts), and one socket on each.",
     ),
     Field(
         "path",
         PATH,
-        "Directory, made where it is missing, for the locks and epochs that keep a late command of"
-        " an older run from changing anything. It is on C(hosts), or on the controller without"
-        " them.",
+        "Directory, created if missing, for the locks and epochs that keep a late command from an"
+        " older run from changing anything. It is on C(hosts), or on the controller without"
+        " C(hosts).",
         default="/var/lib/rollout",
     ),
 )

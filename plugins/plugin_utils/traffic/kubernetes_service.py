@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A Service of Kubernetes whose selector decides which generation gets requests.
+"""A Kubernetes Service whose selector decides which generation gets requests.
 
 Pods of a generation have one value of the label `pod-template-hash`. With that label in its
 selector, the Service sends requests to this generation alone, so one patch is a switch; without it,
@@ -36,7 +36,8 @@ OPTIONS = Options(
     Field(
         "settle",
         DURATION,
-        "How long after a switch the old pods stay at least: until every node has heard of it.",
+        "How long the old pods stay at least after a switch: until the switch has reached every"
+        " node.",
         default="1s",
     ),
 )

@@ -60,10 +60,10 @@ OPTIONS = Options(
     Field(
         "hosts",
         TEXT,
-        "Inventory pattern of the hosts of nginx. Without it nginx is on the controller.",
+        "Inventory pattern of the nginx hosts. Without it, nginx is on the controller.",
     ),
     Field(
-        "path", PATH, "Directory of the files that nginx includes.", default="/etc/nginx/rollout"
+        "path", PATH, "Directory for the files that nginx includes.", default="/etc/nginx/rollout"
     ),
     Field(
         "upstream",
@@ -71,12 +71,12 @@ OPTIONS = Options(
         "Name of the service's upstream in nginx's configuration, and of its file. The service's"
         " name if not given.",
     ),
-    Field("config", PATH, "Configuration file of nginx.", default="/etc/nginx/nginx.conf"),
+    Field("config", PATH, "nginx's configuration file.", default="/etc/nginx/nginx.conf"),
     Field("pid", PATH, "File with the pid of the master process.", default="/run/nginx.pid"),
     Field(
         "status",
         LISTEN,
-        "Address and port that nothing else uses. nginx says there what it serves.",
+        "Address and port that nothing else uses. nginx reports there what it serves.",
         default="127.0.0.1:9180",
     ),
     shared.DRAIN_TIMEOUT,
