@@ -432,7 +432,7 @@ def role_entries() -> dict[str, list[Entry]]:
             "kind": options.choice("rolling", "canary"),
             "text": (
                 "How the new revision replaces the old one. V(canary) deploys as O(steps) says,"
-                " with hosts in place of shares."
+                " where C(set_weight) is a percentage of hosts instead of requests."
             ),
         },
     }

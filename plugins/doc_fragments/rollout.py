@@ -19,33 +19,34 @@ options:
       - The revision to roll out. Letters, digits and V(.), V(_), V(+), V(-), at most 128, beginning with a letter or
         digit.
       - 'Quote it (V("2.10")): YAML would read V(2.10) as V(2.1), which is refused.'
-      - Steps that do not begin a rollout, and restarts, take the revision in progress or the stable one if not given.
+      - If it is not given, restarts and steps that do not begin a rollout use the revision in progress or the stable
+        one.
     type: str
   replicas:
     description:
       - Number of instances, at least 1. V(current) for as many as there are.
-      - Or a mapping, for as many as there are within bounds. Where nothing is deployed that is C(min), and C(max) with
-        a C(min) of 0.
-      - If fewer are asked for than run, the others leave at the promotion.
+      - Or a mapping, for as many as there are within bounds. If nothing is deployed, that is C(min), or C(max) with a
+        C(min) of 0.
+      - If fewer are requested than are running, the others leave at the promotion.
     type: raw
     suboptions:
       min:
-        description: The least number of instances. 0 to 10000.
+        description: The lowest number of instances. 0 to 10000.
         type: int
         default: 1
       max:
-        description: The greatest number of instances. Not bounded if not given. 1 to 10000.
+        description: The highest number of instances. Unbounded if not given. 1 to 10000.
         type: int
   strategy:
     description: How the new revision replaces the old one.
     type: str
     choices:
       rolling: One stage with a sliding window, from all old to all new.
-      canary: As O(steps) says, with gates between them.
+      canary: Follows O(steps), with gates between them.
       blue_green: A full new set without requests, then one switch. The old set stays for O(hold).
     default: rolling
   budget:
-    description: How many instances may be beyond and below O(replicas) while a rollout runs. Percentages are of O(replicas).
+    description: How many instances above and below O(replicas) a rollout may have while it runs. Percentages are of O(replicas).
     type: dict
     default: {max_surge: 25%, max_unavailable: 0}
     suboptions:
@@ -54,51 +55,51 @@ options:
           number or a percentage.
         type: raw
       max_unavailable:
-        description: Instances of O(replicas) that may be missing. Rounds down. V(0) if not given. Not 0 together with
-          a C(max_surge) of 0. Where both round to 0, one instance may be unavailable. A whole number or a percentage.
+        description: How many of O(replicas) instances may be missing. Rounds down. V(0) if not given. Must not be 0 if
+          C(max_surge) is 0. If both round to 0, one instance may be unavailable. A whole number or a percentage.
         type: raw
       max_in_flight:
-        description: 'Replaces the other two: as many extra instances, none unavailable, and no more new instances than
-          that in progress at a time. A whole number or a percentage.'
+        description: 'Replaces the other two: that many extra instances, none unavailable, and at most that many new instances
+          in progress at a time. A whole number or a percentage.'
         type: raw
   platform:
     description:
-      - 'Where instances run: C(driver) and its options. Required, but for M(progressive.rollout.plan) with its option
-        C(fleet) and M(progressive.rollout.control).'
-      - In texts, V({revision}), V({port}), V({service}), V({host}), V({address}), V({slot}) and V({instance}) are filled
-        in. Write V({{) or V(}}) for a brace.
+      - 'Where instances run: C(driver) and its options. Required, except for M(progressive.rollout.control), and for
+        M(progressive.rollout.plan) with its option C(fleet).'
+      - In strings, V({revision}), V({port}), V({service}), V({host}), V({address}), V({slot}) and V({instance}) are replaced
+        by their values. Write V({{) or V(}}) for a literal brace.
     type: dict
     suboptions:
       driver:
-        description: Name of the driver. One of another collection is V(namespace.collection.driver).
+        description: Name of the driver. One from another collection is V(namespace.collection.driver).
         type: str
         required: true
       hosts:
         description:
           - 'I(process, systemd, podman, docker): Inventory pattern of the hosts that run instances. Required.'
-          - 'I(static): Inventory pattern. There is an instance on each of the hosts, at each port. Required.'
+          - 'I(static): Inventory pattern of the hosts. Each has an instance on each port. Required.'
           - 'I(swarm): Inventory pattern of the swarm''s managers; name several. Required.'
         type: str
       ports:
         description:
           - 'I(process, systemd, podman, docker): Ports that instances may listen on. All hosts together need enough for
             O(replicas) and the surge. A port, or a range (V(8100-8199)). Required.'
-          - 'I(swarm): Ports that instances are published at, each once on a node. Swarm takes any free one if not given.
+          - 'I(swarm): Ports that instances are published on, each once per node. If not given, Swarm picks any free port.
             A port, or a range (V(8100-8199)).'
         type: str
       env:
         description:
           - 'I(process, systemd, podman, docker): Environment variables. C(SERVICE), C(REVISION), C(INSTANCE), C(SLOT),
             C(ADDRESS) and C(PORT) are always set.'
-          - 'I(swarm): Environment variables. C(SERVICE), C(REVISION), C(INSTANCE) and C(PORT) are always set. Whoever
-            may use the Docker API can read them; give secrets as C(secrets).'
+          - 'I(swarm): Environment variables. C(SERVICE), C(REVISION), C(INSTANCE) and C(PORT) are always set. Anyone
+            with access to the Docker API can read them; pass secrets in C(secrets).'
         type: dict
       path:
-        description: 'I(process, systemd, podman, docker): Directory of records and logs on each host. An absolute path.'
+        description: 'I(process, systemd, podman, docker): Directory for records and logs on each host. An absolute path.'
         type: str
         default: /var/lib/rollout
       stop_timeout:
-        description: 'I(process, systemd, podman, docker, swarm): How long after it was asked to stop an instance is killed.
+        description: 'I(process, systemd, podman, docker, swarm): How long an instance has to stop before it is killed.
           A duration.'
         type: raw
         default: 10s
@@ -107,12 +108,12 @@ options:
         type: raw
         default: 10m
       zone:
-        description: 'I(process, systemd, podman, docker): Name of a variable of the hosts (V(rack)). Instances are spread
-          over its values first, and over hosts then.'
+        description: 'I(process, systemd, podman, docker): Name of a host variable (V(rack)). Instances are spread over
+          its values first, then over hosts.'
         type: str
       hooks:
-        description: 'I(process, systemd, podman, docker): Commands on the instance''s host, with its environment. They
-          may run twice, after a run that was killed.'
+        description: 'I(process, systemd, podman, docker): Commands on the instance''s host, with the instance''s environment.
+          They may run a second time if a run was killed.'
         type: dict
         default: {}
         suboptions:
@@ -126,14 +127,14 @@ options:
             type: list
             elements: str
           timeout:
-            description: How long each of them may take. A duration, at most 30s.
+            description: How long each command may take. A duration, at most 30s.
             type: raw
             default: 10s
       command:
         description:
-          - 'I(process): The program and its arguments. The program has to stay in the foreground. Required.'
+          - 'I(process): The program and its arguments. The program must stay in the foreground. Required.'
           - 'I(systemd): The program and its arguments. Required without C(unit).'
-          - 'I(podman, docker, swarm): Arguments that follow the image. Without it the image says what is run.'
+          - 'I(podman, docker, swarm): Arguments after the image name. Without it, the image determines what runs.'
         type: list
         elements: str
       cwd:
@@ -147,8 +148,8 @@ options:
           - 'I(systemd): Signal that asks an instance to stop, V(TERM) if not given.'
         type: str
       unit:
-        description: 'I(systemd): A template of your own (V(shop@.service)), which has to read C(EnvironmentFile=/var/lib/rollout/env/%n).
-          Without it the rollout writes one, from the options that follow.'
+        description: 'I(systemd): Template unit of your own (V(shop@.service)), which must contain C(EnvironmentFile=/var/lib/rollout/env/%n).
+          Without it, the rollout writes one from the options that follow.'
         type: str
       user:
         description:
@@ -161,10 +162,10 @@ options:
       image:
         description:
           - 'I(podman, docker): The image, V(registry.example.com/shop:{revision}) or V(registry.example.com/shop@sha256:{revision}).
-            Before anything is touched it is pulled on every host, and has to be the same everywhere. Required.'
-          - 'I(kubernetes): The image of a revision, V(registry.example.com/shop:{revision}). All else of a pod is as
-            in the workload. Required.'
-          - 'I(swarm): The image, V(registry.example.com/shop:{revision}). The tag is looked up once a generation, so
+            It is pulled on every host before anything is touched, and must be the same everywhere. Required.'
+          - 'I(kubernetes): The image of a revision, V(registry.example.com/shop:{revision}). Everything else in a pod
+            is as in the workload. Required.'
+          - 'I(swarm): The image, V(registry.example.com/shop:{revision}). The tag is resolved once per generation, so
             that all nodes run the same image. Required.'
         type: str
       pull:
@@ -174,7 +175,8 @@ options:
         default: missing
       container_port:
         description: 'I(podman, docker): Port that the container listens on. It is published at the instance''s address
-          and port, and C(ADDRESS) and C(PORT) are where to listen. Required, but not with C(network=host). 1 to 65535.'
+          and port, and C(ADDRESS) and C(PORT) tell the program where to listen. Required unless C(network=host). 1 to
+          65535.'
         type: int
       network:
         description: 'I(podman, docker): The network, V(host) for the host''s own.'
@@ -182,7 +184,7 @@ options:
       volumes:
         description:
           - 'I(podman, docker): Volumes, as C(--volume) takes them.'
-          - 'I(swarm): Volumes, or directories of the node, each with a path in the container, and perhaps C(:ro).'
+          - 'I(swarm): Volumes, or directories on the node, each with a path in the container, and optionally C(:ro).'
         type: list
         elements: str
       env_files:
@@ -192,22 +194,22 @@ options:
       secrets:
         description:
           - 'I(podman): Secrets, as C(--secret) takes them.'
-          - 'I(swarm): Secrets of Swarm by name, each perhaps with the path of its file; the usual one is /run/secrets/NAME.'
+          - 'I(swarm): Swarm secrets by name, each optionally with the path of its file; the default is /run/secrets/NAME.'
         type: list
         elements: str
       labels:
         description:
           - 'I(podman, docker): Labels, as C(--label) takes them.'
-          - 'I(swarm): Labels of the services, beside those of the rollout.'
+          - 'I(swarm): Labels for the services, in addition to those of the rollout.'
         type: dict
       memory:
-        description: 'I(podman, docker, swarm): Limit of memory (V(512m)).'
+        description: 'I(podman, docker, swarm): Memory limit (V(512m)).'
         type: raw
       cpus:
-        description: 'I(podman, docker, swarm): Limit of processors (V(1.5)).'
+        description: 'I(podman, docker, swarm): CPU limit (V(1.5)).'
         type: raw
       pids:
-        description: 'I(podman, docker): Limit of processes.'
+        description: 'I(podman, docker): Limit on the number of processes.'
         type: raw
       ulimits:
         description: 'I(podman, docker): Limits, as C(--ulimit) takes them.'
@@ -216,12 +218,12 @@ options:
         description: 'I(podman, docker): Runtime, as C(--runtime) takes it.'
         type: raw
       healthcheck:
-        description: 'I(podman, docker, swarm): A check by the program itself, or V(none) for not even the image''s. While
-          it has not passed, the instance is not ready.'
+        description: 'I(podman, docker, swarm): A check that the container engine itself runs, or V(none) to disable even
+          the image''s own. The instance is not ready until it has passed.'
         type: raw
         suboptions:
           command:
-            description: A command for the image's shell.
+            description: A command, run by the image's shell.
             type: str
             required: true
           interval:
@@ -231,87 +233,87 @@ options:
             description: How long it may take. A duration.
             type: raw
           start_period:
-            description: How long after the start its failures do not count. A duration.
+            description: How long after the start failures do not count. A duration.
             type: raw
           retries:
             description: How many failures in a row make the container unhealthy. At least 1.
             type: int
       restart:
         description:
-          - 'I(podman, docker): What the program does with a container that ended, V(no), V(on-failure), V(on-failure:3),
-            V(unless-stopped) or V(always). V(no) if not given.'
-          - 'I(swarm): When Swarm starts an instance again that ended. V(any) if not given.'
+          - 'I(podman, docker): What the container engine does with a container that has ended, V(no), V(on-failure),
+            V(on-failure:3), V(unless-stopped) or V(always). V(no) if not given.'
+          - 'I(swarm): When Swarm restarts an instance that has ended. V(any) if not given.'
         type: str
       keep_revisions:
-        description: 'I(podman, docker): Of how many revisions that no longer run each host keeps a stopped container,
-          and its image with it. V(1) if not given, and V(0) with C(restart=always), which would start them again with
-          the host.'
+        description: 'I(podman, docker): For how many revisions that no longer run each host keeps a stopped container,
+          and with it the image. V(1) if not given, or V(0) with C(restart=always), which would start them again when
+          the host boots.'
         type: int
       args:
-        description: 'I(podman, docker): Further arguments of the program''s C(run).'
+        description: 'I(podman, docker): Additional arguments for the container engine''s C(run).'
         type: list
         elements: str
       port:
         description:
           - 'I(static): The port that instances listen on, or a list of ports. 1 to 65535. Required.'
-          - 'I(kubernetes): The port that checks and load balancers reach a pod at, the container''s first one if not
+          - 'I(kubernetes): The port on which checks and load balancers reach a pod, the container''s first one if not
             given. 1 to 65535.'
-          - 'I(swarm): Port that the container listens on. It is published on the node that Swarm places the instance
-            on (C(mode=host)), at a free port, or one of C(ports). 1 to 65535. Required.'
+          - 'I(swarm): Port that the container listens on. It is published on the node where Swarm places the instance
+            (C(mode=host)), on a free port or one of C(ports). 1 to 65535. Required.'
         type: raw
       workload:
-        description: 'I(kubernetes): The workload, V(deployment/shop), V(statefulset/db) or V(daemonset/agent). It has
-          to exist, and stays what it is: only its pod template is changed, and the number of replicas of a Deployment.
-          A StatefulSet and a DaemonSet need the update strategy V(OnDelete); their pods are replaced where they are,
-          without a surge. Required.'
+        description: 'I(kubernetes): The workload, V(deployment/shop), V(statefulset/db) or V(daemonset/agent). It must
+          exist, and stays as it is: only its pod template changes, and for a Deployment the number of replicas. A StatefulSet
+          or DaemonSet needs the update strategy V(OnDelete); its pods are replaced in place, without a surge. Required.'
         type: str
       container:
-        description: 'I(kubernetes): The container with that image. Required where a pod has several.'
+        description: 'I(kubernetes): The container with that image. Required if a pod has several.'
         type: str
       namespace:
-        description: 'I(kubernetes): The namespace, that of the context if not given.'
+        description: 'I(kubernetes): The namespace, by default that of the context.'
         type: str
       context:
-        description: 'I(kubernetes): The context of the kubeconfig, the current one if not given. Without a kubeconfig,
-          the service account of the pod that the playbook runs in is used.'
+        description: 'I(kubernetes): The kubeconfig context, by default the current one. Without a kubeconfig, the service
+          account of the pod that the playbook runs in is used.'
         type: str
       kubeconfig:
-        description: 'I(kubernetes): The kubeconfig, that of the environment variable C(KUBECONFIG) if not given. An absolute
-          path.'
+        description: 'I(kubernetes): The kubeconfig file, by default the one in the environment variable C(KUBECONFIG).
+          An absolute path.'
         type: str
       clusters:
-        description: 'I(kubernetes): Several clusters, with what differs in each. What is not given is as in the options
-          beside this list. Platform and load balancers need the same ones, and may take the same list.'
+        description: 'I(kubernetes): Several clusters, each with what differs there. What is not given is taken from the
+          options next to this list. Platform and load balancers need the same clusters, and can share the same list.'
         type: list
         elements: dict
         default: []
         suboptions:
           name:
-            description: The name of the cluster, for people and targets.
+            description: The name of the cluster, in messages and for targets.
             type: str
             required: true
           namespace:
-            description: The namespace, that of the context if not given.
+            description: The namespace, by default that of the context.
             type: str
           context:
-            description: The context of the kubeconfig, the current one if not given. Without a kubeconfig, the service
-              account of the pod that the playbook runs in is used.
+            description: The kubeconfig context, by default the current one. Without a kubeconfig, the service account
+              of the pod that the playbook runs in is used.
             type: str
           kubeconfig:
-            description: The kubeconfig, that of the environment variable C(KUBECONFIG) if not given. An absolute path.
+            description: The kubeconfig file, by default the one in the environment variable C(KUBECONFIG). An absolute
+              path.
             type: str
           factor:
-            description: 'How many times its even part of O(replicas) it has: O(replicas), divided by the number of clusters
-              and rounded up, times this, and rounded up again. More than 0, at most 1000.'
+            description: 'Multiplier for its even share of O(replicas): O(replicas) divided by the number of clusters
+              and rounded up, times this factor, rounded up again. More than 0, at most 1000.'
             type: float
             default: 1
       socket:
-        description: 'I(swarm): Path of the Docker socket on each of them, for a user that may use it (C(become)). An
+        description: 'I(swarm): Path of the Docker socket on each manager, for a user with access to it (C(become)). An
           absolute path.'
         type: str
         default: /var/run/docker.sock
       configs:
-        description: 'I(swarm): Configs of Swarm by name, each perhaps with the path of its file; the usual one is /NAME.'
+        description: 'I(swarm): Swarm configs by name, each optionally with the path of its file; the default is /NAME.'
         type: list
         elements: str
       constraints:
@@ -319,11 +321,11 @@ options:
         type: list
         elements: str
       networks:
-        description: 'I(swarm): Networks of the swarm that instances are attached to.'
+        description: 'I(swarm): Swarm networks that instances are attached to.'
         type: list
         elements: str
       reserve:
-        description: 'I(swarm): What a node must have left to get an instance.'
+        description: 'I(swarm): What a node must have free to get an instance.'
         type: dict
         default: {}
         suboptions:
@@ -334,15 +336,15 @@ options:
             description: Processors (V(0.5)).
             type: raw
       registry_auth:
-        description: 'I(swarm): Whether nodes get the login of the managers'' user for the image''s registry, which C(docker
-          login) has left there.'
+        description: 'I(swarm): Whether nodes get the credentials for the image''s registry that C(docker login) has stored
+          for the managers'' user.'
         type: bool
         default: false
       parts:
-        description: 'I(several): The parts, by name: each with C(driver), the options of that driver, and C(factor),
-          how many times its even part of O(replicas) it has: O(replicas), divided by the number of parts and rounded
-          up, times this (1 if not given), and rounded up again. A part is on hosts (I(process), I(systemd), I(podman),
-          I(docker)), or a Deployment of I(kubernetes) in one cluster. Required.'
+        description: 'I(several): The parts, by name, each with C(driver), that driver''s options, and C(factor), a multiplier
+          for its even share of O(replicas): O(replicas) divided by the number of parts and rounded up, times this factor
+          (1 if not given), rounded up again. A part is either on hosts (C(process), C(systemd), C(podman), C(docker)),
+          or a Deployment of C(kubernetes) in one cluster. Required.'
         type: dict
   traffic:
     description: 'What sends requests to the instances: C(driver) and its options.'
@@ -350,15 +352,14 @@ options:
     default: {driver: none}
     suboptions:
       driver:
-        description: Name of the driver. One of another collection is V(namespace.collection.driver).
+        description: Name of the driver. One from another collection is V(namespace.collection.driver).
         type: str
         default: none
       hosts:
         description:
-          - 'I(haproxy): Inventory pattern of the load balancers'' hosts. Without it the sockets are reached from the
-            controller.'
-          - 'I(envoy): Inventory pattern of the Envoys'' hosts. Without it Envoy is on the controller.'
-          - 'I(nginx): Inventory pattern of the hosts of nginx. Without it nginx is on the controller.'
+          - 'I(haproxy): Inventory pattern of the load balancer hosts. Without it, the sockets are reached from the controller.'
+          - 'I(envoy): Inventory pattern of the Envoy hosts. Without it, Envoy is on the controller.'
+          - 'I(nginx): Inventory pattern of the nginx hosts. Without it, nginx is on the controller.'
         type: str
       socket:
         description: 'I(haproxy): Socket of the Runtime API with C(level admin), a path or V(host:port), or a list of
@@ -371,44 +372,43 @@ options:
         type: str
       preview:
         description:
-          - 'I(haproxy): Name of another backend, which contains only the new instances of a rollout, from when they are
-            ready to its end.'
-          - 'I(envoy): Another address and port, which lead only to the new instances of a rollout, from when they are
-            ready to its end. An IP address and a port.'
+          - 'I(haproxy): Name of another backend that contains only the new instances of a rollout, from the time they
+            are ready until the rollout ends.'
+          - 'I(envoy): Another address and port that lead only to the new instances of a rollout, from the time they are
+            ready until the rollout ends. An IP address and a port.'
         type: str
       drain_timeout:
-        description: 'I(haproxy, envoy, nginx): How long requests in flight are waited for. The instance is stopped after
-          that all the same. A duration.'
+        description: 'I(haproxy, envoy, nginx): How long to wait for requests in flight. After that, the instance is stopped
+          anyway. A duration.'
         type: raw
         default: 30s
       access_log:
-        description: 'I(haproxy, envoy, nginx): Access log on the load balancers'' hosts, in the format that M(progressive.rollout.gate)
-          reads. Analyses then judge the times of single requests. An absolute path.'
+        description: 'I(haproxy, envoy, nginx): Access log on the load balancer hosts, in the format that M(progressive.rollout.gate)
+          reads. Analyses then judge the times of individual requests. An absolute path.'
         type: str
       slots:
-        description: 'I(haproxy): Prefix of the names of prepared servers. Without it servers are added and deleted as
-          needed.'
+        description: 'I(haproxy): Name prefix of prepared servers. Without it, servers are added and deleted as needed.'
         type: str
       ca_path:
         description:
-          - 'I(haproxy): File with the CA certificates that those of instances are verified against (O(health.tls)), which
-            HAProxy''s configuration names as well: it reads no files later. The system''s CA certificates if not given.
-            An absolute path.'
-          - 'I(envoy): File on the Envoys'' hosts with the CA certificates that those of instances are verified against
-            (O(health.tls)). An absolute path.'
+          - 'I(haproxy): File with the CA certificates that the instances'' certificates are verified against (O(health.tls)).
+            HAProxy''s configuration must name it as well, since HAProxy reads no files later. The system''s CA certificates
+            if not given. An absolute path.'
+          - 'I(envoy): File on the Envoy hosts with the CA certificates that the instances'' certificates are verified
+            against (O(health.tls)). An absolute path.'
         type: str
       state_file:
-        description: 'I(haproxy): File on the load balancer''s host that the state of the servers is saved to after each
-          change, for C(load-server-state-from-file). It needs C(hosts), and one socket each.'
+        description: 'I(haproxy): File on the load balancer host to which the server state is saved after each change,
+          for C(load-server-state-from-file). It needs C(hosts), and one socket on each.'
         type: str
       path:
         description:
-          - 'I(haproxy): Directory, made where it is missing, for the locks and epochs that keep a late command of an
-            older run from changing anything. It is on C(hosts), or on the controller without them. An absolute path.
-            V(/var/lib/rollout) if not given.'
-          - 'I(envoy): Directory that Envoy watches. The rollout''s user may write to it, and it belongs to the group
-            that Envoy runs as. An absolute path. Required.'
-          - 'I(nginx): Directory of the files that nginx includes. An absolute path. V(/etc/nginx/rollout) if not given.'
+          - 'I(haproxy): Directory, created if missing, for the locks and epochs that keep a late command from an older
+            run from changing anything. It is on C(hosts), or on the controller without C(hosts). An absolute path. V(/var/lib/rollout)
+            if not given.'
+          - 'I(envoy): Directory that Envoy watches. The rollout''s user must be able to write to it, and it must belong
+            to the group that Envoy runs as. An absolute path. Required.'
+          - 'I(nginx): Directory for the files that nginx includes. An absolute path. V(/etc/nginx/rollout) if not given.'
         type: str
       admin:
         description: 'I(envoy): Envoy''s admin interface as seen from its host. An address and a port.'
@@ -419,18 +419,18 @@ options:
         type: str
       match:
         description:
-          - 'I(envoy): Requests that carry this header or cookie go only to the new instances, from when they are ready
-            to the end of the rollout, whatever the share. All others are divided as without it. While no new instance
-            is healthy, they go where the others go.'
-          - 'I(gateway_api): Requests that carry this header go only to the new instances, from when they are ready to
-            the end of the rollout, whatever the share. All others are divided as without it.'
+          - 'I(envoy): Requests that carry this header or cookie go only to the new instances, from the time they are
+            ready until the rollout ends, whatever the share. All other requests are divided as they would be without
+            it. While no new instance is healthy, matching requests go where the others go.'
+          - 'I(gateway_api): Requests that carry this header go only to the new instances, from the time they are ready
+            until the rollout ends, whatever the share. All other requests are divided as they would be without it.'
         type: dict
       mirror:
-        description: 'I(envoy): Percentage of the requests that is sent to the new instances as well, as long as these
-          get no other traffic. The answers are thrown away. 1 to 100.'
+        description: 'I(envoy): Percentage of requests that are also sent to the new instances, as long as these get no
+          other traffic. The answers are discarded. 1 to 100.'
         type: int
       sticky:
-        description: 'I(envoy): Cookie that binds a client to its instance, as long as that is in rotation.'
+        description: 'I(envoy): Cookie that binds a client to its instance, as long as the instance is in rotation.'
         type: dict
         suboptions:
           cookie:
@@ -438,8 +438,9 @@ options:
             type: str
             required: true
       retry:
-        description: 'I(envoy): Number of other instances, one after the other, that a request is sent to when the first
-          did not answer. Failed connections are retried for all requests, others only for C(GET) and C(HEAD). 0 to 10.'
+        description: 'I(envoy): Number of other instances that a request is sent to, one after the other, if the first
+          did not answer. Failed connections are retried for all requests, other failures only for C(GET) and C(HEAD).
+          0 to 10.'
         type: int
         default: 3
       upstream:
@@ -447,7 +448,7 @@ options:
           name if not given.'
         type: str
       config:
-        description: 'I(nginx): Configuration file of nginx. An absolute path.'
+        description: 'I(nginx): nginx''s configuration file. An absolute path.'
         type: str
         default: /etc/nginx/nginx.conf
       pid:
@@ -455,74 +456,76 @@ options:
         type: str
         default: /run/nginx.pid
       status:
-        description: 'I(nginx): Address and port that nothing else uses. nginx says there what it serves. An IP address
+        description: 'I(nginx): Address and port that nothing else uses. nginx reports there what it serves. An IP address
           and a port.'
         type: str
         default: 127.0.0.1:9180
       route:
-        description: 'I(gateway_api): The route, V(httproute/shop) or V(grpcroute/shop). It has to exist, with rules that
+        description: 'I(gateway_api): The route, V(httproute/shop) or V(grpcroute/shop). It must exist, with rules that
           send requests to the Service. Required.'
         type: str
       service:
-        description: 'I(gateway_api, kubernetes_service): The Service. It has to exist. Required.'
+        description: 'I(gateway_api, kubernetes_service): The Service. It must exist. Required.'
         type: str
       namespace:
-        description: 'I(gateway_api, kubernetes_service): The namespace, that of the context if not given.'
+        description: 'I(gateway_api, kubernetes_service): The namespace, by default that of the context.'
         type: str
       context:
-        description: 'I(gateway_api, kubernetes_service): The context of the kubeconfig, the current one if not given.
-          Without a kubeconfig, the service account of the pod that the playbook runs in is used.'
+        description: 'I(gateway_api, kubernetes_service): The kubeconfig context, by default the current one. Without
+          a kubeconfig, the service account of the pod that the playbook runs in is used.'
         type: str
       kubeconfig:
-        description: 'I(gateway_api, kubernetes_service): The kubeconfig, that of the environment variable C(KUBECONFIG)
-          if not given. An absolute path.'
+        description: 'I(gateway_api, kubernetes_service): The kubeconfig file, by default the one in the environment variable
+          C(KUBECONFIG). An absolute path.'
         type: str
       clusters:
-        description: 'I(gateway_api, kubernetes_service): Several clusters, with what differs in each. What is not given
-          is as in the options beside this list. Platform and load balancers need the same ones, and may take the same
-          list.'
+        description: 'I(gateway_api, kubernetes_service): Several clusters, each with what differs there. What is not
+          given is taken from the options next to this list. Platform and load balancers need the same clusters, and can
+          share the same list.'
         type: list
         elements: dict
         default: []
         suboptions:
           name:
-            description: The name of the cluster, for people and targets.
+            description: The name of the cluster, in messages and for targets.
             type: str
             required: true
           namespace:
-            description: The namespace, that of the context if not given.
+            description: The namespace, by default that of the context.
             type: str
           context:
-            description: The context of the kubeconfig, the current one if not given. Without a kubeconfig, the service
-              account of the pod that the playbook runs in is used.
+            description: The kubeconfig context, by default the current one. Without a kubeconfig, the service account
+              of the pod that the playbook runs in is used.
             type: str
           kubeconfig:
-            description: The kubeconfig, that of the environment variable C(KUBECONFIG) if not given. An absolute path.
+            description: The kubeconfig file, by default the one in the environment variable C(KUBECONFIG). An absolute
+              path.
             type: str
           factor:
-            description: 'How many times its even part of O(replicas) it has: O(replicas), divided by the number of clusters
-              and rounded up, times this, and rounded up again. More than 0, at most 1000.'
+            description: 'Multiplier for its even share of O(replicas): O(replicas) divided by the number of clusters
+              and rounded up, times this factor, rounded up again. More than 0, at most 1000.'
             type: float
             default: 1
       settle:
         description:
-          - 'I(gateway_api): How long after every Gateway has accepted a change requests may still go where they went:
-            until all its proxies have heard of it. A duration. V(5s) if not given.'
-          - 'I(kubernetes_service): How long after a switch the old pods stay at least: until every node has heard of
-            it. A duration. V(1s) if not given.'
+          - 'I(gateway_api): How long requests may still go where they went before, once every Gateway has accepted a
+            change: until the change has reached all its proxies. A duration. V(5s) if not given.'
+          - 'I(kubernetes_service): How long the old pods stay at least after a switch: until the switch has reached every
+            node. A duration. V(1s) if not given.'
         type: raw
   health:
     description:
-      - How instances are asked whether they are ready. Give C(http) or C(tcp). Without either, running is ready.
+      - How instances are checked for readiness. Give C(http) or C(tcp). Without either, an instance is ready once it
+        is running.
       - The load balancers' own checks are set up from the same values.
     type: dict
     default: {}
     suboptions:
       driver:
-        description: A check of another collection (V(acme.shop.grpc)), with its own options.
+        description: A check from another collection (V(acme.shop.grpc)), with its own options.
         type: str
       interval:
-        description: Time between two questions. New instances are asked more often until they are ready. A duration.
+        description: Time between two checks. New instances are checked more often until they are ready. A duration.
         type: raw
         default: 500ms
       timeout:
@@ -542,21 +545,21 @@ options:
           duration, at least 1s.
         type: raw
       port:
-        description: Another port than the instance's own. 1 to 65535.
+        description: A port other than the instance's own. 1 to 65535.
         type: int
       from:
-        description: Where the questions come from.
+        description: Where the checks are sent from.
         type: str
         choices:
           controller: The controller.
           host: The instance's own host, for services that only listen there.
         default: controller
       tls:
-        description: Whether instances speak TLS there.
+        description: Whether instances use TLS on that port.
         type: bool
         default: false
       validate_certs:
-        description: Whether their certificate has to be valid.
+        description: Whether their certificate must be valid.
         type: bool
         default: true
       http:
@@ -567,10 +570,10 @@ options:
         type: raw
         default: 200-299
       body:
-        description: 'With C(http): A text that the body of the answer has to contain.'
+        description: 'With C(http): Text that the body of the answer must contain.'
         type: str
       headers:
-        description: 'With C(http): Headers of the request.'
+        description: 'With C(http): Request headers.'
         type: dict
         default: {}
       tcp:
@@ -578,7 +581,7 @@ options:
         type: bool
   min_ready:
     description:
-      - How long an instance has to have been ready before it counts as available. A duration.
+      - How long an instance must have been ready before it counts as available. A duration.
       - Durations are seconds (V(90)) or a number with V(ms), V(s), V(m), V(h) or V(d) (V(10m)).
     type: raw
     default: 0
@@ -589,45 +592,46 @@ options:
     default: 10m
   failure_limit:
     description:
-      - Number of new instances that fail without progress in between and end the rollout.
-      - Or a mapping, to bound the failures of the whole rollout as well.
+      - Number of new instances whose failure, without progress in between, ends the rollout.
+      - Or a mapping, to also bound the failures of the whole rollout.
     type: raw
     default: 3
     suboptions:
       in_a_row:
-        description: As the number. At least 1.
+        description: The same as a plain number. At least 1.
         type: int
         default: 3
       total:
-        description: New instances that may fail in the whole rollout. Rounds up. Not bounded if not given. A whole number
+        description: New instances that may fail in the whole rollout. Rounds up. Unbounded if not given. A whole number
           or a percentage.
         type: raw
   on_failure:
     description: What a failed rollout does.
     type: str
     choices:
-      rollback: Return to the revision before.
-      hold: Stop as it is until a person decides.
+      rollback: Return to the previous revision.
+      hold: Stop where it is until an operator decides.
       continue: Ignore failing instances until the progress deadline, then leave the fleet as it is.
     default: rollback
   watch_new:
-    description: How long a new instance that became ready is watched. If it breaks before, others that have just become
-      ready do not compensate for it, so that a revision that starts and crashes over and over is recognized. A duration.
+    description: How long a new instance is watched after it became ready. If it fails during that time, others that have
+      just become ready do not compensate for it, so that a revision that keeps starting and crashing is recognized. A
+      duration.
     type: raw
     default: 2m
   on_stable_lost:
-    description: What a canary or blue-green rollout does when no instance of the stable revision serves any more, and
-      new ones are ready. As long as any serves, those that fail are replaced.
+    description: What a canary or blue-green rollout does when no instance of the stable revision is in service any more
+      and new ones are ready. As long as one is in service, those that fail are replaced.
     type: str
     choices:
       repair: Start instances of the stable revision again.
-      promote: Promote at once, without further pauses and gates.
-      hold: Stop as it is until a person decides.
+      promote: Promote at once, without further pauses or gates.
+      hold: Stop where it is until an operator decides.
     default: repair
   headroom:
     description: How many times its usual requests an instance of the stable revision can take during a rollback. As soon
-      as those in service can carry all requests that way, the new revision gets none. With V(0) it keeps its requests
-      until the budget releases it. 1 or more, or V(0) for never more than usual.
+      as the stable instances in service can carry all requests on that basis, the new revision gets none. With V(0),
+      the new revision keeps its requests until the budget releases it. 1 or more, or V(0) for never more than usual.
     type: raw
     default: 1.25
   store:
@@ -636,50 +640,51 @@ options:
     default: {driver: file, path: /var/lib/rollout}
     suboptions:
       driver:
-        description: Name of the driver. One of another collection is V(namespace.collection.driver).
+        description: Name of the driver. One from another collection is V(namespace.collection.driver).
         type: str
         default: file
       path:
-        description: 'I(file): Directory of the journals and leases. An absolute path.'
+        description: 'I(file): Directory for the journals and leases. An absolute path.'
         type: str
         default: /var/lib/rollout
       host:
         description: 'I(file): Inventory host that keeps them, the controller if not given. AWX needs one, since its controllers
-          are thrown away.'
+          are ephemeral.'
         type: str
       endpoints:
         description: 'I(etcd): URLs of the members. If one does not answer, the next one is asked. Required.'
         type: list
         elements: str
       prefix:
-        description: 'I(etcd): What all keys begin with.'
+        description: 'I(etcd): Prefix of all keys.'
         type: str
         default: /rollout
       user:
         description:
-          - 'I(etcd): User of etcd, if it has authentication.'
-          - 'I(postgresql): User of PostgreSQL. V(rollout) if not given.'
+          - 'I(etcd): etcd user, if authentication is enabled.'
+          - 'I(postgresql): PostgreSQL user. V(rollout) if not given.'
         type: str
       password:
         description:
           - 'I(etcd): The user''s password.'
-          - 'I(postgresql): The user''s password. If not given, that of the environment variable C(PGPASSWORD) or of C(~/.pgpass).'
+          - 'I(postgresql): The user''s password. If not given, the one in the environment variable C(PGPASSWORD) or in
+            C(~/.pgpass).'
         type: str
       ca_path:
         description:
-          - 'I(etcd): File on the controller with the authorities that may have signed the servers'' certificates.'
-          - 'I(postgresql): File on the controller with the authorities that may have signed the server''s certificate,
-            those of the system if not given.'
+          - 'I(etcd): File on the controller with the CA certificates that the servers'' certificates are verified against.'
+          - 'I(postgresql): File on the controller with the CA certificates that the server''s certificate is verified
+            against, those of the system if not given.'
         type: str
       client_cert:
-        description: 'I(etcd, postgresql): File on the controller with a client''s certificate.'
+        description: 'I(etcd, postgresql): File on the controller with a client certificate.'
         type: str
       client_key:
         description: 'I(etcd, postgresql): File on the controller with the key of C(client_cert).'
         type: str
       servers:
         description: 'I(postgresql): The servers, each a name or an address with or without a port, or the directory of
-          a socket. The first one that takes writes is used. Required.'
+          a socket. The first one that accepts writes is used. Required.'
         type: list
         elements: raw
       database:
@@ -691,54 +696,54 @@ options:
         type: str
         default: public
       tls:
-        description: 'I(postgresql): Whether connections have to be encrypted, to a server whose certificate is valid
-          for its name.'
+        description: 'I(postgresql): Whether connections must be encrypted, and the server''s certificate valid for its
+          name.'
         type: bool
         default: true
       namespace:
-        description: 'I(kubernetes): The namespace, that of the context if not given.'
+        description: 'I(kubernetes): The namespace, by default that of the context.'
         type: str
       context:
-        description: 'I(kubernetes): The context of the kubeconfig, the current one if not given. Without a kubeconfig,
-          the service account of the pod that the playbook runs in is used.'
+        description: 'I(kubernetes): The kubeconfig context, by default the current one. Without a kubeconfig, the service
+          account of the pod that the playbook runs in is used.'
         type: str
       kubeconfig:
-        description: 'I(kubernetes): The kubeconfig, that of the environment variable C(KUBECONFIG) if not given. An absolute
-          path.'
+        description: 'I(kubernetes): The kubeconfig file, by default the one in the environment variable C(KUBECONFIG).
+          An absolute path.'
         type: str
   lease:
     description: How long the right to change the service outlives its last use. Another run waits at most that long for
-      one that died. A duration, at least 5s, at most 1h.
+      a run that died. A duration, at least 5s, at most 1h.
     type: raw
     default: 60
   targets:
     description: The parts that the fleet is divided into, such as regions, in the order in which they are rolled out.
-      O(strategy) is carried out in one after the other. A failure in any of them rolls all back. Each host, cluster or
-      part of O(platform) is in exactly one.
+      O(strategy) is carried out in one target after the other. A failure in any of them rolls all of them back. Each
+      host, cluster or part of O(platform) is in exactly one.
     type: list
     elements: dict
     default: []
     suboptions:
       name:
-        description: Name of the target, such as a region's.
+        description: Name of the target, such as that of a region.
         type: str
         required: true
       hosts:
-        description: Its hosts of O(platform), a pattern of the inventory.
+        description: Its hosts among those of O(platform), an inventory pattern.
         type: str
       clusters:
-        description: Its clusters, by their names in C(clusters) of O(platform), in place of C(hosts).
+        description: Its clusters, by their names in C(clusters) of O(platform), instead of C(hosts).
         type: list
         elements: str
         default: []
       parts:
-        description: Its parts, by their names in C(parts) of O(platform), in place of C(hosts).
+        description: Its parts, by their names in C(parts) of O(platform), instead of C(hosts).
         type: list
         elements: str
         default: []
       factor:
-        description: 'How many times its even part of O(replicas) it has: O(replicas), divided by the number of targets
-          and rounded up, times this, and rounded up again. Of clusters, O(platform) has it. More than 0, at most 1000.'
+        description: 'Multiplier for its even share of O(replicas): O(replicas) divided by the number of targets and rounded
+          up, times this factor, rounded up again. For clusters, O(platform) sets it. More than 0, at most 1000.'
         type: float
         default: 1
       load_balancers:
@@ -748,7 +753,7 @@ options:
         elements: str
         default: []
       gates:
-        description: What has to let the rollout pass before the next target, as of M(progressive.rollout.gate).
+        description: Gates before the next target, with the options of M(progressive.rollout.gate).
         type: list
         elements: dict
       soak:
@@ -757,50 +762,50 @@ options:
         default: 0
   steps:
     description:
-      - The steps of O(strategy=canary), a list. After the last one all instances are new. Each item has exactly one of
-        C(set_weight), C(set_replicas), C(instance_weight), C(pause), C(gate) and C(analysis), and may have C(name), C(on_failure)
-        and C(reversible).
-      - 'Or a mapping with C(group_size), C(cycles), C(acceptance), C(wait), C(gates) and C(allowed_failures): as many
-        groups of that size, one after the other, then all others.'
+      - The steps of O(strategy=canary), a list. After the last one, all instances are new. Each item has exactly one
+        of C(set_weight), C(set_replicas), C(instance_weight), C(pause), C(gate) and C(analysis), and may have C(name),
+        C(on_failure) and C(reversible).
+      - 'Or a mapping with C(group_size), C(cycles), C(acceptance), C(wait), C(gates) and C(allowed_failures): C(cycles)
+        groups of that size, one after the other, then all the others.'
       - 'Or a mapping with C(ramp), C(start), C(factor) or C(increment), C(every), C(max), C(gates) and C(ahead): shares
         that rise by themselves.'
     type: raw
     default: []
     suboptions:
       set_weight:
-        description: Percentage of requests that goes to new instances, each time more than before. There are as many
-          new instances as that takes, or as C(set_replicas) said. 1 to 100.
+        description: Percentage of requests that goes to new instances, higher in each step than before. There are as
+          many new instances as that takes, or as C(set_replicas) said. 1 to 100.
         type: int
       set_replicas:
-        description: Number of new instances. Percentages are of O(replicas). Without any C(set_weight) their number is
-          their share. A whole number or a percentage.
+        description: Number of new instances. Percentages are of O(replicas). Without any C(set_weight), their number
+          determines their share. A whole number or a percentage.
         type: raw
       instance_weight:
-        description: Percentage of instances that are new, with one more than O(replicas) meanwhile. Waits for a person
-          after it, unless a C(pause) follows. 1 to 100.
+        description: Percentage of instances that are new, with one more than O(replicas) meanwhile. The rollout then
+          waits for an operator, unless a C(pause) follows. 1 to 100.
         type: int
       pause:
-        description: A duration, a mapping, or an empty mapping, which waits for a person.
+        description: A duration, a mapping, or an empty mapping, which waits for an operator.
         type: raw
         suboptions:
           duration:
-            description: How long the rollout pauses. Without it, it waits for a person. A duration.
+            description: How long the rollout pauses. Without it, the rollout waits for an operator. A duration.
             type: raw
           timeout:
-            description: How long a person is waited for. V(1d) if not given. A duration, or V(unlimited).
+            description: How long the rollout waits for an operator. V(1d) if not given. A duration, or V(unlimited).
             type: raw
           on_timeout:
-            description: What happens then. As O(on_failure) says if not given.
+            description: What happens after that time. As O(on_failure) says if not given.
             type: str
             choices:
               rollback: Roll back.
-              hold: Stop until a person decides.
+              hold: Stop until an operator decides.
               promote: Let the rollout pass.
       gate:
-        description: A gate, as of M(progressive.rollout.gate).
+        description: A gate, with the options of M(progressive.rollout.gate).
         type: dict
       analysis:
-        description: An analysis, as O(analysis), that ends after its C(count) of measurements.
+        description: An analysis, like O(analysis), that ends after C(count) measurements.
         type: dict
       name:
         description: Name of the step.
@@ -810,7 +815,7 @@ options:
         type: str
         choices: [rollback, hold, continue]
       reversible:
-        description: V(false) where there is no rollback from this step on, so that a failure holds.
+        description: V(false) if there is no rollback from this step on, so that a failure holds the rollout.
         type: bool
         default: true
       group_size:
@@ -818,11 +823,11 @@ options:
         type: int
         default: 1
       cycles:
-        description: Number of groups, before all others. 0 to 10000.
+        description: Number of groups before all the others. 0 to 10000.
         type: int
         default: 3
       acceptance:
-        description: What is waited for after each group.
+        description: What the rollout waits for after each group.
         type: str
         choices: {none: Nothing., timed: C(wait)., checks: C(gates).}
         default: none
@@ -831,15 +836,16 @@ options:
         type: raw
         default: 0
       allowed_failures:
-        description: Number of failing new instances that are tolerated.
+        description: Number of failed new instances that are tolerated.
         type: int
         default: 0
       gates:
-        description: Gates with C(acceptance=checks), or after C(every) of each share of a C(ramp), as of M(progressive.rollout.gate).
+        description: Gates with C(acceptance=checks), or, in a C(ramp), after C(every) at each share, with the options
+          of M(progressive.rollout.gate).
         type: list
         elements: dict
       ramp:
-        description: How the share of the requests rises from step to step.
+        description: How the share of requests rises from step to step.
         type: str
         choices:
           geometric: Each share is C(factor) times the one before.
@@ -855,21 +861,21 @@ options:
         description: With C(ramp=linear). V(5) if not given. 1 to 99.
         type: int
       every:
-        description: How long each share stays, from when the load balancers have it and its instances are ready. A duration.
+        description: How long each share stays, once the load balancers have it and its instances are ready. A duration.
         type: raw
         default: 0
       max:
-        description: The last percentage. Below 100 the rollout stays there, until a person promotes it. 1 to 100.
+        description: The last percentage. Below 100, the rollout stays there until an operator promotes it. 1 to 100.
         type: int
         default: 100
       ahead:
-        description: Whether the new instances of the next step start while a share stays, as far as O(budget) has room
+        description: Whether the next step's new instances already start during a share, as far as O(budget) has room
           for them. They do not raise the share.
         type: bool
         default: false
   gates:
-    description: What has to let a rollout pass at which moment, with any O(strategy). Each moment has a list of gates,
-      asked one after the other. M(progressive.rollout.gate) has the options of gates.
+    description: What must let a rollout pass, and when, with any O(strategy). Each moment has a list of gates, which
+      are asked one after the other. M(progressive.rollout.gate) documents their options.
     type: dict
     default: {}
     suboptions:
@@ -886,19 +892,20 @@ options:
         type: list
         elements: dict
       post_rollout:
-        description: Gates when they have all requests, before the new revision is the stable one.
+        description: Gates once they get all requests, before the new revision becomes the stable one.
         type: list
         elements: dict
       rollback:
-        description: Gates that are asked throughout. One that passes rolls back, and any other answer has no effect.
+        description: Gates that are asked throughout. If one passes, the rollout is rolled back; any other answer has
+          no effect.
         type: list
         elements: dict
   analysis:
-    description: 'What is measured from a step on, and judged after each measurement. A metric that fails ends the rollout
-      as O(on_failure) says. One that cannot be measured holds the fleet as it is and waits for a person. If not given,
-      and there is no analysis in O(steps), O(gates) or O(targets) either, the load balancers'' requests to new and old
-      instances are compared as long as both have some (not with O(strategy=blue_green)): a new revision that is worse
-      is a failure, and nothing else has an effect. V({}) is no analysis.'
+    description: 'What is measured from a given step on, and judged after each measurement. A metric that fails ends the
+      rollout as O(on_failure) says. One that cannot be measured holds the fleet as it is and waits for an operator. If
+      not given, and there is no analysis in O(steps), O(gates) or O(targets) either, the load balancers'' requests to
+      new and old instances are compared as long as both get some (not with O(strategy=blue_green)): a new revision that
+      is worse is a failure, and nothing else has an effect. V({}) means no analysis.'
     type: dict
     suboptions:
       metrics:
@@ -915,23 +922,23 @@ options:
             type: str
             default: load_balancer
           judge:
-            description: How it is judged. V(threshold) with a condition, V(new_messages) with C(driver=instance_log),
-              else V(sequential) if not given.
+            description: How it is judged. If not given, V(threshold) with a condition, V(new_messages) with C(driver=instance_log),
+              and V(sequential) otherwise.
             type: str
             choices:
               threshold: Checks conditions on each measurement.
-              sequential: Compares new and stable instances after each measurement, and may decide at any of them.
+              sequential: Compares new and stable instances after each measurement, and may decide after any of them.
               kayenta: Compares new and stable instances at the end, as Kayenta does.
-              new_messages: Finds messages that only new instances log, of C(driver=instance_log).
+              new_messages: Finds messages that only new instances log, for C(driver=instance_log).
           interval:
-            description: How often it is measured. As the analysis says if not given. A duration.
+            description: How often it is measured. As in the analysis if not given. A duration.
             type: raw
           initial_delay:
-            description: How long after the start of the analysis the first measurement is. A duration.
+            description: How long after the start of the analysis the first measurement is made. A duration.
             type: raw
             default: 0
           count:
-            description: Number of measurements. As the analysis says if not given. At least 1.
+            description: Number of measurements. As in the analysis if not given. At least 1.
             type: int
           consecutive_error_limit:
             description: Number of failed measurements in a row that are tolerated.
@@ -942,33 +949,33 @@ options:
             type: bool
             default: false
           success_condition:
-            description: 'I(threshold): Expression over V(result) that a success fulfils (V(result[0] >= 0.99)).'
+            description: 'I(threshold): Expression over V(result) that is true for a success (V(result[0] >= 0.99)).'
             type: str
           failure_condition:
-            description: 'I(threshold): Expression over V(result) that a failure fulfils. A result that fits neither condition
-              is inconclusive, and so is a NaN that no condition asks about with V(is_nan).'
+            description: 'I(threshold): Expression over V(result) that is true for a failure. A result that meets neither
+              condition is inconclusive, and so is a NaN that no condition tests for with V(is_nan).'
             type: str
           failure_limit:
-            description: 'I(threshold): Number of failures that are tolerated, V(-1) for any. V(0) if not given.'
+            description: 'I(threshold): Number of failures that are tolerated, V(-1) for any number. V(0) if not given.'
             type: int
           inconclusive_limit:
-            description: 'I(threshold): Number of inconclusive results that are tolerated, V(-1) for any.'
+            description: 'I(threshold): Number of inconclusive results that are tolerated, V(-1) for any number.'
             type: int
             default: 0
           consecutive_failure_limit:
-            description: 'I(threshold): Number of failures in a row that are tolerated, V(-1) for any.'
+            description: 'I(threshold): Number of failures in a row that are tolerated, V(-1) for any number.'
             type: int
           consecutive_success_limit:
-            description: 'I(threshold): Number of successes in a row that pass at once, V(0) for none.'
+            description: 'I(threshold): Number of successes in a row after which the metric passes at once, V(0) for never.'
             type: int
             default: 0
           alpha:
-            description: 'I(sequential): Probability of a false alarm of this metric, a part of the analysis'' C(alpha).
-              An equal part if not given. Between 0 and 0.5.'
+            description: 'I(sequential): Probability of a false alarm by this metric, a share of the analysis'' C(alpha).
+              An equal share if not given. Between 0 and 0.5.'
             type: float
           tolerance:
-            description: 'I(sequential): How many times the errors, or the seconds, of the stable instances are tolerated.
-              Between 0 and 1000.'
+            description: 'I(sequential): Multiple of the stable instances'' errors, or seconds, that is tolerated. Between
+              0 and 1000.'
             type: float
             default: 1.2
           quantile:
@@ -976,17 +983,17 @@ options:
             type: float
             default: 0.5
           detect:
-            description: 'I(sequential): Rate of errors that must be detected. It says how many requests a verdict takes.
+            description: 'I(sequential): Error rate that must be detected. It determines how many requests a verdict takes.
               Between 0 and 1.'
             type: float
             default: 0.05
           at_least:
-            description: 'I(sequential): Rate of errors of the new instances from which on they may be worse. Lower rates
-              are not, whatever the rate of the stable instances is. 0 to 1.'
+            description: 'I(sequential): Error rate of the new instances from which they may count as worse. Lower rates
+              never do, whatever the rate of the stable instances. 0 to 1.'
             type: float
             default: 0
           direction:
-            description: 'I(kayenta): Change that is bad.'
+            description: 'I(kayenta): Direction of change that is bad.'
             type: str
             choices: [increase, decrease, either]
             default: either
@@ -1001,19 +1008,20 @@ options:
             choices: [keep, remove]
             default: keep
           outlier_factor:
-            description: 'I(kayenta): How many times the interquartile range makes an outlier. Between 0 and 1000.'
+            description: 'I(kayenta): Multiple of the interquartile range that makes a value an outlier. Between 0 and
+              1000.'
             type: float
             default: 3.0
           critical:
-            description: 'I(kayenta): Whether its failure alone fails the analysis.'
+            description: 'I(kayenta): Whether its failure by itself fails the analysis.'
             type: bool
             default: false
           must_have_data:
-            description: 'I(kayenta): Whether no data is a failure.'
+            description: 'I(kayenta): Whether missing data is a failure.'
             type: bool
             default: false
           muted:
-            description: 'I(kayenta): Whether it does not count.'
+            description: 'I(kayenta): Whether it is left out of the judgment.'
             type: bool
             default: false
           effect_size:
@@ -1022,28 +1030,28 @@ options:
             choices: [mean_ratio, cles]
             default: mean_ratio
           allowed_increase:
-            description: 'I(kayenta): Effect of an increase that is tolerated. More than 0.'
+            description: 'I(kayenta): Tolerated effect of an increase. More than 0.'
             type: float
           allowed_decrease:
-            description: 'I(kayenta): Effect of a decrease that is tolerated. More than 0.'
+            description: 'I(kayenta): Tolerated effect of a decrease. More than 0.'
             type: float
           critical_increase:
-            description: 'I(kayenta): Effect of an increase that alone fails the analysis. More than 0.'
+            description: 'I(kayenta): Effect of an increase that by itself fails the analysis. More than 0.'
             type: float
           critical_decrease:
-            description: 'I(kayenta): Effect of a decrease that alone fails the analysis. More than 0.'
+            description: 'I(kayenta): Effect of a decrease that by itself fails the analysis. More than 0.'
             type: float
           group:
             description: 'I(kayenta): Group of the metric, for C(weights).'
             type: str
             default: metrics
           failure:
-            description: 'I(new_messages): Which error messages of new instances only are a failure.'
+            description: 'I(new_messages): Which of the error messages that only new instances log count as a failure.'
             type: str
             choices:
               never: 'None: they are named in reasons, the timeline and the report.'
-              any: One that came three times or in two measurements, and that no old instance logged in the two measurements
-                that followed.
+              any: One that occurred three times or in two measurements, and that no old instance logged in the following
+                two measurements.
             default: never
           of:
             description:
@@ -1053,12 +1061,12 @@ options:
             type: str
           warm_up:
             description:
-              - 'I(load_balancer): How long after its first request the latency of a new instance is not compared. A duration.
+              - 'I(load_balancer): How long the latency of a new instance is not compared after its first request. A duration.
                 V(60s) if not given.'
-              - 'I(access_log): How long after its first request the times of a new instance are not compared. A duration.
+              - 'I(access_log): How long the times of a new instance are not compared after its first request. A duration.
                 V(60s) if not given.'
-              - 'I(saturation): How old an instance has to be before what it uses is compared. Restarts and C(oom) count
-                from the first measurement. A duration. V(60s) if not given.'
+              - 'I(saturation): How old an instance must be before its resource usage is compared. Restarts and C(oom)
+                count from the first measurement. A duration. V(60s) if not given.'
             type: raw
           statuses:
             description: 'I(access_log): Statuses that are errors: V(404), or V(5xx) for all from 500 to 599.'
@@ -1067,7 +1075,7 @@ options:
             default: [5xx]
           path:
             description:
-              - 'I(access_log): What the path of a request begins with, to be counted. V(/) if not given.'
+              - 'I(access_log): Prefix of the paths of requests that are counted. V(/) if not given.'
               - 'I(web): Path of the result in the answer (V(data.items[0].value)). V($) is all of it. V($) if not given.'
             type: str
           file:
@@ -1079,8 +1087,8 @@ options:
               given.'
             type: str
           ignore:
-            description: 'I(instance_log): Parts of messages that are not counted (V([connection reset by peer])), in
-              any case of letters.'
+            description: 'I(instance_log): Messages that contain one of these texts (V([connection reset by peer])) are
+              not counted, regardless of case.'
             type: list
             elements: str
             default: []
@@ -1088,22 +1096,22 @@ options:
             description: 'I(prometheus): URL of Prometheus (V(https://prometheus:9090)). Required.'
             type: str
           query:
-            description: 'I(prometheus): Expression in PromQL, for the present value.'
+            description: 'I(prometheus): PromQL expression for the current value.'
             type: str
           range:
-            description: 'I(prometheus): How far back the values of C(query) are compared, all at once, in place of its
-              present value. Only for the judge V(kayenta), with C(count) V(1). A duration, at least 10s.'
+            description: 'I(prometheus): How far back the values of C(query) are compared, all at once, instead of its
+              current value. Only for the judge V(kayenta), with C(count) V(1). A duration, at least 10s.'
             type: raw
           step:
             description: 'I(prometheus): Time between two values. A 60th of C(range) if not given. A duration, at least
               1s.'
             type: raw
           errors:
-            description: 'I(prometheus): Expression in PromQL for the errors since the analysis began. Goes with C(requests),
+            description: 'I(prometheus): PromQL expression for the errors since the analysis began. Goes with C(requests),
               instead of C(query).'
             type: str
           requests:
-            description: 'I(prometheus): Expression in PromQL for the requests since the analysis began.'
+            description: 'I(prometheus): PromQL expression for the requests since the analysis began.'
             type: str
           label:
             description: 'I(prometheus): Label that tells the revisions apart.'
@@ -1119,7 +1127,7 @@ options:
             description: 'I(prometheus): Token, instead of a user.'
             type: str
           headers:
-            description: 'I(prometheus, web): Headers of the request.'
+            description: 'I(prometheus, web): Request headers.'
             type: dict
             default: {}
           answer_within:
@@ -1128,17 +1136,18 @@ options:
               - 'I(command): How long the command may take. A duration. V(60s) if not given.'
             type: raw
           validate_certs:
-            description: 'I(prometheus, web): Whether the certificate has to be valid.'
+            description: 'I(prometheus, web): Whether the certificate must be valid.'
             type: bool
             default: true
           ca_path:
-            description: 'I(prometheus, web): File on the controller with the authorities that may have signed the certificate.'
+            description: 'I(prometheus, web): File on the controller with the CA certificates that the certificate is
+              verified against.'
             type: str
           client_cert:
             description: 'I(prometheus, web): File on the controller with a client certificate.'
             type: str
           client_key:
-            description: 'I(prometheus, web): File on the controller with its key, if C(client_cert) does not have it.'
+            description: 'I(prometheus, web): File on the controller with its key, unless C(client_cert) contains it.'
             type: str
           url:
             description: 'I(web): URL of a service that answers with JSON. Judges that compare need a mapping with V(new)
@@ -1150,7 +1159,7 @@ options:
             choices: [GET, POST]
             default: GET
           body:
-            description: 'I(web): What V(POST) sends, a text, or anything else as JSON.'
+            description: 'I(web): What V(POST) sends: a text as it is, or anything else as JSON.'
             type: raw
           command:
             description: 'I(command): The program and its arguments. Required.'
@@ -1169,13 +1178,15 @@ options:
         type: float
         default: 0.02
       on_enough:
-        description: What follows where a person was asked since there was too little data, and by now there is enough,
+        description: What happens if an operator was asked because there was too little data, and now there is enough
           and all is well.
         type: str
-        choices: {pass: It passes by itself., ask: 'The person is told, and asked still.'}
+        choices:
+          pass: It passes by itself.
+          ask: The operator is notified, and still has to decide.
         default: pass
       pass:
-        description: Score of the judge V(kayenta) that passes. A lower one waits for a person. 0 to 100.
+        description: Score of the judge V(kayenta) that passes. A lower one waits for an operator. 0 to 100.
         type: float
         default: 95
       marginal:
@@ -1183,54 +1194,55 @@ options:
         type: float
         default: 75
       weights:
-        description: Weights of the groups of metrics of the judge V(kayenta), in percent. Equal if not given.
+        description: Weights of the metric groups for the judge V(kayenta), in percent. Equal if not given.
         type: dict
       probe:
         description: Synthetic requests to the new instances in service, for times of little traffic. They are counted
-          with those of clients. A mapping as O(health), with its C(http), and its C(interval) between two requests to
-          an instance.
+          together with those of clients. A mapping like O(health), with its C(http), and with its C(interval) as the
+          time between two requests to an instance.
         type: dict
       dry_run:
-        description: Whether the analysis is only measured, judged and reported. It never fails the rollout, and asks
-          no person.
+        description: Whether the analysis is only measured, judged and reported. It then never fails the rollout, and
+          never asks an operator.
         type: bool
         default: false
       on_error:
-        description: What happens if it cannot be asked.
+        description: What happens if the gate cannot be asked.
         type: str
         choices: {fail: The gate fails., ignore: It lets the rollout pass.}
       starting_step:
-        description: Number of the step in O(steps) from which on it measures. At least 1.
+        description: Number of the step in O(steps) from which it measures. At least 1.
         type: int
         default: 1
       bake:
-        description: How long it continues when the new instances have all requests, before the new revision is the stable
-          one. There is no stable revision to compare with by then, so it takes a metric with a condition. A duration.
+        description: How long it continues once the new instances get all requests, before the new revision becomes the
+          stable one. By then there is no stable revision to compare with, so this needs a metric with a condition. A
+          duration.
         type: raw
         default: 0
   approval:
-    description: How a rollout waits for a person.
+    description: How a rollout waits for an operator.
     type: dict
     default: {}
     suboptions:
       timeout:
-        description: How long a person is waited for. V(1d) if not given. A duration, or V(unlimited).
+        description: How long the rollout waits for an operator. V(1d) if not given. A duration, or V(unlimited).
         type: raw
       on_timeout:
-        description: What happens then. As O(on_failure) says if not given.
+        description: What happens after that time. As O(on_failure) says if not given.
         type: str
         choices:
           rollback: Roll back.
-          hold: Stop until a person decides.
+          hold: Stop until an operator decides.
           promote: Let the rollout pass.
       file:
-        description: File on the controller that approves like V(promote), as of the gate driver V(approval).
+        description: File on the controller that approves like V(promote), as with the gate driver V(approval).
         type: str
       url:
-        description: Web service that approves, likewise.
+        description: Web service that approves in the same way.
         type: str
   auto_promote:
-    description: With O(strategy=blue_green), whether the switch needs no person.
+    description: With O(strategy=blue_green), whether the switch happens without an operator.
     type: bool
     default: true
   promote_delay:
@@ -1239,36 +1251,36 @@ options:
     type: raw
     default: 0
   hold:
-    description: How long old instances stay ready after the promotion, without requests. Until then a rollback is one
-      switch. V(30s) if not given with O(strategy=blue_green). With O(strategy=canary) none stay if not given, and all
-      of them stay until then. A duration.
+    description: How long old instances stay ready after the promotion, without requests. During that time, a rollback
+      is one switch. With O(strategy=blue_green), V(30s) if not given. With O(strategy=canary), none stay if not given;
+      if given, all of them also stay until the promotion. A duration.
     type: raw
   hold_replicas:
-    description: With O(strategy=canary) and O(hold), how many old instances stay. Percentages are of those before the
-      rollout. V(100%) if not given. With fewer, a rollback starts the others. A whole number or a percentage.
+    description: With O(strategy=canary) and O(hold), how many old instances stay. Percentages are of the number before
+      the rollout. V(100%) if not given. With fewer, a rollback starts the others. A whole number or a percentage.
     type: raw
   autoscaler:
     description: 'What scales the service outside of rollouts: C(driver) and its options. It is changed while a rollout
-      lasts, and put back at its end. None if not given.'
+      lasts, and restored at its end. None if not given.'
     type: dict
     suboptions:
       driver:
-        description: Name of the driver. One of another collection is V(namespace.collection.driver).
+        description: Name of the driver. One from another collection is V(namespace.collection.driver).
         type: str
         required: true
       mode:
         description: What happens to the autoscaler.
         type: str
         choices:
-          hold: It changes no number while the rollout lasts.
-          raise: Before the share of the requests rises, its minimum is raised to the instances that carry it, up to its
-            maximum.
-          follow: It changes no number itself, and the rollout goes on to the number it wants.
+          hold: It changes no numbers while the rollout lasts.
+          raise: Before the share of requests rises, the autoscaler's minimum is raised to the number of instances that
+            carry that share, up to its maximum.
+          follow: It changes no numbers itself, and the rollout goes on to the number it wants.
           none: It is left alone.
         default: hold
       limit:
-        description: How long the autoscaler stays changed while the rollout waits for a person, a freeze or a pause.
-          Then it is put back until the rollout goes on. It is put back at once where the run ends before the rollout
+        description: How long the autoscaler stays changed while the rollout waits for an operator, a freeze or a pause.
+          After that it is restored until the rollout continues. It is restored at once if the run ends before the rollout
           does. A duration.
         type: raw
         default: 1h
@@ -1278,15 +1290,15 @@ options:
           - 'I(keda): Name of the ScaledObject. Required.'
         type: str
       namespace:
-        description: 'I(hpa, keda): The namespace, that of the context if not given.'
+        description: 'I(hpa, keda): The namespace, by default that of the context.'
         type: str
       context:
-        description: 'I(hpa, keda): The context of the kubeconfig, the current one if not given. Without a kubeconfig,
-          the service account of the pod that the playbook runs in is used.'
+        description: 'I(hpa, keda): The kubeconfig context, by default the current one. Without a kubeconfig, the service
+          account of the pod that the playbook runs in is used.'
         type: str
       kubeconfig:
-        description: 'I(hpa, keda): The kubeconfig, that of the environment variable C(KUBECONFIG) if not given. An absolute
-          path.'
+        description: 'I(hpa, keda): The kubeconfig file, by default the one in the environment variable C(KUBECONFIG).
+          An absolute path.'
         type: str
       get:
         description: 'I(command): The command that prints the bounds as JSON. Required.'
@@ -1305,21 +1317,21 @@ options:
         default: 10s
   freeze:
     description:
-      - Times in which a rollout does not move. What is in progress is finished, then the rollout waits. A rollback does
-        not.
-      - Each is a range, C(from) and C(to), or recurs, C(cron) and C(duration).
+      - Times at which a rollout does not move. What is in progress is finished, then the rollout waits. A rollback does
+        not wait.
+      - Each is either a range (C(from) and C(to)) or recurring (C(cron) and C(duration)).
     type: list
     elements: dict
     default: []
     suboptions:
       from:
-        description: A date, or a date and time (V(2026-12-24 16:00)).
+        description: The beginning, a date or a date and time (V(2026-12-24 16:00)).
         type: raw
       to:
-        description: Another. A date counts as a whole.
+        description: The end, written likewise. A date includes the whole day.
         type: raw
       cron:
-        description: Five fields, as cron takes them. Needs the Python package C(cronsim) on the controller.
+        description: Five cron fields. Needs the Python package C(cronsim) on the controller.
         type: str
       duration:
         description: How long it lasts. A duration, at least 1m.
@@ -1329,23 +1341,23 @@ options:
         type: str
         default: UTC
       reason:
-        description: Reason, which is shown while the rollout waits.
+        description: Reason, shown while the rollout waits.
         type: str
   window:
     description:
-      - Times in which alone a rollout moves, a list as O(freeze). Where both are given, a freeze comes first. V(always)
-        ends the limit for this run, which the timeline then shows.
+      - The only times at which a rollout moves, a list like O(freeze). If both are given, a freeze takes precedence.
+        V(always) lifts the limit for this run, and the timeline shows that.
       - A rollback moves at any time.
     type: raw
     suboptions:
       from:
-        description: A date, or a date and time (V(2026-12-24 16:00)).
+        description: The beginning, a date or a date and time (V(2026-12-24 16:00)).
         type: raw
       to:
-        description: Another. A date counts as a whole.
+        description: The end, written likewise. A date includes the whole day.
         type: raw
       cron:
-        description: Five fields, as cron takes them. Needs the Python package C(cronsim) on the controller.
+        description: Five cron fields. Needs the Python package C(cronsim) on the controller.
         type: str
       duration:
         description: How long it lasts. A duration, at least 1m.
@@ -1355,35 +1367,37 @@ options:
         type: str
         default: UTC
       reason:
-        description: Reason, which is shown while the rollout waits.
+        description: Reason, shown while the rollout waits.
         type: str
   order:
-    description: The place of the revision among all, such as the time of its commit (V(1732300000)). A revision with
-      a lower number than the stable one, or than that of the rollout in progress, is refused. Rollbacks are not.
+    description: The position of the revision among all revisions, such as its commit time (V(1732300000)). A revision
+      with a lower number than the stable one, or than that of the rollout in progress, is refused. Rollbacks are not.
     type: int
   older:
-    description: Whether an older revision by O(order) may be rolled out all the same.
+    description: Whether a revision that is older by O(order) may be rolled out anyway.
     type: bool
     default: false
   supersede:
-    description: Whether a rollout of another revision in progress gives way to this one. A run that is at work on it
-      is told to, and is waited for, O(progress_deadline) at most. Otherwise this one is refused.
+    description: Whether a rollout of another revision that is in progress gives way to this one. A run that is working
+      on it is told to give way, and this run waits for it for at most O(progress_deadline). If V(false), this rollout
+      is refused.
     type: bool
     default: false
   wait:
-    description: How long a run waits for a person or the end of a freeze. After that it ends successfully with the rollout
-      parked (RV(ignore:parked)). The next run continues it. A duration.
+    description: How long a run waits for an operator or the end of a freeze. After that it ends successfully with the
+      rollout parked (RV(ignore:parked)). The next run continues it. A duration.
     type: raw
     default: 1h
   report:
-    description: 'Where the report of the rollout is written on the controller, and kept up to date while it runs. An
-      absolute path that ends with V(.html), V(.md) (Markdown) or V(.xml) (JUnit), or with V(/): then a directory, which
-      has to exist, gets all of them and an index of the service''s rollouts, below the name of the service. None if not
-      given.'
+    description: 'Where the rollout''s report is written on the controller, and kept up to date while the rollout runs.
+      An absolute path that ends with V(.html), V(.md) (Markdown) or V(.xml) (JUnit), or with V(/) for a directory: it
+      must exist, and its subdirectory with the name of the service gets all formats and an index of the service''s rollouts.
+      None if not given.'
     type: str
   notify:
-    description: 'Who is told of the rollout: each receiver with C(driver), its options, and C(on), what it is told of.
-      It holds no rollout up. The journal does not keep it, so each run needs it.'
+    description: 'Who is notified about the rollout: each receiver with C(driver), its options, and C(on), the events
+      that it is notified of. Notifications never hold up a rollout. The journal does not keep the receivers, so each
+      run needs them.'
     type: list
     elements: dict
     default: []
@@ -1393,17 +1407,17 @@ options:
         type: str
         required: true
       'on':
-        description: Of what the receiver is told.
+        description: The events that the receiver is notified of.
         type: list
         elements: str
         required: true
       template:
-        description: The message instead of the driver's own, a template of jinja2, of at most 10,000 characters. It gets
-          C(event), C(service), C(revision), C(previous), C(reason), C(by), C(text) and others, see the guide. Mark it
-          with C(!unsafe), so that Ansible does not fill it in.
+        description: A Jinja2 template for the message, in place of the driver's own, of at most 10,000 characters. It
+          gets C(event), C(service), C(revision), C(previous), C(reason), C(by), C(text) and others; see the guide. Mark
+          it with C(!unsafe), so that Ansible does not render it.
         type: str
       retries:
-        description: How often an attempt that failed is repeated, after 1 s, 2 s, 4 s, ..., at most 30 s. 0 to 10.
+        description: How many times a failed attempt is repeated, after 1 s, 2 s, 4 s, ..., at most 30 s. 0 to 10.
         type: int
         default: 4
       url:
@@ -1412,13 +1426,13 @@ options:
           - 'I(grafana_annotation): URL of Grafana. Required.'
         type: str
       validate_certs:
-        description: 'I(webhook, slack, mattermost, teams, email, grafana_annotation): Whether the certificate has to
-          be valid.'
+        description: 'I(webhook, slack, mattermost, teams, email, grafana_annotation): Whether the certificate must be
+          valid.'
         type: bool
         default: true
       ca_path:
         description: 'I(webhook, slack, mattermost, teams, email, grafana_annotation): File on the controller with the
-          authorities that may have signed the certificate.'
+          CA certificates that the certificate is verified against.'
         type: str
       answer_within:
         description:
@@ -1427,7 +1441,7 @@ options:
           - 'I(command): How long the command may take. A duration. V(60s) if not given.'
         type: raw
       headers:
-        description: 'I(webhook): Headers of the request.'
+        description: 'I(webhook): Request headers.'
         type: dict
         default: {}
       secret:
@@ -1450,7 +1464,7 @@ options:
         type: str
         choices:
           starttls: The connection is encrypted before anything is said.
-          tls: It is encrypted from its beginning.
+          tls: It is encrypted from the start.
           none: It is not encrypted. No password is sent.
         default: starttls
       username:
@@ -1460,41 +1474,42 @@ options:
         description: 'I(email): Password to log in with.'
         type: str
       sender:
-        description: 'I(email): Address that mail comes from. Required.'
+        description: 'I(email): Address that mail is sent from. Required.'
         type: str
       to:
-        description: 'I(email): Addresses that mail goes to. Required.'
+        description: 'I(email): Addresses that mail is sent to. Required.'
         type: list
         elements: str
       token:
         description: 'I(grafana_annotation): Token of a service account that may write annotations. Required.'
         type: str
       dashboard_uid:
-        description: 'I(grafana_annotation): The dashboard. An annotation of the organization without it.'
+        description: 'I(grafana_annotation): The dashboard. Without it, the annotation belongs to the organization.'
         type: str
       panel_id:
-        description: 'I(grafana_annotation): The panel of the dashboard. All of them without it. At least 1.'
+        description: 'I(grafana_annotation): The panel of the dashboard. Without it, all panels. At least 1.'
         type: int
       command:
         description: 'I(command): The program and its arguments. Required.'
         type: list
         elements: str
   metrics:
-    description: Where the metrics of the service are kept up to date while its rollout runs, in OpenMetrics. Give C(textfile),
-      C(pushgateway), or both.
+    description: Where the service's metrics are kept up to date, in OpenMetrics format, while its rollout runs. Give
+      C(textfile), C(pushgateway), or both.
     type: dict
     default: {}
     suboptions:
       textfile:
-        description: File on the controller for the textfile collector of node_exporter. Each service needs a file of
-          its own. An absolute path that ends with V(.prom).
+        description: File on the controller for node_exporter's textfile collector. Each service needs a file of its own.
+          An absolute path that ends with V(.prom).
         type: str
       pushgateway:
-        description: URL of a Pushgateway. The group is C(job=rollout) with C(service).
+        description: URL of a Pushgateway. The grouping key is C(job=rollout) with C(service).
         type: str
   kept:
     description: What M(progressive.rollout.control) returned as RV(progressive.rollout.control#module:settings). Replaces
-      all options but O(service) and O(store). Of the others only secrets are used, since the journal does not keep them.
+      all options except O(service) and O(store). Of the others, only secrets are used, since the journal does not keep
+      them.
     type: dict
 attributes:
   action:

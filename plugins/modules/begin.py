@@ -18,32 +18,32 @@ description:
   - The steps that follow do the work. They end at once if no rollout is in progress.
 options:
   restart:
-    description: Replace the instances even though they run this revision. Without O(revision) or O(replicas), those that
-      run.
+    description: Replace the instances even if they already run this revision. O(revision) and O(replicas) default to
+      what is running.
     type: bool
     default: false
   rebalance:
     description:
-      - Where O(revision) already runs, move instances from crowded hosts to emptier ones until the hosts differ by one
-        instance at most (zones first, where the platform has them). Each is replaced by an instance of the same revision
-        and settings, within O(budget).
-      - Changes nothing where they are spread evenly, and in a rollout of another revision or a restart, which spread
-        their instances anyway.
+      - If O(revision) already runs, move instances from crowded hosts to emptier ones until the hosts differ by at most
+        one instance (zones first, if the platform has them). Each is replaced by an instance of the same revision and
+        settings, within O(budget).
+      - Has no effect if instances are spread evenly, or in a rollout of another revision or a restart, which spread their
+        instances anyway.
     type: bool
     default: false
   variables:
-    description: Names of variables that are defined. A name that begins with C(rollout_) and that no step takes is refused
-      as misspelt. The roles pass all of them.
+    description: Names of the variables that are defined. A name that begins with C(rollout_) and that no step takes is
+      refused as misspelled. The roles pass all of them.
     type: list
     elements: str
   hosts:
-    description: The hosts that may be worked on, those of the play. Only for a service that is deployed in place (C(driver=static)
-      of O(platform)).
+    description: The hosts that may be worked on, which are the hosts of the play. Only for a service that is deployed
+      in place (C(driver=static) of O(platform)).
     type: list
     elements: str
   reached:
-    description: By host, the result of a task that has reached it, or has not (C(unreachable) and C(msg)), for example
-      of M(ansible.builtin.raw). Hosts that were not reached are left as they are, and count as failed.
+    description: By host, the result of a task that reached it or failed to (C(unreachable) and C(msg)), for example of
+      M(ansible.builtin.raw). Hosts that were not reached are left as they are, and count as failed.
     type: dict
 extends_documentation_fragment:
   - progressive.rollout.rollout

@@ -20,13 +20,13 @@ description:
     was obeyed changes nothing.
 options:
   command:
-    description: The command. Required, but for O(withdraw).
+    description: The command. Required, except with O(withdraw).
     type: str
     choices:
       pause: Stop before the next action, without a deadline, until told to continue.
       resume: Continue after a pause, or where the rollout is held.
-      promote: Let the rollout pass where it waits for a person.
-      promote_full: Continue to the end, without further pauses and gates.
+      promote: Let the rollout pass where it waits for an operator.
+      promote_full: Continue to the end, without further pauses or gates.
       skip: Continue with the next stage without waiting for this one's gates.
       abort: Roll back.
       retry: Continue where the rollout stopped after a failure.
@@ -36,12 +36,12 @@ options:
     description: Reason, for readers of the journal. No secrets.
     type: str
   force:
-    description: With O(command=promote), switch with however many new instances are ready. It is recorded.
+    description: With O(command=promote), switch with however many new instances are ready. The journal records this.
     type: bool
     default: false
   withdraw:
-    description: Number of a command, as RV(number) has it. Withdraws that command, unless it was obeyed, so that a run
-      that failed does not act later. At least 1.
+    description: Number of a command, as in RV(number). Withdraws that command, unless it was already obeyed, so that
+      the command of a failed run does not take effect later. At least 1.
     type: int
 extends_documentation_fragment:
   - progressive.rollout.rollout

@@ -17,16 +17,16 @@ description:
   - Reads only the journal. Needs no lease, and neither hosts nor load balancers.
 options:
   id:
-    description: Id of a rollout, of those that C(history.yml) shows. The last one if not given.
+    description: Id of a rollout that C(history.yml) shows. The last one if not given.
     type: str
   expected:
-    description: What the rollout is to become. The step fails if it becomes something else. A rollout that waits for
-      a person is no failure.
+    description: What the rollout is expected to become. The step fails if it becomes something else. A rollout that waits
+      for an operator is not a failure.
     type: str
     choices:
-      promoted: It is to be promoted.
-      rolled_back: It is to be rolled back, as after an abort.
-      held: It is to be held.
+      promoted: It is expected to be promoted.
+      rolled_back: It is expected to be rolled back, as after an abort.
+      held: It is expected to be held.
     default: promoted
 extends_documentation_fragment:
   - progressive.rollout.rollout

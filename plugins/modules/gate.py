@@ -19,9 +19,9 @@ description:
 options:
   gate:
     description:
-      - What has to let the rollout pass. Lists in O(gates), and gates in O(steps), have the same options.
-      - In C(url), C(file) and C(command), V({service}), V({revision}), V({previous}) and V({id}) are filled in. Write
-        V({{) or V(}}) for a brace.
+      - What must let the rollout pass. The lists in O(gates) and the gates in O(steps) have the same options.
+      - In C(url), C(file) and C(command), V({service}), V({revision}), V({previous}) and V({id}) are replaced by their
+        values. Write V({{) or V(}}) for a literal brace.
     type: dict
     required: true
     suboptions:
@@ -38,18 +38,18 @@ options:
         description: How long the rollout waits for the gate. V(1d) if not given. A duration, or V(unlimited).
         type: raw
       on_timeout:
-        description: What happens then. As O(on_failure) says if not given.
+        description: What happens after that time. As O(on_failure) says if not given.
         type: str
         choices:
           rollback: Roll back.
-          hold: Stop until a person decides.
+          hold: Stop until an operator decides.
           promote: Let the rollout pass.
       on_error:
-        description: What happens if it cannot be asked.
+        description: What happens if the gate cannot be asked.
         type: str
         choices: {fail: The gate fails., ignore: It lets the rollout pass.}
       duration:
-        description: 'I(pause): How long the gate waits until it passes. A duration. Required.'
+        description: 'I(pause): How long the gate waits before it passes. A duration. Required.'
         type: raw
       file:
         description: 'I(approval): File on the controller. The gate passes once the file exists, and fails if its first
@@ -57,7 +57,7 @@ options:
         type: str
       url:
         description:
-          - 'I(approval): URL that is asked by GET. 2xx passes, 202, 404, 409 and 425 are not yet, anything else fails.'
+          - 'I(approval): URL that is polled with GET. 2xx passes, 202, 404, 409 and 425 mean not yet, anything else fails.'
           - 'I(web): URL of the web service. Required.'
         type: str
       method:
@@ -66,7 +66,7 @@ options:
         choices: [POST, GET]
         default: POST
       headers:
-        description: 'I(web): Headers of the request.'
+        description: 'I(web): Request headers.'
         type: dict
         default: {}
       secret:
@@ -78,15 +78,15 @@ options:
           - 'I(command): How long the command may take. A duration. V(60s) if not given.'
         type: raw
       retries:
-        description: 'I(web): How often a request is repeated that had no answer, or 5xx. 0 to 10.'
+        description: 'I(web): How many times a request is repeated if it gets no answer, or 5xx. 0 to 10.'
         type: int
         default: 2
       validate_certs:
-        description: 'I(web): Whether the certificate has to be valid.'
+        description: 'I(web): Whether the certificate must be valid.'
         type: bool
         default: true
       ca_path:
-        description: 'I(web): File on the controller with the authorities that may have signed the certificate.'
+        description: 'I(web): File on the controller with the CA certificates that the certificate is verified against.'
         type: str
       command:
         description: 'I(command): The program and its arguments. Required.'
@@ -111,13 +111,16 @@ options:
         type: float
         default: 0.02
       on_enough:
-        description: 'I(analysis): What follows where a person was asked since there was too little data, and by now there
-          is enough, and all is well.'
+        description: 'I(analysis): What happens if an operator was asked because there was too little data, and now there
+          is enough and all is well.'
         type: str
-        choices: {pass: It passes by itself., ask: 'The person is told, and asked still.'}
+        choices:
+          pass: It passes by itself.
+          ask: The operator is notified, and still has to decide.
         default: pass
       pass:
-        description: 'I(analysis): Score of the judge V(kayenta) that passes. A lower one waits for a person. 0 to 100.'
+        description: 'I(analysis): Score of the judge V(kayenta) that passes. A lower one waits for an operator. 0 to
+          100.'
         type: float
         default: 95
       marginal:
@@ -125,23 +128,22 @@ options:
         type: float
         default: 75
       weights:
-        description: 'I(analysis): Weights of the groups of metrics of the judge V(kayenta), in percent. Equal if not
-          given.'
+        description: 'I(analysis): Weights of the metric groups for the judge V(kayenta), in percent. Equal if not given.'
         type: dict
       probe:
         description: 'I(analysis): Synthetic requests to the new instances in service, for times of little traffic. They
-          are counted with those of clients. A mapping as O(health), with its C(http), and its C(interval) between two
-          requests to an instance.'
+          are counted together with those of clients. A mapping like O(health), with its C(http), and with its C(interval)
+          as the time between two requests to an instance.'
         type: dict
       baseline:
-        description: 'I(analysis): Whether fresh instances of the stable revision are started to compare with, as many
+        description: 'I(analysis): Whether fresh instances of the stable revision are started for comparison, as many
           as there are new ones. Only in O(steps). They are started before the first new one, and with the settings of
           this rollout, so that only the revision differs.'
         type: bool
         default: false
       dry_run:
-        description: 'I(analysis): Whether the analysis is only measured, judged and reported. It never fails the rollout,
-          and asks no person.'
+        description: 'I(analysis): Whether the analysis is only measured, judged and reported. It then never fails the
+          rollout, and never asks an operator.'
         type: bool
         default: false
   label:

@@ -15,11 +15,11 @@ description:
   - Returns the state of a service. Reads only, and needs no lease.
 options:
   timeline:
-    description: Whether to return the events of the rollout as well. There may be many.
+    description: Whether to return the events of the rollout as well. There can be many.
     type: bool
     default: false
   show:
-    description: Whether to show the lines as well.
+    description: Whether to also show the lines.
     type: bool
     default: false
 extends_documentation_fragment:
@@ -72,12 +72,12 @@ rollout:
       type: str
       sample: 2.4.1
     generation:
-      description: Number of the rollout. Its instances carry it beside their revision.
+      description: Number of the rollout. Its instances carry it along with their revision.
       type: int
       sample: 7
     baseline:
-      description: Generation of the fresh instances of the stable revision that an analysis compares with; 0 without
-        any.
+      description: Generation of the fresh instances of the stable revision that an analysis compares with; 0 if there
+        are none.
       type: int
       sample: 0
     previous:
@@ -98,12 +98,13 @@ rollout:
       sample: rollout
     phase:
       description: V(progressing), V(paused), V(awaiting_promotion), V(promoting), V(holding), V(held), V(rolling_back)
-        or V(finished). A V(holding) rollout is promoted and keeps the old instances ready. A V(held) rollout stopped
-        after a failure, for a person to decide.
+        or V(finished). A V(holding) rollout is promoted and keeps the old instances ready. A V(held) rollout has stopped
+        after a failure until an operator decides.
       type: str
       sample: awaiting_promotion
     outcome:
-      description: How the rollout ended, V(promoted), V(rolled_back), V(aborted), V(failed) or V(superseded); empty before.
+      description: How the rollout ended, V(promoted), V(rolled_back), V(aborted), V(failed) or V(superseded); empty until
+        then.
       type: str
       sample: ''
     reason:

@@ -17,12 +17,12 @@ description:
     empty.
 options:
   id:
-    description: Id of a rollout, of those that C(history.yml) shows. The last one if not given.
+    description: Id of a rollout that C(history.yml) shows. The last one if not given.
     type: str
   try:
-    description: 'What takes the place of the settings that the analyses of a past rollout had: C(alpha), C(count), C(on_enough),
-      C(pass), C(marginal), C(weights) and C(dry_run) of an analysis, and C(metrics) with a C(name) and the options of
-      its judge, such as C(tolerance) and C(detect).'
+    description: 'Settings that replace those of a past rollout''s analyses: C(alpha), C(count), C(on_enough), C(pass),
+      C(marginal), C(weights) and C(dry_run) of an analysis, and C(metrics) with a C(name) and the options of its judge,
+      such as C(tolerance) and C(detect).'
     type: dict
 extends_documentation_fragment:
   - progressive.rollout.rollout

@@ -18,55 +18,56 @@ description:
   - If it is killed, run it again, and it continues. Until the original is marked, it remains the journal.
 options:
   to_store:
-    description: 'Where the journal is to be kept: C(driver) and its options.'
+    description: 'Where the journal is moved to: C(driver) and its options.'
     type: dict
     required: true
     suboptions:
       driver:
-        description: Name of the driver. One of another collection is V(namespace.collection.driver).
+        description: Name of the driver. One from another collection is V(namespace.collection.driver).
         type: str
         required: true
       path:
-        description: 'I(file): Directory of the journals and leases. An absolute path.'
+        description: 'I(file): Directory for the journals and leases. An absolute path.'
         type: str
         default: /var/lib/rollout
       host:
         description: 'I(file): Inventory host that keeps them, the controller if not given. AWX needs one, since its controllers
-          are thrown away.'
+          are ephemeral.'
         type: str
       endpoints:
         description: 'I(etcd): URLs of the members. If one does not answer, the next one is asked. Required.'
         type: list
         elements: str
       prefix:
-        description: 'I(etcd): What all keys begin with.'
+        description: 'I(etcd): Prefix of all keys.'
         type: str
         default: /rollout
       user:
         description:
-          - 'I(etcd): User of etcd, if it has authentication.'
-          - 'I(postgresql): User of PostgreSQL. V(rollout) if not given.'
+          - 'I(etcd): etcd user, if authentication is enabled.'
+          - 'I(postgresql): PostgreSQL user. V(rollout) if not given.'
         type: str
       password:
         description:
           - 'I(etcd): The user''s password.'
-          - 'I(postgresql): The user''s password. If not given, that of the environment variable C(PGPASSWORD) or of C(~/.pgpass).'
+          - 'I(postgresql): The user''s password. If not given, the one in the environment variable C(PGPASSWORD) or in
+            C(~/.pgpass).'
         type: str
       ca_path:
         description:
-          - 'I(etcd): File on the controller with the authorities that may have signed the servers'' certificates.'
-          - 'I(postgresql): File on the controller with the authorities that may have signed the server''s certificate,
-            those of the system if not given.'
+          - 'I(etcd): File on the controller with the CA certificates that the servers'' certificates are verified against.'
+          - 'I(postgresql): File on the controller with the CA certificates that the server''s certificate is verified
+            against, those of the system if not given.'
         type: str
       client_cert:
-        description: 'I(etcd, postgresql): File on the controller with a client''s certificate.'
+        description: 'I(etcd, postgresql): File on the controller with a client certificate.'
         type: str
       client_key:
         description: 'I(etcd, postgresql): File on the controller with the key of C(client_cert).'
         type: str
       servers:
         description: 'I(postgresql): The servers, each a name or an address with or without a port, or the directory of
-          a socket. The first one that takes writes is used. Required.'
+          a socket. The first one that accepts writes is used. Required.'
         type: list
         elements: raw
       database:
@@ -78,20 +79,20 @@ options:
         type: str
         default: public
       tls:
-        description: 'I(postgresql): Whether connections have to be encrypted, to a server whose certificate is valid
-          for its name.'
+        description: 'I(postgresql): Whether connections must be encrypted, and the server''s certificate valid for its
+          name.'
         type: bool
         default: true
       namespace:
-        description: 'I(kubernetes): The namespace, that of the context if not given.'
+        description: 'I(kubernetes): The namespace, by default that of the context.'
         type: str
       context:
-        description: 'I(kubernetes): The context of the kubeconfig, the current one if not given. Without a kubeconfig,
-          the service account of the pod that the playbook runs in is used.'
+        description: 'I(kubernetes): The kubeconfig context, by default the current one. Without a kubeconfig, the service
+          account of the pod that the playbook runs in is used.'
         type: str
       kubeconfig:
-        description: 'I(kubernetes): The kubeconfig, that of the environment variable C(KUBECONFIG) if not given. An absolute
-          path.'
+        description: 'I(kubernetes): The kubeconfig file, by default the one in the environment variable C(KUBECONFIG).
+          An absolute path.'
         type: str
 extends_documentation_fragment:
   - progressive.rollout.rollout

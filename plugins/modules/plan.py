@@ -16,12 +16,12 @@ description:
   - With O(fleet), plans with that fleet instead, and queries no host, load balancer or journal.
 options:
   fleet:
-    description: Instances to plan with, instead of the fleet there is. RV(rollout) and RV(unknown) are not returned then.
+    description: Instances to plan with, instead of the actual fleet. RV(rollout) and RV(unknown) are then not returned.
     type: list
     elements: dict
     suboptions:
       id:
-        description: Name of the instance. Its place in the list with four digits, V(0001), if not given.
+        description: Name of the instance. If not given, its position in the list with four digits, V(0001).
         type: str
       revision:
         description: Its revision.
@@ -41,7 +41,7 @@ options:
         type: int
         default: 1
       rotation:
-        description: Its rotation at the load balancers. V(in) for ready instances, V(absent) for others if not given.
+        description: Its rotation at the load balancers. If not given, V(in) for ready instances and V(absent) for others.
         type: str
         choices: [absent, out, partial, in]
       active:
@@ -53,13 +53,13 @@ options:
         type: raw
         default: 0
   variables:
-    description: Names of variables that are defined. A name that begins with C(rollout_) and that no step takes is refused
-      as misspelt. The roles pass all of them.
+    description: Names of the variables that are defined. A name that begins with C(rollout_) and that no step takes is
+      refused as misspelled. The roles pass all of them.
     type: list
     elements: str
   hosts:
-    description: The hosts that may be worked on, those of the play. Only for a service that is deployed in place (C(driver=static)
-      of O(platform)).
+    description: The hosts that may be worked on, which are the hosts of the play. Only for a service that is deployed
+      in place (C(driver=static) of O(platform)).
     type: list
     elements: str
 extends_documentation_fragment:
@@ -301,7 +301,7 @@ next:
       elements: str
       sample: []
     reasons:
-      description: Why, a sentence each.
+      description: The reasons, one sentence each.
       type: list
       elements: str
       sample:

@@ -21,7 +21,7 @@ description:
   - Changes nothing if no rollout is in progress.
 options:
   through:
-    description: The last of the steps to do in this task. With V(promote) or V(finish), the steps M(progressive.rollout.promote)
+    description: The last step to do in this task. With V(promote) or V(finish), the steps M(progressive.rollout.promote)
       and M(progressive.rollout.finish) follow without a task of their own, which saves about half a second each.
     type: str
     choices: [replace, promote, finish]

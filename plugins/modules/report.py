@@ -18,7 +18,7 @@ description:
     answer, and C(fleet) in its result is empty.
 options:
   id:
-    description: Id of a rollout, of those that C(history.yml) shows. The last one if not given.
+    description: Id of a rollout that C(history.yml) shows. The last one if not given.
     type: str
 extends_documentation_fragment:
   - progressive.rollout.rollout

@@ -20,14 +20,15 @@ description:
   - If another run is active, sends it the command to roll back, which that run obeys within two seconds.
 options:
   to:
-    description: The revision to return to, of those that were promoted and are known to the journal. The one before if
-      not given.
+    description: The revision to return to, one that was promoted and that the journal knows. The previous one if not
+      given.
     type: str
   why:
     description: Reason, for readers of the journal. No secrets.
     type: str
   of:
-    description: Id of a rollout. Nothing is done unless it is the last one, or this rollback of it. Any if not given.
+    description: Id of a rollout. Nothing is done unless it is the last one, or the last one is its rollback. Any if not
+      given.
     type: str
 extends_documentation_fragment:
   - progressive.rollout.rollout

@@ -17,21 +17,22 @@ description:
     O(failure_limit) such hosts end the rollout, as O(on_failure) says.
 options:
   hosts:
-    description: The hosts that may be worked on, those of the play. Only for a service that is deployed in place (C(driver=static)
-      of O(platform)).
+    description: The hosts that may be worked on, which are the hosts of the play. Only for a service that is deployed
+      in place (C(driver=static) of O(platform)).
     type: list
     elements: str
     required: true
   results:
-    description: Each host that was taken out, with why its tasks failed. An empty text means that they did not.
+    description: Each host that was taken out, with the reason why its tasks failed. An empty string means that they did
+      not fail.
     type: dict
     required: true
   watch:
     description: What M(progressive.rollout.vacate) returned as RV(progressive.rollout.vacate#module:watch).
     type: dict
   reached:
-    description: By host, the result of a task that has reached it, or has not (C(unreachable) and C(msg)), for example
-      of M(ansible.builtin.raw). Hosts that were not reached are left as they are, and count as failed.
+    description: By host, the result of a task that reached it or failed to (C(unreachable) and C(msg)), for example of
+      M(ansible.builtin.raw). Hosts that were not reached are left as they are, and count as failed.
     type: dict
 extends_documentation_fragment:
   - progressive.rollout.rollout

@@ -17,7 +17,7 @@ description:
   - With O(share), gives the new revision that share of the requests instead, if enough of its instances are ready to carry it.
 options:
   share:
-    description: Percentage of the requests for the revision that is rolled out. 1 to 100.
+    description: Percentage of requests for the revision that is being rolled out. 1 to 100.
     type: int
 extends_documentation_fragment:
   - progressive.rollout.rollout

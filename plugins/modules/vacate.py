@@ -20,14 +20,14 @@ description:
   - A failed rollout is held or rolled back, as O(on_failure) says. In a rollback (RV(back)), the hosts are those to roll back.
 options:
   hosts:
-    description: The hosts that may be worked on, those of the play. Only for a service that is deployed in place (C(driver=static)
-      of O(platform)).
+    description: The hosts that may be worked on, which are the hosts of the play. Only for a service that is deployed
+      in place (C(driver=static) of O(platform)).
     type: list
     elements: str
     required: true
   reached:
-    description: By host, the result of a task that has reached it, or has not (C(unreachable) and C(msg)), for example
-      of M(ansible.builtin.raw). Hosts that were not reached are left as they are, and count as failed.
+    description: By host, the result of a task that reached it or failed to (C(unreachable) and C(msg)), for example of
+      M(ansible.builtin.raw). Hosts that were not reached are left as they are, and count as failed.
     type: dict
 extends_documentation_fragment:
   - progressive.rollout.rollout

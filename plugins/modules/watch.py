@@ -20,8 +20,8 @@ description:
   - Can be killed and run again. It then starts its measurements anew, for the time that is left.
 options:
   watch:
-    description: How long C(watch.yml) asks background gates and analysis, and gates for a rollback, after a promotion.
-      If one fails, it rolls back to the revision before. A duration.
+    description: How long C(watch.yml) asks background gates and analysis, and rollback gates, after a promotion. If one
+      fails, it rolls back to the previous revision. A duration.
     type: raw
     default: 0
 extends_documentation_fragment:
