@@ -85,7 +85,8 @@ def shares(story: Story) -> Chart | None:
 
 def _share_summary(numbers: Numbers) -> str:
     most = max(share for _at, share in numbers.set)
-    return f"At most {most:g} % of the requests were sent to it; {numbers.set[-1][1]:g} % at the end."
+    last = numbers.set[-1][1]
+    return f"At most {most:g} % of the requests were sent to it; {last:g} % at the end."
 
 
 def errors(story: Story) -> Chart | None:
