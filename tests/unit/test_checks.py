@@ -245,7 +245,7 @@ def test_defaults_and_all_settings() -> None:
         ({"http": "/", "status": [200, True]}, "True is not an HTTP status"),
         ({"http": "/", "status": 99}, "is not an HTTP status"),
         ({"http": "/", "status": []}, "rollout_health.status: must not be empty"),
-        ({"http": "/", "body": 1}, "rollout_health.body: 1 is not a text"),
+        ({"http": "/", "body": 1}, "rollout_health.body: 1 is not a string"),
         ({"http": "/", "headers": "Host: x"}, "rollout_health.headers: 'Host: x' is not a mapping"),
         ({"http": "/", "headers": {"A:": "x"}}, "'A:' cannot be set"),
         ({"http": "/", "headers": {"A\r\nB": "x"}}, "cannot be set"),

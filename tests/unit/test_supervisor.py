@@ -996,7 +996,7 @@ def test_a_doubt_keeps_the_fleet_and_waits_for_a_person(now: SimpleNamespace) ->
     with pytest.raises(
         Parked,
         match=(
-            r"for a person at .*: needs 40 more requests; .* \(parked\). Continue with promote.yml"
+            r"for an operator at .*: needs 40 more requests; .* \(parked\). Continue with promote.yml"
         ),
     ):
         walk.turn(HOUR)

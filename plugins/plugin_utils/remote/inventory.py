@@ -16,7 +16,7 @@ def hosts(transport: Transport, pattern: str, variable: str) -> Sequence[str]:
     """Return the hosts that a pattern matches; raise InputError where there are none."""
     found = transport.hosts(pattern)
     if not found:
-        raise InputError(f"{variable}: {pattern!r} matches no inventory host", "PR-110")
+        raise InputError(f"{variable}: {pattern!r} matches no host of the inventory", "PR-110")
     return found
 
 
