@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import typing as t
+from contextlib import suppress
 
 import pytest
 from ansible_collections.progressive.rollout.tests.support.playbook import Playground
+from ansible_collections.progressive.rollout.tests.support.shop import descendants
 from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 # What a task sees of its process: directory, environment, limits, signals; and of Ansible's
@@ -59,8 +62,12 @@ def test_a_signal_ends_it_in_the_same_way(playground: Playground, number: signal
     for forked in (False, True):
         run = playground.start([WAIT], forked=forked)
         until(lambda run=run: "Pausing for 60 seconds" in run.output, "it is under way")
+        workers = descendants(run.process.pid)[1:]
         run.process.send_signal(number)
         ended.append(run.process.wait(30))
+        for pid in workers:  # a pause whose parent was killed would wait forever
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
     assert ended[0] == ended[1] != 0
 
 
