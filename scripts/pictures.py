@@ -142,7 +142,7 @@ def awx() -> str:
     body = [*_resources(example["rollout_awx"]), *_templates(service), *_workflow(service, waits)]
     title = (
         "What progressive.rollout.awx makes: a project, an inventory, an execution environment,"
-        " job templates with surveys, and a workflow with an approval for each wait for a person"
+        " job templates with surveys, and a workflow with an approval for each wait for an operator"
     )
     return _diagram(title, 522 + 152 * len(waits), body)
 
@@ -180,7 +180,7 @@ def _workflow(service: str, waits: list[int]) -> list[str]:
         y = 430 + 152 * at
         body += [
             _arrow(LEFT + 110, y - 24, LEFT + 110, y - 1, "good"),
-            _box(LEFT, y, f"Approval {at + 1}", f"a person, at step {wait}", "person"),
+            _box(LEFT, y, f"Approval {at + 1}", f"an operator, at step {wait}", "person"),
             _arrow(LEFT + BOX, y + 26, RIGHT - 1, y + 26, "bad"),
             _box(RIGHT, y, f"{service} abort", "the old revision again"),
             _arrow(LEFT + 110, y + 52, LEFT + 110, y + 75, "good"),
@@ -240,7 +240,7 @@ def phases() -> str:
         _box(RIGHT, 14, "paused", "by a command, or a pause", "person"),
         _arrow(edge, 32, RIGHT - 1, 32),
         _arrow(RIGHT, 50, edge + 1, 50, "good"),
-        _box(RIGHT, 104, "held", "a person decides", "person"),
+        _box(RIGHT, 104, "held", "an operator decides", "person"),
         f'<path class="arrow good" d="M{RIGHT} 130 L{middle} 130 L{middle} 60 L{edge + 1} 60"'
         ' marker-end="url(#end)"/>',
         _box(RIGHT, 194, "rolling_back", "from any phase, on a failure"),
@@ -299,7 +299,7 @@ def _demo() -> str:
 
 
 def _job() -> str:
-    """Return the output of a rollout that ansible-runner runs, up to its wait for a person."""
+    """Return the output of a rollout that ansible-runner runs, up to its wait for an operator."""
     from ansible_collections.progressive.rollout.tests.e2e.test_runner import Controller, deploy
     from ansible_collections.progressive.rollout.tests.support.playbook import Playground
 

@@ -65,7 +65,7 @@ def test_a_plan() -> None:
         " pauses",
         "  waits for   10 min 00 s, at step 2 pause",
         "              analysis, at step 3 analysis",
-        "              a person, at step 4 approval (promote.yml or abort.yml)",
+        "              an operator, at step 4 approval (promote.yml or abort.yml)",
         "  requests    139 of 1,390 (10 %) show a rate of 0.05: errors, at step 3 analysis; about"
         " 7 min 43 s as in the last rollout, and it measures for 5 min 00 s only",
         "  watched by  analysis: errors, latency (the default)",

@@ -145,7 +145,7 @@ def _check_balancers(platform: PlatformDriver, traffic: TrafficDriver) -> None:
     here, there = set(platform.clusters), set(traffic.clusters)
     if platform.clusters_option == PARTS and (there or traffic.of_cluster):
         raise InputError(
-            "rollout_traffic.driver: sends requests to pods of Kubernetes alone, and"
+            "rollout_traffic.driver: sends requests to Kubernetes pods only, and"
             f" rollout_platform.{PARTS} has {', '.join(platform.clusters)}; use a load balancer"
             " before all of them, as haproxy",
             "PR-248",

@@ -46,7 +46,7 @@ HELP = {
     "rollout_requests": "Requests that the load balancers counted in the last rollout.",
     "rollout_request_errors": "Those of them that failed.",
     "rollout_verdict": "1 for the last verdict of an analysis.",
-    "rollout_waiting_for_person": "1 if it waits for a person, or for the end of a freeze.",
+    "rollout_waiting_for_person": "1 if it waits for an operator, or for the end of a freeze.",
     "rollout_lease_held": "1 if a run works on the service.",
     "rollout_lease_expires_timestamp_seconds": "When the lease expires, unless it is renewed.",
     "rollout_lease_epoch": "How many runs have held the lease.",

@@ -88,7 +88,7 @@ def _time(plan: Plan) -> str:
 def _wait(wait: Mapping[str, t.Any]) -> str:
     """Return what is waited for at a gate: a person, a time, or an answer."""
     if wait["person"]:
-        return f"a person, at {wait['gate']} (promote.yml or abort.yml)"
+        return f"an operator, at {wait['gate']} (promote.yml or abort.yml)"
     if wait["seconds"] is not None:
         return f"{span(wait['seconds'])}, at {wait['gate']}"
     return f"{wait['driver']}, at {wait['gate']}"

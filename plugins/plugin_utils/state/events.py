@@ -219,7 +219,7 @@ class WaitingFor(Event):
 
     kind = "wait"
     what: t.Annotated[str, "what it waits for"]
-    person: t.Annotated[bool | None, "whether a person has to end the wait"] = None
+    person: t.Annotated[bool | None, "whether an operator has to end the wait"] = None
 
 
 @dataclass(frozen=True, kw_only=True)
