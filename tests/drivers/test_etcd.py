@@ -360,7 +360,7 @@ def test_tls_with_an_own_authority_and_certificates_of_clients(tmp_path: Path) -
     ("options", "reason"),
     [
         ({"endpoints": []}, "rollout_store.endpoints: must not be empty"),
-        ({"endpoints": "127.0.0.1:2379"}, r"rollout_store.endpoints: it is not a URL"),
+        ({"endpoints": "127.0.0.1:2379"}, r"rollout_store.endpoints: it is not a web URL"),
         ({"endpoints": "http://ann:pw@h:1"}, "rollout_store.endpoints: a name and password"),
         ({}, "rollout_store.endpoints: not given"),
         ({"user": "ann"}, "rollout_store.user, rollout_store.password: only one"),

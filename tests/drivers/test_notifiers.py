@@ -374,7 +374,7 @@ def test_a_server_that_drips_ends_in_time(server: Server, driver: str) -> None:
 @pytest.mark.parametrize(
     ("driver", "options", "words"),
     [
-        ("slack", {"url": f"ftp://slack/{TOKEN}"}, "not a URL"),
+        ("slack", {"url": f"ftp://slack/{TOKEN}"}, "not a web URL"),
         ("slack", {"url": f"https://ann:{TOKEN}@slack"}, "name and password"),
         ("slack", {}, "url: not given"),
         ("webhook", {"url": "https://x", "headers": {"A": "b\nc"}}, "one line"),

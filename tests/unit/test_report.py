@@ -210,7 +210,7 @@ def test_the_outcome_and_its_cause_come_first_and_once() -> None:
     reason = RECORDED["rollout"]["reason"]
     page = Page(render.html(found, RECORDED["events"], START))
     heading = "Rolled back: shop 1 → 2 ✕ Rolled back shop 1 → 2 Why: "
-    assert page.text.startswith(f"{heading}{reason} Next: Mend the revision. [PR-422]")
+    assert page.text.startswith(f"{heading}{reason} Next: Fix the revision. [PR-422]")
     message = reason.partition(": ")[2]
     assert page.text.count(message) == 3  # in the heading, the list and the table of verdicts
     facts = dict(render.facts(found))
