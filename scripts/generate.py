@@ -482,7 +482,8 @@ def role_entries() -> dict[str, list[Entry]]:
             "Watch a service during a rollout and after it",
             "Shows a rollout that another run is working on until it ends or waits for an operator."
             " Then asks the service's background gates and analysis for C(rollout_watch) after the"
-            " promotion, without the lease, and rolls back if one fails. Can be run repeatedly.",
+            " promotion, without the lease, and rolls back if one of them calls for it."
+            " Can be run repeatedly.",
             some(*common, "watch", **platform),
         ),
         Entry(

@@ -13,7 +13,7 @@ author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
   - Follows the rollout in progress, as M(progressive.rollout.follow) does.
-  - Then asks the background analysis and the rollback gates for O(watch) after the rollout's end. Ends when one fails, or when
+  - Then asks the background analysis and the rollback gates for O(watch) after the rollout's end. Ends when one of them calls for a rollback, or when
     another rollout begins.
   - Reads only, and needs no lease. What it returns as RV(back), RV(of) and RV(why) is for
     M(progressive.rollout.rollback); C(watch.yml) does both.
@@ -21,7 +21,7 @@ description:
 options:
   watch:
     description: How long C(watch.yml) asks background gates and analysis, and rollback gates, after a promotion. If one
-      fails, it rolls back to the previous revision. A duration.
+      of them calls for it, it rolls back to the previous revision. A duration.
     type: raw
     default: 0
 extends_documentation_fragment:

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A [KEDA](https://keda.sh) ScaledObject, which creates a HorizontalPodAutoscaler of its own.
+"""A [KEDA](https://keda.sh) ScaledObject, which creates its own HorizontalPodAutoscaler.
 
 It is held by the annotation with which KEDA pauses it, since KEDA undoes changes of its
 HorizontalPodAutoscaler: https://keda.sh/docs/latest/concepts/scaling-deployments/#pause-autoscaling

@@ -524,7 +524,7 @@ WATCH = Field(
     "watch",
     DURATION,
     "How long C(watch.yml) asks background gates and analysis, and rollback gates, after a"
-    " promotion. If one fails, it rolls back to the previous revision.",
+    " promotion. If one of them calls for it, it rolls back to the previous revision.",
     default=0,
 )
 OF = Field(

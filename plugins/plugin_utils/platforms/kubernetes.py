@@ -140,7 +140,7 @@ class Driver(WorkloadDriver):
         ]
         if busy := [one for one in found if one.owned and not one.current and one.replicas]:
             raise InputError(
-                f"rollout_platform.workload: {self._where} is in a rolling update of its own"
+                f"rollout_platform.workload: {self._where} is in its own rolling update"
                 f" ({busy[0].name} is still to have {busy[0].replicas} pods); wait for it: kubectl"
                 f" rollout status deployment/{self._name}",
                 "PR-243",
