@@ -1,8 +1,9 @@
 """Run ansible-test sanity with the ansible-core of the current environment.
 
-ansible-test wants a real directory .../ansible_collections/NAMESPACE/NAME, writes into its home,
-and fetches a pip installer from its own server. So: a copy of the files git knows, a home
-below .cache, and an installer made of the pip that every Python brings along.
+What is linted is what is shipped: the artefact, unpacked. ansible-test wants it in a real
+directory .../ansible_collections/NAMESPACE/NAME, writes into its home, and fetches a pip installer
+from its own server. So: a home below .cache, and an installer made of the pip that every Python
+brings along.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,18 +32,15 @@ sys.exit(subprocess.call([sys.executable, "-m", "pip", "install", "-qq", *packag
 '''
 
 
-def copy_collection(target: Path) -> None:
-    """Make `target` hold exactly the files of the checkout that git knows or would add."""
+def unpack_artefact(target: Path) -> None:
+    """Make `target` hold exactly the files of the artefact that this checkout builds."""
     shutil.rmtree(target, ignore_errors=True)
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(
-        command, cwd=ROOT, check=True, capture_output=True, text=True
-    ).stdout.split("\0")
-    for name in filter(None, names):
-        source = ROOT / name
-        if source.is_file():  # not a file deleted but not yet committed
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, target / name, follow_symlinks=False)
+    with tempfile.TemporaryDirectory(dir=ROOT / ".cache" / "tmp") as built:
+        command = ["ansible-galaxy", "collection", "build", "--output-path", built]
+        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        (artefact,) = Path(built).glob("*.tar.gz")
+        with tarfile.open(artefact) as archive:
+            archive.extractall(target, filter="data")
     # A separate repository: ansible-test asks git for the files, and the checkout's ignores all
     # of .cache.
     subprocess.run(["git", "init", "--quiet", "--template=", target], check=True)
@@ -78,7 +78,7 @@ def main(arguments: list[str]) -> int:
     base = ROOT / ".cache" / "sanity" / core
     target = base / "ansible_collections" / "progressive" / "rollout"
     home = ROOT / ".cache" / "sanity" / "home"
-    copy_collection(target)
+    unpack_artefact(target)
     prepare_home(home, Path(ansible_test.__file__).parent)
     environment = {
         name: value
