@@ -11,6 +11,7 @@ import typing as t
 from collections.abc import Iterator
 
 import pytest
+import yaml
 from ansible_collections.progressive.rollout.tests.support.playbook import ROOT, Outcome, Playground
 from ansible_collections.progressive.rollout.tests.support.shop import (
     BehindHAProxy,
@@ -191,8 +192,22 @@ PLAYBOOKS = sorted(
 )
 
 
-@pytest.mark.parametrize("options", [("--limit", "web1"), ("--tags", "deploy")], ids=" ".join)
+def is_guarded(playbook: str) -> bool:
+    """Return whether a playbook begins with the guard, or with a playbook that does."""
+    first = yaml.safe_load((ROOT / "playbooks" / playbook).read_text())[0]
+    imported = first.get("ansible.builtin.import_playbook")
+    return imported == "everything.yml" or (imported is not None and is_guarded(imported))
+
+
 @pytest.mark.parametrize("playbook", PLAYBOOKS)
+def test_every_playbook_begins_with_the_guard(playbook: str) -> None:
+    assert is_guarded(f"{playbook}.yml")
+
+
+@pytest.mark.parametrize("options", [("--limit", "web1"), ("--tags", "deploy")], ids=" ".join)
+@pytest.mark.parametrize(
+    "playbook", ["abort", "rollout"]
+)  # begins with the guard, and with another
 def test_a_run_that_would_do_nothing_is_refused(
     playground: Playground, playbook: str, options: tuple[str, str]
 ) -> None:
