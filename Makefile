@@ -1,6 +1,6 @@
 # The checkout's commands. Everything they write stays in the checkout: .venv, .venv-*, .cache.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test test-engines soak test-all lint format generate docs bench release clean
+.PHONY: help setup demo quick test test-everything test-engines test-cores soak lint format generate docs bench release clean
 export STRATEGY FAIL KEEP BALANCER # of the demo
 
 help: ## this list
@@ -12,29 +12,34 @@ setup: ## the virtual environment .venv with all that rollouts and the demo need
 demo: setup ## a service under load is replaced without a failed request (STRATEGY=canary|blue_green; BALANCER=haproxy|envoy; FAIL=1|errors: its revision is broken; KEEP=1: it stays, to go on with by hand)
 	@scripts/run scripts/demo
 
-quick: ## for every save: style, types, unit and property tests, some rollouts; below three minutes
-	@scripts/system-packages
+quick: ## for every save: style, types, unit and property tests; needs no server and no root
 	@scripts/setup run test lint
 	@scripts/check --quick
 
-test: ## everything: style, types, the Ansible gates, all tests; the same each time
-	@scripts/system-packages
+test: ## before every pull request: style, types, unit and property tests, one real rollout of each kind
+	@scripts/system-packages hosts
 	@scripts/setup run test lint
-	@scripts/check
+	@scripts/check --test
+
+test-everything: ## all that `make test` leaves out: the Ansible gates, every example, scenario, store and fault
+	@scripts/system-packages hosts servers
+	@scripts/setup run test lint
+	@scripts/awx-collection
+	@scripts/check --everything
 
 test-engines: ## rollouts on a real Kubernetes, built the first time, which takes a quarter of an hour, and on a real Docker Swarm
-	@scripts/system-packages
+	@scripts/system-packages hosts servers
 	@scripts/setup run test
 	@scripts/test-engines
 
 soak: ## tests that draw at random, with other seeds, for a given time (FOR=30m; SEED=... repeats a seed)
-	@scripts/system-packages
+	@scripts/system-packages hosts servers
 	@scripts/setup run test
 	@scripts/soak $(FOR)
 
-test-all: ## what depends on ansible-core, on every supported version (CORES=2.19)
-	@scripts/system-packages
-	@scripts/test-all $(CORES)
+test-cores: ## what depends on ansible-core, on every supported version (CORES=2.19)
+	@scripts/system-packages hosts servers
+	@scripts/test-cores $(CORES)
 
 lint: ## the gates that take seconds, and types
 	@scripts/setup run test lint

@@ -20,7 +20,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 TESTS = Path(__file__).parent
-FAST = ("unit", "property")  # folders that `make quick` runs whole
+FAST = ("unit", "property")  # folders that `make quick` runs, and nothing else
 
 set_hypothesis_home_dir(str(TESTS.parent / ".cache" / "hypothesis"))
 hypothesis.settings.register_profile("checkout", seeds.examples(100))
@@ -29,8 +29,11 @@ hypothesis.settings.load_profile("checkout")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "quick: also run by `make quick`, as all of tests/unit and tests/property"
+        "markers",
+        "essential: one real path of its kind, run by `make test`, as all of tests/unit and"
+        " tests/property; all others are run by `make test-everything`",
     )
+    config.addinivalue_line("markers", "slow: left out by `make quick`")
     config.addinivalue_line("markers", "long: takes half a minute or more, so it begins first")
     config.addinivalue_line(
         "markers",
@@ -81,7 +84,7 @@ def dice(request: pytest.FixtureRequest) -> Random:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.relative_to(TESTS).parts[0] in FAST:
-            item.add_marker(pytest.mark.quick)
+            item.add_marker(pytest.mark.essential)
         if "dice" in item.fixturenames or hypothesis.is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.seeded)
     # The longest first, or all workers wait for the last of them at the end.

@@ -171,6 +171,7 @@ class Canary:
 # --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.essential
 def test_one_that_fails_a_twentieth_of_its_requests_is_taken_back(shop: Shop) -> None:
     with Canary(shop, TENTH, {"analysis": {**OFTEN, "count": 60}}) as canary:
         canary.turns_bad()

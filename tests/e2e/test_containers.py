@@ -79,7 +79,7 @@ def hosts() -> Iterator[Hosts]:
         yield made
 
 
-@pytest.fixture(params=["podman", "docker"])
+@pytest.fixture(params=[pytest.param("podman", marks=pytest.mark.essential), "docker"])
 def site(request: pytest.FixtureRequest, hosts: Hosts) -> Iterator[Site]:
     front = BehindHAProxy()
     try:

@@ -169,6 +169,7 @@ def deploy(
 # -- README.md -------------------------------------------------------------------------------------
 
 
+@pytest.mark.essential
 def test_readme_installation(site: Site) -> None:
     listed = subprocess.run(
         ["git", "ls-files", "-z", "-co", "--exclude-standard"],
@@ -205,6 +206,9 @@ def test_readme_installation(site: Site) -> None:
     assert (installed / "roles/rolling/tasks/main.yml").exists() and not (
         installed / ".git"
     ).exists()
+    outcome = site.playground.run(variables={"rollout_replicas": 1}, env=env)
+    assert outcome.rc == 0 and str(installed) in outcome.output, outcome.output
+    assert site.playground.revisions() == ["1"]
     shutil.rmtree(installed)
     site.write(f"{HOW_TO}/awx.md", "requirements.yml")
     site.shell("ansible-galaxy collection install -r requirements.yml", env=env)
@@ -357,6 +361,7 @@ ROLE = """\
 """
 
 
+@pytest.mark.essential
 def test_in_place_instead_of_serial(site: Site) -> None:
     page = f"{HOW_TO}/migrate-from-serial.md"
     (site.home / "inventory.yml").write_text(site.replace((EXAMPLE / "inventory.yml").read_text()))

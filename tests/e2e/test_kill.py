@@ -94,6 +94,7 @@ def test_killed_at_any_moment_and_run_again(front: Front, shop: Shop, dice: Rand
 
 
 @pytest.mark.parametrize("front", ["haproxy"], indirect=True)
+@pytest.mark.essential
 def test_killed_during_a_rollback(front: Front, shop: Shop) -> None:
     shop.to("2")
     with Watch(shop, front) as watch, Load(front.url, connections=2, rate=RATE) as load:
@@ -154,6 +155,7 @@ def test_a_second_rollout_is_refused_and_told_by_whom(front: Front, shop: Shop) 
 
 
 @pytest.mark.parametrize("front", ["haproxy"], indirect=True)
+@pytest.mark.essential
 def test_who_lost_the_lease_stops_before_its_next_action(front: Front, shop: Shop) -> None:
     with Load(front.url, connections=2, rate=RATE) as load:
         run = shop.start(variables={"rollout_revision": "2"})

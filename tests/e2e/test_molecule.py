@@ -62,6 +62,7 @@ def molecule(project: Path, short: Path, scenario: str, **env: str) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.essential
 def test_the_example_rolls_out_and_back_without_a_failed_request(
     tmp_path: Path, short: Path
 ) -> None:

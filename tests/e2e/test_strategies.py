@@ -228,6 +228,25 @@ def answered(load: Load, count: int) -> None:
     )
 
 
+UNATTENDED: dict[str, dict[str, t.Any]] = {
+    "rolling": {},
+    "canary": {"rollout_steps": [{"set_weight": 25}, {"pause": "1s"}]},
+    "blue_green": {"rollout_hold": "1s"},
+}
+
+
+@pytest.mark.essential
+@pytest.mark.parametrize("shop", ["envoy", "haproxy"], indirect=True)
+@pytest.mark.parametrize("strategy", UNATTENDED)
+def test_every_strategy_loses_no_request(shop: Shop, strategy: str) -> None:
+    walk = Walk(shop, strategy, **UNATTENDED[strategy])
+    surge = REPLICAS if strategy == "blue_green" else SURGE
+    with loaded(shop, most=REPLICAS + surge):
+        outcome = walk.run()
+    assert outcome.rc == 0, outcome.output
+    walk.ended("promoted")
+
+
 def test_a_canary_is_promoted_by_a_word_from_elsewhere(shop: Shop) -> None:
     canary = Walk(
         shop,
@@ -288,7 +307,6 @@ def test_blue_green_switches_at_once_and_back(shop: Shop) -> None:
     pair.ended("aborted")
 
 
-@pytest.mark.quick
 def test_blue_green_that_asks_nobody(shop: Shop) -> None:
     pair = Walk(shop, "blue_green", rollout_hold="1s")
     with loaded(shop, most=2 * REPLICAS):
@@ -504,7 +522,7 @@ def test_an_alarm_in_the_hold_of_blue_green_goes_back_by_one_switch(shop: Shop, 
     pair.ended("rolled_back")
 
 
-@pytest.mark.quick
+@pytest.mark.essential
 def test_an_alarm_goes_back_however_far_the_canary_has_come(shop: Shop) -> None:
     """At 60 % as well: nothing is gone on with because it is nearly done."""
     alarm = shop.home / "alarm"
@@ -622,7 +640,7 @@ def test_superseded_in_the_middle(shop: Shop) -> None:
     other.ended("promoted")
 
 
-@pytest.mark.quick
+@pytest.mark.essential
 def test_in_place_on_a_fixed_fleet() -> None:
     """No port is spare: one is drained and replaced, judged, then the others, one after the
     other.

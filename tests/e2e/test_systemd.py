@@ -95,6 +95,7 @@ def site() -> Iterator[Site]:
         front.close()
 
 
+@pytest.mark.essential
 def test_old_and_new_stand_side_by_side_until_all_are_new(site: Site) -> None:
     site.to("1")
     assert site.units() == {"1": 4}

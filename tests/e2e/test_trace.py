@@ -21,7 +21,7 @@ def found(what: str, output: str) -> list[str]:
     return re.findall(rf"^{what}.*$", output, re.MULTILINE)
 
 
-@pytest.mark.quick
+@pytest.mark.essential
 def test_every_decision_and_every_call_is_shown(playground: Playground) -> None:
     secret = "4dm1n-pw-of-the-shop"
     playground.variables["rollout_platform"]["env"] = {"PASSWORD": secret}

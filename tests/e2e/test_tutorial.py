@@ -95,6 +95,7 @@ def reader() -> Iterator[Reader]:
 
 
 @pytest.mark.long
+@pytest.mark.essential
 def test_the_tutorial(reader: Reader) -> None:
     reader.run(FIRST, "releases")
     reader.write(FIRST, "haproxy.cfg", "inventory.yml", "group_vars/all.yml")

@@ -130,6 +130,7 @@ def nginx() -> Iterator[BehindNginx]:
     made.close()
 
 
+@pytest.mark.essential
 def test_nginx_is_reloaded_under_load(nginx: BehindNginx) -> None:
     with Shop(nginx) as shop:
         shop.to("1")
@@ -247,7 +248,7 @@ BAD: dict[str, tuple[dict[str, str], dict[str, t.Any], str]] = {
     ("front", "kind"),
     [
         ("haproxy", "crashes"),
-        pytest.param("envoy", "crashes", marks=pytest.mark.quick),
+        pytest.param("envoy", "crashes", marks=pytest.mark.essential),
         ("envoy", "never listens"),
         ("haproxy", "answers 503 when asked for its health"),
     ],

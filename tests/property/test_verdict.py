@@ -49,6 +49,7 @@ def number(ends: Iterable[int | None]) -> int:
     return sum(end is not None for end in ends)
 
 
+@pytest.mark.slow
 def test_rare_errors_are_found(dice: Random) -> None:
     """No errors before, one in three intervals after: in 60 intervals, by the sequential judge."""
     ends = [by_sequential(drawn(seed, 0, 0.3)) for seed in seeds(dice, 100)]
@@ -56,6 +57,7 @@ def test_rare_errors_are_found(dice: Random) -> None:
 
 
 @pytest.mark.parametrize("rate", [0.05, 1, 5])
+@pytest.mark.slow
 def test_alike_is_hardly_ever_failed(dice: Random, rate: float) -> None:
     ends = [by_sequential(drawn(seed, rate, rate)) for seed in seeds(dice, 100)]
     assert number(ends) <= most_alarms(100)
@@ -67,6 +69,7 @@ def test_more_errors_are_found_by_both(dice: Random) -> None:
 
 
 @pytest.mark.parametrize("rate", [0.001, 0.005])
+@pytest.mark.slow
 def test_a_good_canary_is_hardly_ever_failed(dice: Random, rate: float) -> None:
     """In three steps, looked at 60 times."""
     ends = [canary(seed, rate, rate, (10, 25, 50), looks=20) for seed in seeds(dice, 60)]
@@ -118,6 +121,7 @@ def with_earlier_rounds(failed: Mapping[str, int]) -> tuple[int, dict[str, int]]
     return runs + FEW, total
 
 
+@pytest.mark.slow
 def test_a_good_revision_is_hardly_ever_failed_whatever_the_traffic(dice: Random) -> None:
     """All models together, since so few analyses of one say little."""
     good = models.GOOD

@@ -10,7 +10,9 @@ Hypothesis'; both are marked `seeded`, which is what `make soak` runs.
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Iterator
 from random import Random
 
 from hypothesis import settings
@@ -28,6 +30,13 @@ def examples(count: int) -> settings:
     scaled = max(1, round(count * PROFILES[PROFILE]))
     # No deadline for one example: a busy machine is no failure.
     return settings(max_examples=scaled, derandomize=PROFILE != "thorough", deadline=None)
+
+
+def every(width: int, dice: Random) -> Iterator[int]:
+    """Yield every `width`-th number from 0 on, from a random start; in `make soak`, each."""
+    if PROFILE == "thorough":
+        return itertools.count()
+    return itertools.count(dice.randrange(width), width)
 
 
 def dice(*names: object) -> Random:

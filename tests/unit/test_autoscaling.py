@@ -9,6 +9,7 @@ import contextlib
 import typing as t
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import begin, finish, promote, rollback
@@ -31,6 +32,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces imp
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.autoscaler import (
     AutoscalerDriver,
 )
+from ansible_collections.progressive.rollout.tests.support import seeds
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 
 ORIGINAL = {"min": 2, "max": 12, "off": False}
@@ -169,6 +171,7 @@ EXITS = (promoted, rolled_back, aborted, failed, superseded, held, parked)
 
 @pytest.mark.parametrize("mode", ["hold", "raise", "follow"])
 @pytest.mark.parametrize("leave", EXITS, ids=lambda leave: leave.__name__)
+@pytest.mark.slow
 def test_e_45_the_autoscaler_is_put_back_on_every_exit(
     shop: Shop, leave: Callable[[Shop], None], mode: str
 ) -> None:
@@ -283,10 +286,11 @@ def gives_way(shop: Shop) -> dict[str, int]:
         (gives_way, "hold"),
     ],
 )
+@pytest.mark.slow
 def test_after_a_kill_at_any_action_the_next_run_puts_it_back(
-    tmp_path: Path, then: Callable[[Shop], dict[str, int]], mode: str
+    tmp_path: Path, dice: Random, then: Callable[[Shop], dict[str, int]], mode: str
 ) -> None:
-    for number in range(200):
+    for number in seeds.every(5, dice):
         shop = Shop(tmp_path / str(number), replicas=3)
         shop.world.mode, shop.world.wants = mode, 3
         if then is goes_on_back:
@@ -298,7 +302,8 @@ def test_after_a_kill_at_any_action_the_next_run_puts_it_back(
         assert shop.numbers == [] and shop.world.wrong == []
         if not killed:
             break
-    assert 20 < number < 199, "a rollout has so many actions, and ends"
+        assert number < 200, "a rollout ends"
+    assert number > 20, "a rollout has so many actions"
 
 
 # Somebody else

@@ -415,6 +415,7 @@ def test_the_budget_of_this_rollout_is_used() -> None:
 
 
 @pytest.mark.parametrize("name", ["canary", "blue_green"])
+@pytest.mark.slow
 def test_waiting_is_no_failure(name: str) -> None:
     # Ten times as long as nothing may move, and then it is promoted.
     simulator = started(4, Budget(1, 0), Rules(progress_deadline=60.0, failure_limit=1))

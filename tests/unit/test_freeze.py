@@ -396,6 +396,7 @@ def walks(draw: st.DrawFn) -> tuple[Walk, list[dict[str, t.Any]]]:
 
 @examples(40)
 @given(walks(), st.integers(0, 96))
+@pytest.mark.slow
 def test_frozen_is_what_a_walk_along_the_minutes_finds(
     case: tuple[Walk, list[dict[str, t.Any]]], offset: int
 ) -> None:

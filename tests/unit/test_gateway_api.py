@@ -178,6 +178,7 @@ class Killed(BaseException):
     """As by a signal that nothing can be done about."""
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_at_any_change_is_continued(tmp_path: Path) -> None:
     def killed(at: int) -> bool:
         server = Gateways(replicas=1)

@@ -177,6 +177,7 @@ PLAY = """
 
 
 @pytest.mark.parametrize("number, reason", [(signal.SIGKILL, GONE), (signal.SIGTERM, "SIGTERM")])
+@pytest.mark.slow
 def test_under_ansible(tmp_path: Path, number: signal.Signals, reason: str) -> None:
     """Two steps of a run are known as such; killed (itself) or told to stop (its worker), the
     step in hand ends in order.

@@ -223,6 +223,7 @@ def changes_of_a_rollout(path: Path) -> int:
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["before it", "after it"])
+@pytest.mark.slow
 def test_a_run_that_is_killed_at_a_change_is_continued(tmp_path: Path, lost: bool) -> None:
     count = changes_of_a_rollout(tmp_path / "whole")
     assert count >= 12

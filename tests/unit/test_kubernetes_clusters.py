@@ -231,6 +231,7 @@ def test_a_failure_in_the_second_takes_the_first_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("balanced", [False, True])
+@pytest.mark.slow
 def test_a_cluster_that_is_gone_holds_the_rollout_until_it_is_back(
     tmp_path: Path, balanced: bool
 ) -> None:

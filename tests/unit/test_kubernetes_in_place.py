@@ -263,6 +263,7 @@ def test_why_no_pod_comes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("lost", [False, True], ids=["before it", "after it"])
 @pytest.mark.parametrize("nodes", [0, 2])
+@pytest.mark.slow
 def test_a_run_that_is_killed_at_a_change_is_continued(
     tmp_path: Path, lost: bool, nodes: int
 ) -> None:

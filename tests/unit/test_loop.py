@@ -198,6 +198,7 @@ def nth(world: World, number: int, exc: Exception) -> None:
 
 @pytest.mark.usefixtures("virtual")
 @pytest.mark.parametrize("part", range(4))  # for as many workers
+@pytest.mark.slow
 def test_an_error_at_any_call_costs_a_turn_and_nothing_else(
     walking: Callable[..., Walk], tmp_path: Path, part: int
 ) -> None:

@@ -131,6 +131,7 @@ def test_a_copy_that_differs_is_not_used(
     assert usable(old) and not usable(new)
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_one_of_them_is_the_journal_and_it_goes_on(
     old: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

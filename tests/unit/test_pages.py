@@ -684,6 +684,7 @@ def test_the_judge_is_as_robust_as_the_page_says() -> None:
         assert models.row(row[0], int(row[1])) == f"| {' | '.join(row)} |"
 
 
+@pytest.mark.slow
 def test_the_judges_are_as_good_as_the_page_says() -> None:
     """The whole table is printed by tests/simulations/verdict.py; this is some of it, since it
     takes its time.

@@ -409,6 +409,7 @@ def test_e_42_without_others_the_minimum_counts(tmp_path: Path) -> None:
     assert service.running == {"1": 16}
 
 
+@pytest.mark.slow
 def test_e_46_its_own_instances_are_never_counted(shop: Service) -> None:
     given = {**RAMP, "replicas": "current"}
     for _turn in range(50):

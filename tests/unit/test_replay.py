@@ -148,6 +148,7 @@ def verdict_event(answer: Answer) -> dict[str, t.Any]:
     st.sets(st.integers(0, 12), max_size=2),
 )
 @examples(60)
+@pytest.mark.slow
 def test_the_same_settings_give_the_same_verdict_at_the_same_look(
     dice: Random,
     rate: float,

@@ -407,6 +407,7 @@ EVENTS = st.fixed_dictionaries(
 
 
 @given(st.lists(EVENTS, max_size=8), st.dictionaries(st.sampled_from(FIELDS), JSON))
+@pytest.mark.slow
 def test_damaged_timelines_can_be_shown(events: list[Event], odd: dict[str, t.Any]) -> None:
     found = story.tell("shop", rollout(2) | odd, events)
     Page(render.html(found, events, START))

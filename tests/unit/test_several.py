@@ -271,6 +271,7 @@ def test_each_part_has_its_share(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["vms", "cloud"])
+@pytest.mark.slow
 def test_a_part_that_is_gone_holds_the_rollout_until_it_is_back(tmp_path: Path, part: str) -> None:
     """Of the other part, the rollout goes on where the budget lets it."""
     shop = Shop(tmp_path, 8, budget={"max_surge": 2, "max_unavailable": 4})

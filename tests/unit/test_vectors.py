@@ -182,6 +182,7 @@ def test_zero_of_both_moves_with_one_unavailable() -> None:
 @pytest.mark.parametrize(
     ("desired", "flight", "peak"), [(50, 5, 55), (6, 1, 7), (6, 2, 8), (3, 100, 6), (1, 1, 2)]
 )
+@pytest.mark.slow
 def test_whole_rollouts_of_cloud_foundry(desired: int, flight: int, peak: int) -> None:
     simulator = whole(desired, Budget(max_in_flight=flight))
     assert (simulator.peak, simulator.least) == (peak, desired)

@@ -438,6 +438,7 @@ def test_where_no_instances_are_known_looks_are_compared() -> None:
     assert after(*made).dispersion.of_look == pytest.approx(20, rel=0.1)
 
 
+@pytest.mark.slow
 def test_what_is_kept_is_bounded() -> None:
     """A thousand instances on each side, for a hundred looks."""
     history, instances = ErrorHistory(), Instances()
