@@ -23,6 +23,7 @@ from ansible_collections.progressive.rollout.tests.support.playbook import (
     Playground,
     Run,
 )
+from ansible_collections.progressive.rollout.tests.support.shared import Shared
 from ansible_collections.progressive.rollout.tests.support.shop import BehindHAProxy, Load, failures
 from ansible_collections.progressive.rollout.tests.support.waiting import until
 
@@ -134,8 +135,8 @@ class Site(Playground):
         assert len(self.front.serving()) == 3 and self.front.known() == self.front.serving()
 
 
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
+@contextmanager
+def made_site() -> Iterator[Site]:
     front = BehindHAProxy()
     try:
         with Hosts("web1", "web2", "web3") as hosts, Site(hosts, front) as made:
@@ -146,6 +147,18 @@ def site() -> Iterator[Site]:
             yield made
     finally:
         front.close()
+
+
+@pytest.fixture(scope="module")
+def sites() -> Iterator[Shared[Site]]:
+    with Shared(made_site) as sites:
+        yield sites
+
+
+@pytest.fixture
+def site(sites: Shared[Site], request: pytest.FixtureRequest) -> Iterator[Site]:
+    with sites.lend(request) as site:
+        yield site
 
 
 @contextmanager
