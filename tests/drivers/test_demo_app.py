@@ -212,7 +212,7 @@ def test_sigterm_finishes_the_request_in_flight(start: Callable[..., Running]) -
         socket.create_connection(address, timeout=10) as slow,
     ):
         assert "keep-alive" in ask(port, "GET / HTTP/1.1\r\n\r\n", idle)
-        slow.sendall(b"GET /slow?s=0.5 HTTP/1.1\r\n\r\n")
+        slow.sendall(b"GET /slow?s=2 HTTP/1.1\r\n\r\n")
         get(port, "/")  # the slow one came before this one
         process.terminate()
         assert idle.recv(1) == b""

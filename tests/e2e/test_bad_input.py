@@ -1180,7 +1180,7 @@ def test_is_refused_with_the_variable_and_the_value(
     message = answers.messages.get(name, f"not asked: {answers.outcome.output[-2000:]}")
     for word in words:
         assert word in message
-    assert "defect" not in message and "Traceback" not in message
+    assert "PR-900" not in message and "Traceback" not in message
     assert len(message) < 700 or "IT WAS" in message
 
 
