@@ -57,7 +57,9 @@ docs: ## the documentation's site, below .cache/docs/html
 	@scripts/setup run docs
 	@scripts/run scripts/docs
 
-bench: setup ## the measurements
+bench: ## the measurements
+	@scripts/system-packages hosts servers
+	@scripts/setup run test
 	@scripts/run python tests/benchmarks/run.py
 
 mutants: ## small changes of the engine that no test notices (FILES=budget.py); takes an hour or two

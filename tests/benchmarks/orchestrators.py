@@ -28,7 +28,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kuberne
     Cluster,
     Expired,
 )
-from ansible_collections.progressive.rollout.tests.engines.conftest import (
+from ansible_collections.progressive.rollout.tests.support.namespaces import (
     KUBECONFIG,
     ROOT,
     Namespace,

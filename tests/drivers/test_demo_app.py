@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from ansible_collections.progressive.rollout.tests.support.ports import free_port
-from ansible_collections.progressive.rollout.tests.support.waiting import until
+from ansible_collections.progressive.rollout.tests.support.waiting import PATIENCE, until
 
 FILES = pathlib.Path(__file__).resolve().parents[2] / "playbooks" / "files"
 
@@ -212,14 +212,14 @@ def test_sigterm_finishes_the_request_in_flight(start: Callable[..., Running]) -
         socket.create_connection(address, timeout=10) as slow,
     ):
         assert "keep-alive" in ask(port, "GET / HTTP/1.1\r\n\r\n", idle)
-        slow.sendall(b"GET /slow?s=0.5 HTTP/1.1\r\n\r\n")
+        slow.sendall(b"GET /slow?s=2 HTTP/1.1\r\n\r\n")
         get(port, "/")  # the slow one came before this one
         process.terminate()
         assert idle.recv(1) == b""
         assert not listens(port)
         reply = slow.recv(65536)
     assert b"200 OK" in reply and b"Connection: close" in reply
-    assert process.wait(10) == 0
+    assert process.wait(PATIENCE) == 0
 
 
 def test_sigterm_while_starting_and_stop_delay(start: Callable[..., Running]) -> None:
@@ -228,14 +228,14 @@ def test_sigterm_while_starting_and_stop_delay(start: Callable[..., Running]) ->
     stopping.process.terminate()
     until(lambda: get(stopping.port, "/healthz").startswith("HTTP/1.1 503 "))
     assert get(stopping.port, "/").startswith("HTTP/1.1 200 ")
-    assert stopping.process.wait(10) == 0
+    assert stopping.process.wait(PATIENCE) == 0
     starting.process.terminate()  # by now it has long set up its handler
-    assert starting.process.wait(10) == 0
+    assert starting.process.wait(PATIENCE) == 0
 
 
 def test_ends_that_are_not_wanted(start: Callable[..., Running]) -> None:
     crashing, taken = start(CRASH_AFTER="0.1", wait=False), start().port
-    assert crashing.process.wait(10) == 3
+    assert crashing.process.wait(PATIENCE) == 3
     assert (
         crashing.process.stdout
         and "\nboom: shop-1 crashes after 0.1 s" in crashing.process.stdout.read()
@@ -243,9 +243,9 @@ def test_ends_that_are_not_wanted(start: Callable[..., Running]) -> None:
     in_service = start(CRASH_IN_SERVICE="0.1")
     assert in_service.process.poll() is None
     get(in_service.port, "/")
-    assert in_service.process.wait(10) == 3
+    assert in_service.process.wait(PATIENCE) == 3
     second = start(wait=False, PORT=str(taken))
-    assert second.process.wait(10) == 1
+    assert second.process.wait(PATIENCE) == 1
     complaint = f"shop-1: cannot listen on 127.0.0.1:{taken}: Address already in use\n"
     assert second.process.stdout and second.process.stdout.read() == complaint
 
@@ -322,7 +322,7 @@ def test_a_graceful_restart_between_requests_fails_nothing(start: Callable[..., 
     client, thread, reports = in_background(f"http://127.0.0.1:{port}/", connections=3, rate=0.5)
     until(lambda: client.by_revision["1"] >= 3)  # the next request is two seconds away
     process.terminate()
-    assert process.wait(10) == 0
+    assert process.wait(PATIENCE) == 0
     start(PORT=str(port), REVISION="2")
     until(lambda: client.by_revision["2"] >= 3)
     client.stop()
@@ -396,7 +396,7 @@ def test_command_writes_its_report_and_ends_on_a_signal(
         until(lambda: report.exists() and json.loads(report.read_text())["served"] > 0)
         assert int(pid.read_text()) == process.pid
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE) == 0
     finally:
         process.kill()
         process.wait()
@@ -435,7 +435,7 @@ def test_only_recorded_processes_are_ended(
         json.dumps({"pid": reused.pid, "ticks": demo.ticks(reused.pid) - 1})
     )
     assert demo.end(tmp_path.glob("*.pid")) == 1
-    assert ours.wait(10) == 0 and reused.poll() is None
+    assert ours.wait(PATIENCE) == 0 and reused.poll() is None
     assert demo.end(tmp_path.glob("*.pid")) == 0
 
 
@@ -447,7 +447,7 @@ def test_the_other_run_ends_with_the_demo(
         json.dumps({"pid": other.pid, "ticks": demo.ticks(other.pid)})
     )
     assert demo.end_all(tmp_path) == 1
-    assert other.wait(10) == 0
+    assert other.wait(PATIENCE) == 0
 
 
 def told(**rollout: t.Any) -> dict[str, t.Any]:

@@ -46,7 +46,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.envoy 
 from ansible_collections.progressive.rollout.tests.drivers import traffic_contract as contract
 from ansible_collections.progressive.rollout.tests.support import envoy as lab
 from ansible_collections.progressive.rollout.tests.support.ports import free_port
-from ansible_collections.progressive.rollout.tests.support.waiting import until
+from ansible_collections.progressive.rollout.tests.support.waiting import PATIENCE, until
 
 
 def made(given: Mapping[str, t.Any], context: Context) -> Driver:
@@ -569,7 +569,9 @@ class TestEnvoy(contract.TrafficContract):
         monkeypatch.setattr(agent, "ANSWER", 1.0)
         monkeypatch.setattr(agent._talk, "LIMIT", 2 << 20)
         with contract.hostile(
-            answer, 0.1 if answer == b"x" else 0.0, 150 if set(answer) == set(b"x") else 1
+            answer,
+            0.1 if answer == b"x" else 0.0,
+            contract.ENDLESS if set(answer) == set(b"x") else 1,
         ) as port:
             request = {
                 "op": "observe",
@@ -581,5 +583,7 @@ class TestEnvoy(contract.TrafficContract):
             began = time.monotonic()
             said = agent.main({**request, "admin": ["127.0.0.1", port]})["error"]
         assert (
-            re.search(complaint, said) and time.monotonic() - began < 10 and "\x1b" not in said
+            re.search(complaint, said)
+            and time.monotonic() - began < PATIENCE
+            and "\x1b" not in said
         ), said

@@ -335,6 +335,9 @@ def delayed(driver: t.Any, newer: TrafficDriver) -> TrafficDriver:
     return t.cast(TrafficDriver, driver)
 
 
+ENDLESS = 10_000  # answers of a hostile port: at a trickle they take a quarter of an hour
+
+
 @contextlib.contextmanager
 def hostile(answer: bytes, pause: float, times: int) -> Iterator[int]:
     """A port at which every question is answered with this, again and again, and nothing else."""

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import typing as t
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Run
 from ansible_collections.progressive.rollout.tests.support.prometheus import Prometheus
+from ansible_collections.progressive.rollout.tests.support.shared import Shared
 from ansible_collections.progressive.rollout.tests.support.shop import (
     FRONTS,
     BehindHAProxy,
@@ -51,12 +53,24 @@ def opened(front: t.Any) -> Shop:
     return shop
 
 
-@pytest.fixture(scope="module")
-def shop() -> Iterator[Shop]:
+@contextmanager
+def made_shop() -> Iterator[Shop]:
     front = BehindHAProxy()
     with opened(front) as shop:
         yield shop
     front.close()
+
+
+@pytest.fixture(scope="module")
+def shops() -> Iterator[Shared[Shop]]:
+    with Shared(made_shop) as shops:
+        yield shops
+
+
+@pytest.fixture
+def shop(shops: Shared[Shop], request: pytest.FixtureRequest) -> Iterator[Shop]:
+    with shops.lend(request) as shop:
+        yield shop
 
 
 class Canary:

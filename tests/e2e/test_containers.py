@@ -11,10 +11,12 @@ import typing as t
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 from ansible_collections.progressive.rollout.tests.support.hosts import Hosts
 from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Playground
+from ansible_collections.progressive.rollout.tests.support.shared import Shared
 from ansible_collections.progressive.rollout.tests.support.shop import BehindHAProxy, Load, failures
 
 pytestmark = pytest.mark.long
@@ -73,10 +75,22 @@ class Site(Playground):
         return found
 
 
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[Hosts]:
+@contextmanager
+def made_hosts() -> Iterator[Hosts]:
     with Hosts("web1", "web2") as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def many() -> Iterator[Shared[Hosts]]:
+    with Shared(made_hosts) as many:
+        yield many
+
+
+@pytest.fixture
+def hosts(many: Shared[Hosts], request: pytest.FixtureRequest) -> Iterator[Hosts]:
+    with many.lend(request) as hosts:
+        yield hosts
 
 
 @pytest.fixture(params=[pytest.param("podman", marks=pytest.mark.essential), "docker"])

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.tests.support.playbook import ROOT
+from ansible_collections.progressive.rollout.tests.support.waiting import LONG
 
 QUICK = {"demo_env": {"LATENCY": "0.005"}, "rollout_min_ready": 0}
 OUTPUT = {  # as scripts/demo has it
@@ -46,7 +47,7 @@ def demo(state: Path, **variables: t.Any) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=LONG,
     )
 
 
@@ -122,7 +123,7 @@ def test_a_demo_that_stays_says_what_can_be_done_with_it(tmp_path: Path) -> None
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=240,
+                timeout=LONG,
             )
             assert done.returncode == rc, done.stdout + done.stderr
             return done.stdout

@@ -29,6 +29,7 @@ from ansible_collections.progressive.rollout.tests.support.nginx import Nginx
 from ansible_collections.progressive.rollout.tests.support.pages import EXAMPLE, ROOT, SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.playbook import APP, Playground
 from ansible_collections.progressive.rollout.tests.support.ports import free_port
+from ansible_collections.progressive.rollout.tests.support.waiting import LONG
 
 HOW_TO = "docs/how-to"
 RUN = "ansible-playbook -i inventory.yml {} -e rollout_revision={}"
@@ -115,7 +116,7 @@ class Site:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=LONG,
             check=False,
         )
         assert result.returncode == rc, result.stdout + result.stderr

@@ -23,8 +23,9 @@ from ansible_collections.progressive.rollout.tests.support.playbook import (
     Playground,
     Run,
 )
+from ansible_collections.progressive.rollout.tests.support.shared import Shared
 from ansible_collections.progressive.rollout.tests.support.shop import BehindHAProxy, Load, failures
-from ansible_collections.progressive.rollout.tests.support.waiting import until
+from ansible_collections.progressive.rollout.tests.support.waiting import LONG, until
 
 pytestmark = pytest.mark.long
 STRANGER = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ8bGHmgKGp0nYQ9r1XqAwKxzXkGmZsB8T4dA0kH0v0o"
@@ -85,7 +86,7 @@ class Site(Playground):
         until(
             lambda: len(self.front.known()) > before or run.process.poll() is not None,
             "a new instance is started",
-            200,
+            LONG,
         )
         assert run.process.poll() is None, run.output
         return run
@@ -93,7 +94,7 @@ class Site(Playground):
     def says(self, run: Run, text: str) -> None:
         """Wait until a run has said it."""
         try:
-            until(lambda: text in run.output or run.process.poll() is not None, text, 200)
+            until(lambda: text in run.output or run.process.poll() is not None, text, LONG)
         except AssertionError:
             raise AssertionError(f"not said: {text}\n{run.output}") from None
         assert text in run.output, run.output
@@ -134,8 +135,8 @@ class Site(Playground):
         assert len(self.front.serving()) == 3 and self.front.known() == self.front.serving()
 
 
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
+@contextmanager
+def made_site() -> Iterator[Site]:
     front = BehindHAProxy()
     try:
         with Hosts("web1", "web2", "web3") as hosts, Site(hosts, front) as made:
@@ -146,6 +147,18 @@ def site() -> Iterator[Site]:
             yield made
     finally:
         front.close()
+
+
+@pytest.fixture(scope="module")
+def sites() -> Iterator[Shared[Site]]:
+    with Shared(made_site) as sites:
+        yield sites
+
+
+@pytest.fixture
+def site(sites: Shared[Site], request: pytest.FixtureRequest) -> Iterator[Site]:
+    with sites.lend(request) as site:
+        yield site
 
 
 @contextmanager
@@ -278,7 +291,7 @@ def test_a_host_that_is_switched_off_in_the_middle_is_gone_on_without(site: Site
     requests begins when the load balancer has noticed: those that it sent there before are lost.
     """
     run = site.begin(rollout_budget={"max_surge": 3, "max_unavailable": 0})
-    until(lambda: len(site.front.known()) == 6, "new instances are started everywhere", 200)
+    until(lambda: len(site.front.known()) == 6, "new instances are started everywhere", LONG)
     site.machines.kill("web3")
     site.off = {"web3"}
     off = site.machines.addresses["web3"]

@@ -27,6 +27,7 @@ from ansible_collections.progressive.rollout.tests.support.playbook import (
     Outcome,
     Playground,
 )
+from ansible_collections.progressive.rollout.tests.support.shared import Shared
 from ansible_collections.progressive.rollout.tests.support.shop import (
     Load,
     Reloadable,
@@ -205,19 +206,26 @@ class Fleet(Playground):
         self.front.close()
 
 
-@pytest.fixture(scope="module")
-def made() -> Iterator[Fleet]:
+@contextmanager
+def made_fleet() -> Iterator[Fleet]:
     with Fleet() as fleet:
         fleet.to("1")
         fleet.settled("1")
         yield fleet
 
 
+@pytest.fixture(scope="module")
+def fleets() -> Iterator[Shared[Fleet]]:
+    with Shared(made_fleet) as fleets:
+        yield fleets
+
+
 @pytest.fixture
-def fleet(made: Fleet) -> Iterator[Fleet]:
-    assert made.record["phase"] == "finished", "a test before this one failed"
-    yield made
-    made.hosts_are()
+def fleet(fleets: Shared[Fleet], request: pytest.FixtureRequest) -> Iterator[Fleet]:
+    with fleets.lend(request) as fleet:
+        yield fleet
+        fleet.hosts_are()
+        assert fleet.record["phase"] == "finished"
 
 
 @contextmanager

@@ -10,9 +10,11 @@ from __future__ import annotations
 import sys
 import typing as t
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from ansible_collections.progressive.rollout.tests.support.playbook import APP
+from ansible_collections.progressive.rollout.tests.support.shared import Shared
 from ansible_collections.progressive.rollout.tests.support.shop import (
     BehindHAProxy,
     Load,
@@ -33,14 +35,26 @@ def program(*lines: str) -> list[str]:
     return ["/bin/sh", "-c", script, sys.executable, "-I", "-S", str(APP)]
 
 
-@pytest.fixture(scope="module")
-def shop() -> Iterator[Shop]:
+@contextmanager
+def made_shop() -> Iterator[Shop]:
     front = BehindHAProxy()
     with Shop(front, rollout_budget={"max_surge": 6, "max_unavailable": 0}) as shop:
         shop.variables["rollout_platform"]["command"] = program(OLD)
         shop.to("1")
         yield shop
     front.close()
+
+
+@pytest.fixture(scope="module")
+def shops() -> Iterator[Shared[Shop]]:
+    with Shared(made_shop) as shops:
+        yield shops
+
+
+@pytest.fixture
+def shop(shops: Shared[Shop], request: pytest.FixtureRequest) -> Iterator[Shop]:
+    with shops.lend(request) as shop:
+        yield shop
 
 
 def canary(shop: Shop, revision: str, count: int, *lines: str, **rules: t.Any) -> t.Any:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import typing as t
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import yaml
 from ansible_collections.progressive.rollout.tests.support.playbook import ROOT, Outcome, Playground
+from ansible_collections.progressive.rollout.tests.support.shared import Shared
 from ansible_collections.progressive.rollout.tests.support.shop import (
     BehindHAProxy,
     Load,
@@ -54,8 +56,8 @@ PLAYS: dict[str, dict[str, t.Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def shop() -> Iterator[Shop]:
+@contextmanager
+def made_shop() -> Iterator[Shop]:
     front = BehindHAProxy()
     given = {
         "rollout_replicas": REPLICAS,
@@ -66,6 +68,18 @@ def shop() -> Iterator[Shop]:
         made.to("1")
         yield made
     front.close()
+
+
+@pytest.fixture(scope="module")
+def shops() -> Iterator[Shared[Shop]]:
+    with Shared(made_shop) as shops:
+        yield shops
+
+
+@pytest.fixture
+def shop(shops: Shared[Shop], request: pytest.FixtureRequest) -> Iterator[Shop]:
+    with shops.lend(request) as shop:
+        yield shop
 
 
 def ran(outcome: Outcome, step: str) -> int:

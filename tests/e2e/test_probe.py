@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
+from ansible_collections.progressive.rollout.tests.support.shared import Shared
 from ansible_collections.progressive.rollout.tests.support.shop import BehindHAProxy, Shop
 from ansible_collections.progressive.rollout.tests.support.waiting import until
 
@@ -29,8 +31,8 @@ CANARY = {
 }
 
 
-@pytest.fixture(scope="module")
-def shop() -> Iterator[Shop]:
+@contextmanager
+def made_shop() -> Iterator[Shop]:
     front = BehindHAProxy()
     try:
         with Shop(front) as shop:
@@ -38,6 +40,18 @@ def shop() -> Iterator[Shop]:
             yield shop
     finally:
         front.close()
+
+
+@pytest.fixture(scope="module")
+def shops() -> Iterator[Shared[Shop]]:
+    with Shared(made_shop) as shops:
+        yield shops
+
+
+@pytest.fixture
+def shop(shops: Shared[Shop], request: pytest.FixtureRequest) -> Iterator[Shop]:
+    with shops.lend(request) as shop:
+        yield shop
 
 
 def asked(shop: Shop) -> int:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import typing as t
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import yaml
 from ansible_collections.progressive.rollout.tests.support.hosts import Hosts
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Playground
+from ansible_collections.progressive.rollout.tests.support.shared import Shared
 from ansible_collections.progressive.rollout.tests.support.shop import (
     BehindEnvoy,
     BehindHAProxy,
@@ -85,14 +87,26 @@ class Site(Playground):
         return found
 
 
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
+@contextmanager
+def made_site() -> Iterator[Site]:
     front = BehindHAProxy()
     try:
         with Hosts("web1", "web2") as hosts, Site(hosts, front) as made:
             yield made
     finally:
         front.close()
+
+
+@pytest.fixture(scope="module")
+def sites() -> Iterator[Shared[Site]]:
+    with Shared(made_site) as sites:
+        yield sites
+
+
+@pytest.fixture
+def site(sites: Shared[Site], request: pytest.FixtureRequest) -> Iterator[Site]:
+    with sites.lend(request) as site:
+        yield site
 
 
 @pytest.mark.essential

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.playbook import Playground
+from ansible_collections.progressive.rollout.tests.support.waiting import LONG
 
 FIRST, CANARY, ANGER = (
     f"docs/tutorial/{name}.md" for name in ("first-rollout", "first-canary", "rollback-in-anger")
@@ -53,7 +54,7 @@ class Reader:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=LONG,
             check=False,
         )
         assert result.returncode == rc, result.stdout + result.stderr

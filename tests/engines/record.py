@@ -22,7 +22,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kuberne
     Cluster,
     _credentials,
 )
-from ansible_collections.progressive.rollout.tests.engines.conftest import (
+from ansible_collections.progressive.rollout.tests.support.namespaces import (
     KUBECONFIG,
     ROOT,
     Namespace,

@@ -28,12 +28,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kuberne
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import (
     _gateway_objects as gateway_objects,
 )
-from ansible_collections.progressive.rollout.tests.engines.conftest import (
+from ansible_collections.progressive.rollout.tests.support.envoy import Envoy
+from ansible_collections.progressive.rollout.tests.support.namespaces import (
     KUBECONFIG,
     ROOT,
     Namespace,
 )
-from ansible_collections.progressive.rollout.tests.support.envoy import Envoy
 from ansible_collections.progressive.rollout.tests.support.playbook import Playground
 from ansible_collections.progressive.rollout.tests.support.route_controller import (
     GATEWAYS,

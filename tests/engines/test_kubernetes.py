@@ -31,14 +31,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kuberne
     Expired,
     Reflector,
 )
-from ansible_collections.progressive.rollout.tests.engines.conftest import (
+from ansible_collections.progressive.rollout.tests.support.memory import Service, Traffic, World
+from ansible_collections.progressive.rollout.tests.support.namespaces import (
     IMAGE,
     KUBECONFIG,
     ROOT,
     Client,
     Namespace,
 )
-from ansible_collections.progressive.rollout.tests.support.memory import Service, Traffic, World
 from ansible_collections.progressive.rollout.tests.support.playbook import Playground
 from ansible_collections.progressive.rollout.tests.support.waiting import until
 

@@ -16,7 +16,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.con
 from ansible_collections.progressive.rollout.tests.drivers.autoscaler_contract import (
     AutoscalerContract,
 )
-from ansible_collections.progressive.rollout.tests.engines.conftest import (
+from ansible_collections.progressive.rollout.tests.support.namespaces import (
     KUBECONFIG,
     Namespace,
 )

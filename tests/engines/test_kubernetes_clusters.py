@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import Cluster
-from ansible_collections.progressive.rollout.tests.engines.conftest import (
+from ansible_collections.progressive.rollout.tests.support.namespaces import (
     EXTERNAL,
     IMAGE,
     ROOT,

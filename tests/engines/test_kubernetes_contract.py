@@ -15,7 +15,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.che
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import kubernetes
 from ansible_collections.progressive.rollout.tests.drivers import platform_contract as contract
-from ansible_collections.progressive.rollout.tests.engines.conftest import KUBECONFIG, Namespace
+from ansible_collections.progressive.rollout.tests.support.namespaces import KUBECONFIG, Namespace
 
 
 class Site:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _rights
-from ansible_collections.progressive.rollout.tests.engines.conftest import (
+from ansible_collections.progressive.rollout.tests.support.namespaces import (
     KUBECONFIG,
     ROOT,
     Client,

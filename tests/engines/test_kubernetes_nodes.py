@@ -14,7 +14,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kuberne
     ApiError,
     Cluster,
 )
-from ansible_collections.progressive.rollout.tests.engines.conftest import (
+from ansible_collections.progressive.rollout.tests.support.namespaces import (
     Client,
     Namespace,
 )

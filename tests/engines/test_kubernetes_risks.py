@@ -12,7 +12,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kuberne
     ApiError,
     Cluster,
 )
-from ansible_collections.progressive.rollout.tests.engines.conftest import Namespace
+from ansible_collections.progressive.rollout.tests.support.namespaces import Namespace
 from ansible_collections.progressive.rollout.tests.support.playbook import Playground
 from ansible_collections.progressive.rollout.tests.support.waiting import until
 

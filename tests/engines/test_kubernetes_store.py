@@ -30,7 +30,7 @@ from ansible_collections.progressive.rollout.tests.drivers.kubernetes_store_cont
     KubernetesStoreContract,
     Site,
 )
-from ansible_collections.progressive.rollout.tests.engines.conftest import (
+from ansible_collections.progressive.rollout.tests.support.namespaces import (
     KUBECONFIG,
     ROOT,
     Client,

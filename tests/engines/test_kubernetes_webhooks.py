@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import Cluster
-from ansible_collections.progressive.rollout.tests.engines.conftest import Namespace
+from ansible_collections.progressive.rollout.tests.support.namespaces import Namespace
 from ansible_collections.progressive.rollout.tests.support.playbook import Playground
 
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"

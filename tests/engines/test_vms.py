@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 import yaml
-from ansible_collections.progressive.rollout.tests.engines.conftest import (
+from ansible_collections.progressive.rollout.tests.support.namespaces import (
     IMAGE,
     KUBECONFIG,
     ROOT,

@@ -24,7 +24,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 import typing as t
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -39,6 +38,7 @@ from ansible_collections.progressive.rollout.tests.support.host_image import (
     overlay,
     run,
 )
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 # Apart from all other containers of this machine.
 PODMAN = [
@@ -159,12 +159,11 @@ class Hosts:
         """Switch a host on, and wait until one can log in."""
         _wire(self._number, self._container(name), self.addresses[name])
         _podman("start", self._container(name))
-        deadline = time.monotonic() + 60
-        while not _answers(self.addresses[name]):
-            assert time.monotonic() < deadline, (
-                f"{name}: no sshd: {self.run(name, 'systemctl', 'list-units', '--failed')}"
-            )
-            time.sleep(0.02)
+        try:
+            until(lambda: _answers(self.addresses[name]), f"{name} has an sshd")
+        except AssertionError as exc:
+            failed = self.run(name, "systemctl", "list-units", "--failed")
+            raise AssertionError(f"{exc}: {failed}") from None
 
     def stop(self, name: str) -> None:
         """Shut a host down in an orderly way: its services are stopped first."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ansible_collections.progressive.rollout.tests.support import prefork
-from ansible_collections.progressive.rollout.tests.support.waiting import until
+from ansible_collections.progressive.rollout.tests.support.waiting import LONG, until
 
 ROOT = Path(__file__).resolve().parents[2]
 APP = ROOT / "playbooks" / "files" / "app.py"
@@ -117,7 +117,7 @@ class Run:
     def output(self) -> str:
         return self._output.read_text(errors="replace")
 
-    def wait(self, timeout: float = 240) -> Outcome:
+    def wait(self, timeout: float = LONG) -> Outcome:
         try:
             rc = self.process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -134,7 +134,7 @@ class Run:
         """
         self.process.kill()
         self.process.wait()
-        until(lambda: not self.left(), "workers end with their parent", 30)
+        until(lambda: not self.left(), "workers end with their parent")
 
     def left(self) -> list[int]:
         """Return the processes of the run's session. Instances have their own sessions."""
@@ -262,7 +262,7 @@ class Playground:
         variables: Variables | None = None,
         *options: str,
         env: Mapping[str, str] | None = None,
-        timeout: float = 240,
+        timeout: float = LONG,
     ) -> Outcome:
         """As `start`, to its end; forked where nothing can tell it from a started program."""
         usual = not env and not (self.home / "ansible.cfg").exists()

@@ -348,7 +348,7 @@ class Load:
                 "--report",
                 str(report),
                 "--max-seconds",
-                "300",
+                "1200",  # longer than a test: whatever becomes of it, the load ends
             ]
             self._processes.append(
                 subprocess.Popen([*argv, "--rate", str(rate)], stdin=subprocess.DEVNULL)

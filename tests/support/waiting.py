@@ -10,6 +10,7 @@ import typing as t
 from collections.abc import Callable
 
 PATIENCE = 90.0  # s
+LONG = 600.0  # s, for a whole rollout or demo
 
 Value = t.TypeVar("Value")
 

@@ -209,7 +209,7 @@ def test_an_older_lease_changes_nothing(server: api.Server) -> None:
     assert new.read() == before
 
 
-def test_e_44_annotations_of_others_stay(server: api.Server) -> None:
+def test_annotations_of_others_stay(server: api.Server) -> None:
     server.objects[f"{SCALED}/shop"]["metadata"]["annotations"] = {"team": "shop"}
     driver = keda.Driver(NOWHERE, context())
     before = driver.read()
@@ -256,7 +256,7 @@ def test_quantities(text: str, number: str) -> None:
 @pytest.mark.parametrize("owned", [False, True])
 @pytest.mark.parametrize("paused", [False, True])
 @pytest.mark.parametrize("listed", [(), ("hpa",), ("keda",), ("hpa", "keda")])
-def test_e_49_what_scales_a_deployment(owned: bool, paused: bool, listed: tuple[str, ...]) -> None:
+def test_what_scales_a_deployment(owned: bool, paused: bool, listed: tuple[str, ...]) -> None:
     server, spec = api.Server(), {"scaleTargetRef": TARGET}
     scaled = "/apis/keda.sh/v1/namespaces/web/scaledobjects"
     server.lists.add(scaled)

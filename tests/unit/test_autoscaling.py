@@ -172,7 +172,7 @@ EXITS = (promoted, rolled_back, aborted, failed, superseded, held, parked)
 @pytest.mark.parametrize("mode", ["hold", "raise", "follow"])
 @pytest.mark.parametrize("leave", EXITS, ids=lambda leave: leave.__name__)
 @pytest.mark.slow
-def test_e_45_the_autoscaler_is_put_back_on_every_exit(
+def test_the_autoscaler_is_put_back_on_every_exit(
     shop: Shop, leave: Callable[[Shop], None], mode: str
 ) -> None:
     shop.world.mode, shop.world.wants = mode, 6
@@ -504,7 +504,7 @@ def test_one_that_is_left_alone_is_named(shop: Shop) -> None:
     assert changes == [] and shop.said_of("scaler is left alone (rollout_autoscaler.mode: none)")
 
 
-def test_e_48_a_released_revision_keeps_its_autoscaler(shop: Shop) -> None:
+def test_a_released_revision_keeps_its_autoscaler(shop: Shop) -> None:
     """Only a rollout in progress changes it: not one that is over, nor a run with nothing to do."""
     changes = seen(shop)
     promoted(shop)

@@ -11,12 +11,16 @@ import re
 import typing as t
 import xml.etree.ElementTree as ET
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 from ansible_collections.progressive.rollout.plugins.action import report, rollback
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    InputError,
+    MetricsError,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import beside, reports
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.reports import (
     LiveReport,
@@ -33,6 +37,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.pages import (
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.pages.fleet import natural
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report import history
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.timelines import (
@@ -525,15 +530,63 @@ def test_the_history_says_what_a_rollback_may_lead_to(tmp_path: Path) -> None:
     assert refused.value.id == "PR-130" and "shop-x" in str(refused.value)
 
 
-def test_a_report_that_cannot_be_written_is_told_once_and_holds_nothing_up(tmp_path: Path) -> None:
-    service = shop(tmp_path, f"{tmp_path}/missing/shop.html")
+def test_a_report_that_cannot_be_written_is_told_once_and_holds_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once a step, however often it is tried, and by the path that the user wrote."""
+    monkeypatch.setattr(beside, "FIRST", 0.0)
+    monkeypatch.setattr(beside, "EVERY", 0.001)
+    monkeypatch.setattr(beside, "PART", 0)
+    tries: list[str] = []
+    monkeypatch.setattr(reports, "replace_file", _counted(reports.replace_file, tries))
+    path = f"{tmp_path}/missing/shop.html"
+    service = shop(tmp_path, path)
     service.said.clear()
+    tries.clear()
     service.play(revision="2")
     assert service.journal.rollout and service.journal.rollout.outcome == "promoted"
     said = [line for line in service.said if "PR-630" in line]
-    assert len(said) == 4  # once a step
-    assert all(f"{tmp_path}/missing" in line for line in said)
-    assert not any("internal error" in line for line in said)
+    assert len(said) == 4 < len(tries), "once a step"
+    assert all(f" {path}: No such file or directory" in line for line in said)
+
+
+def _counted(write: Callable[[str, str], bool], tries: list[str]) -> Callable[[str, str], bool]:
+    def counted(path: str, text: str) -> bool:
+        tries.append(path)
+        return write(path, text)
+
+    return counted
+
+
+def test_trouble_that_reads_differently_each_time_is_told_once_until_the_work_succeeds(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(beside, "FIRST", 0.0)
+    monkeypatch.setattr(beside, "EVERY", 0.001)
+    monkeypatch.setattr(beside, "PART", 0)
+    said: list[str] = []
+    works = Flaky("shop", shop(tmp_path, "").store, said.append)
+    until(lambda: works.tries > 5, "several failures")
+    works.well = True
+    until(lambda: works.successes > 0, "a success")
+    works.well = False
+    until(lambda: len(said) == 2, "another failure")
+    works.close()
+    assert [line.partition(" ")[0] for line in said] == ["shop:"] * 2 and "request 1" in said[0]
+
+
+class Flaky(beside.Beside):
+    """Work that a server refuses with a number of its own."""
+
+    what, trouble = "flaky", "not done: {}"
+    tries = successes = 0
+    well = False
+
+    def work(self, record: Record) -> None:
+        self.tries += 1
+        self.successes += self.well
+        if not self.well:
+            raise MetricsError(f"request {self.tries} refused", "PR-632")
 
 
 def test_a_report_in_progress_is_refreshed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,7 @@ def target(name: str, factor: str = "1", *balancers: str) -> Target:
         ("81%", (2, 2, 3, 1), [4, 4, 6, 2], 16),
     ],
 )
-def test_e_4g_five_replicas_on_four_clusters(
+def test_five_replicas_on_four_clusters(
     percent: str, factors: tuple[int, ...], each: list[int], together: int
 ) -> None:
     clusters = [target(f"c{number}", str(factor)) for number, factor in enumerate(factors)]

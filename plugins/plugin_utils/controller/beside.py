@@ -23,7 +23,8 @@ PATIENCE = 10.0  # seconds for which the end of a step waits for the last time
 class Beside(abc.ABC):
     """Works on the journal in a thread of its own until it is closed, and once more then.
 
-    It reads the journal as anybody else does. Whatever goes wrong is told, and holds nothing up.
+    It reads the journal as anybody else does. Whatever goes wrong holds nothing up. It is told
+    once, until the work succeeds again: what a system says of it may differ each time.
     """
 
     what: str  # the thread's name
@@ -32,7 +33,7 @@ class Beside(abc.ABC):
     def __init__(self, service: str, store: StoreDriver, say: Callable[[str], None]) -> None:
         self.service, self.store, self._say = service, store, say
         self._closed = threading.Event()
-        self._told = ""  # the trouble told last
+        self._troubled = False  # whether the work failed the last time
         self._thread = threading.Thread(target=self._run, name=self.what, daemon=True)
         self._thread.start()
 
@@ -45,7 +46,7 @@ class Beside(abc.ABC):
         self._closed.set()
         self._thread.join(PATIENCE)
         if self._thread.is_alive():
-            self._tell(f"not done within {PATIENCE:g} s")
+            self._say(self._line(f"not done within {PATIENCE:g} s"))
 
     def _run(self) -> None:
         pause = FIRST
@@ -58,7 +59,7 @@ class Beside(abc.ABC):
     def _try(self) -> None:
         try:
             self.work(Record.load(self.service, self.store.load(), self.store.place))
-            self._told = ""
+            self._troubled = False
         except OSError as exc:
             self._tell(f"{exc.filename or 'a file'}: {exc.strerror or exc}")
         except RolloutError as exc:
@@ -67,6 +68,9 @@ class Beside(abc.ABC):
             self._tell(f"internal error: {type(exc).__name__}: {exc}")
 
     def _tell(self, why: str) -> None:
-        if why != self._told:
-            self._told = why
-            self._say(f"{self.service}: {self.trouble.format(why)}")
+        new, self._troubled = not self._troubled, True
+        if new:
+            self._say(self._line(why))
+
+    def _line(self, why: str) -> str:
+        return f"{self.service}: {self.trouble.format(why)}"

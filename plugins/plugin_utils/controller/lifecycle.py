@@ -334,6 +334,7 @@ class Lifecycle(StepPart):
             return
         rollout.step = "finish"
         if settled:
+            self.loop.stop_orphaned()
             self.loop.conclude(record.stable)
         self.loop.put_autoscaler_back()
         left = rollout.previous

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 from ..base.errors import TRANSIENT, RolloutFailed
 from ..engine.evaluate import Decision, evaluate
-from ..engine.instances import can_admit, can_stop
-from ..engine.model import Composition, Phase, Process, Rotation
+from ..engine.instances import can_admit, can_stop, ids
+from ..engine.model import Composition, Phase, Process, Rotation, State
 from ..engine.progress import ProgressTracker
 from ..engine.rebalance import mark_leaving
 from ..engine.strategy import Stage, Waypoint
@@ -155,6 +155,28 @@ class ReconcileLoop(BaseLoop):
                 f"no load balancer's own check passed {left} within {deadline}", "PR-308"
             )
         return admitted
+
+    def stop_orphaned(self) -> None:
+        """Stop, at a rollout's end, the drained instances whose hosts answer again by then.
+
+        Raises RolloutFailed if an instance does not end although its host answers.
+        """
+        draining, patience = self.session.record.draining, self.now() + timing.LAST_LOOK
+
+        def stop() -> str:
+            self.refresh()
+            try:
+                snapshot = self.observe()
+                left = [i for i in snapshot.fleet if i.id in draining and i.state.counted]
+                answering = [i for i in left if i.state is not State.UNREACHABLE]
+                drained = (i for i in answering if can_stop(i, self.rules, self.now()))
+                self.actuator.apply(snapshot, Decision(retire=ids(drained)))
+                return states(left if self.now() < patience else answering)
+            except TRANSIENT as exc:
+                return str(exc)
+
+        if draining and (left := self._until(stop, self.rules.progress_deadline)):
+            raise RolloutFailed(f"not within {self.rules.progress_deadline:g} s: {left}", "PR-616")
 
     def empty_previews(self) -> None:
         """Empty the preview pools at a rollout's end, and wait for their requests in flight."""

@@ -105,21 +105,29 @@ def _moment(story: Story) -> float:
 
 
 def replace_file(path: str, text: str) -> bool:
-    """Replace a file in one step, unless it has this text already; return whether it changed."""
+    """Replace a file in one step, unless it has this text already; return whether it changed.
+
+    Raises OSError of the file, whose draft nobody knows by name.
+    """
     if not differs(path, text):
         return False
     folder, name = os.path.split(path)
     draft = os.path.join(folder, f".{name}.{secrets.token_hex(8)}.tmp")
-    target = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
     try:
-        with os.fdopen(target, "wb") as stream:
-            stream.write(_encoded(text))
+        _write_new(draft, text)
         os.replace(draft, path)
-    except BaseException:
+    except OSError as exc:
+        raise OSError(exc.errno, exc.strerror, path) from None
+    finally:
         with suppress(OSError):
             os.unlink(draft)
-        raise
     return True
+
+
+def _write_new(path: str, text: str) -> None:
+    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+    with os.fdopen(target, "wb") as stream:
+        stream.write(_encoded(text))
 
 
 def differs(path: str, text: str) -> bool:

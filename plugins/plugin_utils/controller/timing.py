@@ -12,6 +12,8 @@ FIRST_CHECKS = 10.0  # that the first observation waits for every instance's fir
 POLL = (0.015, 0.5)  # between two iterations while something is pending: the first, and the longest
 COUNTERS = 0.5  # between two readings of the load balancers' counters, at least
 GATES = 0.5  # between two iterations where only gates are waited for
+# for which a rollout's end waits for hosts on which instances are to be stopped
+LAST_LOOK = 10.0
 RETRY = 0.5  # before something that failed is tried again
 IN_PLACE = 0.3  # between two observations of load balancers while the user's tasks deploy
 COMMANDS = 1.0  # between two reads of operator commands

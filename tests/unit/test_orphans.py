@@ -1,0 +1,126 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Instances on a host that does not answer: at a rollout's end, those of a host that answers again
+are stopped, and those of one that does not are named.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import field
+from pathlib import Path
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.action import begin, finish, promote, rollback
+from ansible_collections.progressive.rollout.plugins.action import replace as replaces
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Labels,
+    Report,
+)
+from ansible_collections.progressive.rollout.tests.support.memory import Platform, Service, World
+
+
+@dataclasses.dataclass
+class Cut(World):
+    """A world where the hosts of some instances do not answer."""
+
+    cut: set[str] = field(default_factory=set)  # ids of these instances
+    # how often the fleet is looked at, once all other instances are of one revision, before these
+    # hosts answer again; None: they never do
+    looks: int | None = None
+
+    def platform(self) -> Platform:
+        return Behind(self)
+
+
+class Behind(Platform):
+    """What is told to an instance whose host does not answer is lost."""
+
+    world: Cut
+
+    def sync(
+        self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
+    ) -> list[Report]:
+        world = self.world
+        reports = super().sync(start, [name for name in stop if name not in world.cut], forget)
+        others = {r.labels.revision for r in world.alive() if r.labels.id not in world.cut}
+        if world.looks is not None and len(others) == 1:
+            world.looks -= 1
+            if world.looks < 0:
+                world.cut = set()
+        return [
+            dataclasses.replace(report, process=Process.UNREACHABLE)
+            if report.labels.id in world.cut
+            else report
+            for report in reports
+        ]
+
+
+@pytest.fixture
+def world() -> Cut:
+    return Cut(most=5, fewest=0)
+
+
+@pytest.fixture
+def shop(tmp_path: Path, world: Cut, monkeypatch: pytest.MonkeyPatch) -> Service:
+    """Three instances of revision 1."""
+    monkeypatch.setattr(timing, "PLATFORM", (0.0, 0.0))
+    service = Service(tmp_path, world, replicas=3)
+    service.play(revision="1")
+    return service
+
+
+def deploy(shop: Service, world: Cut) -> str:
+    """Replace revision 1 while the host of an instance does not answer; return its id."""
+    shop.step(begin, revision="2")
+    name = next(iter(world.instances))
+    world.cut = {name}
+    shop.step(replaces, revision="2")
+    assert shop.running == {"1": 1, "2": 3}
+    return name
+
+
+def test_what_is_left_on_a_host_that_answers_again_is_stopped(shop: Service, world: Cut) -> None:
+    """The host is slower than what is left of the rollout."""
+    deploy(shop, world)
+    world.looks = 12
+    shop.said.clear()
+    shop.play(revision="2")
+    assert shop.running == {"2": 3} and len(world.instances) == 3
+    assert not shop.journal.draining
+    assert not any("PR-610" in line for line in shop.said)
+
+
+def test_what_is_left_after_a_rollback_is_stopped(shop: Service, world: Cut) -> None:
+    shop.play(revision="2", gates={"confirm_promotion": [{"driver": "approval"}]})
+    world.cut, world.looks = {next(iter(world.instances))}, 12
+    shop.step(rollback)
+    assert shop.running == {"1": 3} and len(world.instances) == 3
+
+
+def test_an_instance_that_takes_long_to_end_is_waited_for(
+    shop: Service, world: Cut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as it takes, once its host answers."""
+    monkeypatch.setattr(timing, "LAST_LOOK", 0.0)
+    deploy(shop, world)
+    shop.step(promote, revision="2")
+    world.cut, world.asks = set(), 9
+    shop.step(finish, revision="2")
+    assert shop.running == {"2": 3}
+
+
+def test_a_host_that_does_not_answer_again_is_named(
+    shop: Service, world: Cut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timing, "LAST_LOOK", 0.1)
+    name = deploy(shop, world)
+    shop.said.clear()
+    shop.play(revision="2")
+    assert shop.journal.rollout and shop.journal.rollout.outcome == "promoted"
+    assert shop.running == {"1": 1, "2": 3} and name in shop.journal.draining
+    assert [line for line in shop.said if "PR-610" in line and name in line]
