@@ -20,7 +20,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 TESTS = Path(__file__).parent
-FAST = ("unit", "property")  # folders that `make quick` runs, and nothing else
+FAST = ("tests/unit/", "tests/property/")  # what `make quick` runs, and nothing else
 
 set_hypothesis_home_dir(str(TESTS.parent / ".cache" / "hypothesis"))
 hypothesis.settings.register_profile("checkout", seeds.examples(100))
@@ -83,7 +83,7 @@ def dice(request: pytest.FixtureRequest) -> Random:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.relative_to(TESTS).parts[0] in FAST:
+        if item.nodeid.startswith(FAST):
             item.add_marker(pytest.mark.essential)
         if "dice" in item.fixturenames or hypothesis.is_hypothesis_test(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.seeded)
@@ -104,9 +104,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFixtu
 
 def _shares(nodeid: str) -> bool:
     """Return whether a test's file has a fixture that is made once for the whole file."""
-    return _has_module_fixture(TESTS.parent / nodeid.partition("::")[0])
+    return _has_module_fixture(nodeid.partition("::")[0])
 
 
 @functools.cache
-def _has_module_fixture(file: Path) -> bool:
-    return 'scope="module"' in file.read_text()
+def _has_module_fixture(file: str) -> bool:
+    return 'scope="module"' in (TESTS.parent / file).read_text()
