@@ -22,6 +22,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.config.variabl
 from ansible_collections.progressive.rollout.tests.support.haproxy import HAProxy
 from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Playground
 from ansible_collections.progressive.rollout.tests.support.shared import Shared
+from ansible_collections.progressive.rollout.tests.support.waiting import LONG
 
 pytestmark = pytest.mark.long
 NOTHING_LISTENS = "127.0.0.1:1"
@@ -1159,7 +1160,7 @@ def answers() -> Iterator[Answers]:
                     )
                 )
             before = servers(balancer)
-            outcome = playground.run([{**SEEN, "tasks": tasks}], timeout=400)
+            outcome = playground.run([{**SEEN, "tasks": tasks}], timeout=2 * LONG)
             messages = {
                 task.task: task.msg
                 for task in outcome.tasks
