@@ -171,7 +171,8 @@ def show(step: StepContext, revision: str, replicas: int, base: int) -> Result:
         "unknown": unknown(found, times is not None, loop.balanced),
         "settings": Generations(step).differences(stable.generation) if stable else [],
     }
-    shown = plan_lines(record.service, planned)
+    lost = step.settings.on_stable_lost
+    shown = plan_lines(record.service, {**planned, "on_stable_lost": lost})
     diff = step.difference(found[-1].waypoint, revision)
     return step.report(False, **planned, **less, lines=shown, diff=diff)
 

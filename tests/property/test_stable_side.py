@@ -8,6 +8,7 @@ new ones break.
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
@@ -52,6 +53,7 @@ def slowest(simulator: Seen, lives: list[Life]) -> int:
     st.lists(st.none() | st.integers(1, 120), min_size=2, max_size=10),
     budgets(),
     rules_,
+    st.frozensets(st.integers(1, 120), max_size=2),
     st.data(),
 )
 @examples(150)
@@ -61,15 +63,21 @@ def test_e_43_the_old_side_is_whole_as_long_as_it_is_kept(
     crashes: list[int | None],
     budget: Budget,
     rules: Rules,
+    losses: frozenset[int],
     data: st.DataObject,
 ) -> None:
-    # 13, 1: whichever of the stable ones die, and whenever; and the rollout goes on.
+    # 13, 1: whichever of the stable ones die, and whenever, also all at once, those that were
+    # repaired among them: that is one failure. And the rollout goes on.
     size = len(crashes)
     path = listed(plan, size, size, budget)
     gates = data.draw(
         st.dictionaries(st.sampled_from([stage.name for stage in path]), waits, max_size=3)
     )
-    simulator = Seen(world, budget, replace(rules, ready_deadline=None))
+    rules = replace(rules, ready_deadline=None)
+    if losses:
+        limit = rules.failure_limit and 3
+        rules = replace(rules, failure_limit=limit, progress_deadline=300.0)
+    simulator = Seen(replace(world, losses=losses), budget, rules)
     simulator.populate([Life(crash=crash) for crash in crashes])
     end = simulator.roll(path, Script(gates=gates))
     note(f"died at {simulator.died}, {end.outcome} at {simulator.clock}: {end.reason}")
@@ -84,6 +92,35 @@ def test_e_43_the_old_side_is_whole_as_long_as_it_is_kept(
             assert plan.baseline or missing <= simulator.died_between(second - late, second), (
                 f"13: {missing} are missing at {second}"
             )
+
+
+@given(
+    quiet,
+    st.integers(4, 6),
+    st.integers(10, 50),
+    st.integers(30, 40),
+    st.integers(30, 40),
+    st.sampled_from(["repair", "promote", "hold"]),
+)
+@examples(25)
+def test_one_cause_that_ends_all_stable_instances_twice_is_no_failure_of_many(
+    world: World, size: int, weight: int, first: int, later: int, then: str
+) -> None:
+    # 13: those that were repaired end together, and that is one failure; what to do where none
+    # serves is asked before any limit.
+    world = replace(world, losses=frozenset([first, first + later]), headroom=Fraction(0))
+    simulator = Seen(world, Budget(2, 0), Rules(drain_timeout=2.0, progress_deadline=300.0))
+    simulator.populate([Life()] * size)
+    path = listed(Plan("canary", (Step("step 1", weight=weight),)), size, size, Budget(2, 0))
+    end = simulator.roll(path, Script(gates={"step 1": 90}, on_stable_lost=then))
+    note(f"died at {simulator.died}, {end.outcome or end.phase}: {end.reason}")
+    if then == "hold":
+        assert end.phase == "held" and simulator.clock <= first + 2
+    else:
+        assert end.outcome == "promoted"
+    if then == "repair":
+        (old,) = (stage.waypoint.old for stage in path if stage.name == "step 1")
+        assert simulator.stable_there[first + later + 25] == old
 
 
 def test_instances_beyond_those_that_carry_a_share_do_not_lower_what_each_gets() -> None:

@@ -193,6 +193,25 @@ def floor(size: int, budget: Budget, world: World) -> int:
     return min(least, math.ceil(size / world.headroom)) if world.headroom else least
 
 
+@given(plans(("canary",)), st.integers(1, 40), st.integers(1, 40), budgets())
+@examples(200)
+def test_until_the_promotion_both_sides_carry_what_those_that_run_carry(
+    plan: Plan, desired: int, before: int, budget: Budget
+) -> None:
+    # 14: however few are asked for, a small new side never gets the part of a big one.
+    base, unavailable = max(before, desired), budget.resolve(desired).unavailable
+    most = Fraction(1, max(1, base - unavailable))
+    for stage in listed(plan, desired, before, budget):
+        point = stage.waypoint
+        if stage.part != REPLACE or point.is_baseline:
+            continue
+        assert point.desired == base and point.new + point.old >= base - unavailable
+        if point.weight and point.new:
+            assert Fraction(point.weight, 100) / (point.carrying or point.new) <= most
+        if point.weight is not None and point.weight < 100:
+            assert Fraction(100 - point.weight, 100) / point.old <= most
+
+
 def generations(simulator: Simulator) -> list[int]:
     """Of all that is there, in order."""
     return sorted(node.labels.generation for node in simulator.nodes.values() if not node.gone)

@@ -8,9 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import (
+    Budget,
+    Percent,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import (
     Decision,
     evaluate,
@@ -36,8 +40,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.shares 
     total,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
+    InvalidSteps,
     Plan,
     RolloutTarget,
+    Step,
     Wave,
     Waypoint,
     rolling,
@@ -49,7 +55,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.targets
 from ansible_collections.progressive.rollout.tests.property.test_invariants import fleets, waypoints
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
 from ansible_collections.progressive.rollout.tests.support.worlds import budgets, rules_
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 factors = st.fractions(Fraction(1, 8), 8, max_denominator=8)
@@ -135,31 +141,78 @@ def test_a_decision_keeps_the_budget_of_all_targets_together(
         assert not starts or new + starts <= part.new
 
 
+def steps_of(*steps: tuple[int | None, int | Percent | None]) -> tuple[Step, ...]:
+    """The steps of a canary, each with a weight or a number of new instances."""
+    return tuple(
+        Step(f"step {number}", weight=weight, replicas=replicas)
+        for number, (weight, replicas) in enumerate(steps)
+    )
+
+
+HALF = Percent(Decimal(50))
+plans_of_waves = st.sampled_from(
+    [
+        Plan(),
+        Plan(),
+        Plan("canary", steps_of((20, None), (60, None))),
+        Plan("canary", steps_of((50, None))),
+        Plan("canary", steps_of((30, None), (100, None))),
+        Plan("canary", steps_of((None, HALF))),
+    ]
+)
+
+
 @given(
-    st.lists(st.sampled_from([Fraction(1), Fraction(2), Fraction(1, 2)]), min_size=1, max_size=4),
-    st.integers(1, 12),
+    plans_of_waves,
+    st.lists(
+        st.tuples(
+            st.sampled_from([Fraction(1), Fraction(1), Fraction(2), Fraction(1, 2)]),
+            st.integers(0, 8),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.booleans(),
     st.integers(1, 12),
     st.sampled_from([Budget(1, 0), Budget(0, 1), Budget(2, 1), Budget(max_in_flight=2)]),
-    st.integers(0, 4),
+    st.integers(0, 9),
 )
-@examples(20)
+@examples(150)
 def test_waves_get_there_one_after_the_other_and_all_go_back(
-    factors: list[Fraction], before: int, after: int, budget: Budget, bad_wave: int
+    plan: Plan,
+    spread: list[tuple[Fraction, int]],
+    evenly: bool,
+    after: int,
+    budget: Budget,
+    bad_stage: int,
 ) -> None:
-    found, world = targets_of(factors), Fleet()
-    world.go(divide(rolling(1, before), found), budget)
+    # 2: also where the instances are spread unevenly at first, and where fewer are asked for.
+    found, world = targets_of([factor for factor, _there in spread]), Fleet()
+    running = sum(there for _factor, there in spread) or 1
+    before = counted(running, found)
+    for target, (_factor, there) in zip(found, spread, strict=True):
+        world.populate(target, share(before, len(found), target.factor) if evenly else there)
     waves = tuple(Wave(one.name, one.name) for one in found)
     goal = RolloutTarget(2, after, budget.resolve(after), before=before, stable=1)
-    for number, stage in enumerate(stages(Plan(waves=waves), goal, found)):
-        if number == bad_wave:
-            break
+    try:
+        listed = stages(replace(plan, waves=waves), goal, found)
+    except InvalidSteps:
+        reject()
+    desired = [stage.waypoint.desired for stage in listed[:-1]]
+    assert desired[0] >= total(before, found) and desired == sorted(desired), "capacity is kept"
+    for stage in listed[:bad_stage]:
+        here = next((n for n, one in enumerate(found) if stage.name.startswith(one.name)), None)
+        world.wave = len(found) if here is None else here
         world.go(stage.waypoint, budget)
-        for ahead in found[number + 1 :]:
-            on = {i.generation for i in world.fleet if i.host in ahead.hosts}
-            assert on == {1}, "a later wave is untouched"
-        for done in found[: number + 1]:
-            on_done = sum(i.generation == 2 for i in world.fleet if i.host in done.hosts)
-            assert on_done == share(after, len(found), done.factor)
+        for number, target in enumerate(found):
+            on = Counter(i.generation for i in world.fleet if i.host in target.hosts)
+            if here is None:
+                assert on == {2: share(after, len(found), target.factor)}
+            elif number > here:
+                assert set(on) <= {1}, "a later wave is untouched"
+            elif number < here:
+                assert on[2] >= share(after, len(found), target.factor)
+                assert not world.started[here, number, 1], "the old revision comes back"
     world.go(divide(rolling(1, before), found), budget)
     for one in found:
         on = Counter(i.generation for i in world.fleet if i.host in one.hosts)
@@ -172,6 +225,14 @@ class Fleet:
     def __init__(self) -> None:
         self.fleet: list[Instance] = []
         self.now, self.serial = 0.0, 0
+        self.wave = 0  # which one is rolled out
+        # instances by the wave they were started in, the number of their target, their generation
+        self.started: Counter[tuple[int, int, int]] = Counter()
+
+    def populate(self, target: Target, count: int, generation: int = 1) -> None:
+        """Add instances that serve."""
+        for _dummy in range(count):
+            self.fleet.append(self._instance(generation, min(target.hosts), Rotation.IN))
 
     def go(self, waypoint: Waypoint, budget: Budget) -> None:
         """Go to a waypoint; no target has fewer, nor have all more, than the budget allows."""
@@ -183,11 +244,19 @@ class Fleet:
             if decision.reached:
                 return
             progress = decision.progress
-            before = self.short(waypoint)
+            before, serving = self.short(waypoint), self.serving
             self._do(decision, waypoint)
             assert self.short(waypoint) <= max(before, allowed.unavailable)
+            assert self.serving >= min(serving, waypoint.desired - allowed.unavailable), (
+                "2: what is too much at one target serves in place of what another lacks"
+            )
             assert not decision.starts or len(self.fleet) <= limit(waypoint, allowed)
         raise AssertionError(f"it does not get to {waypoint}: {decision.reasons}")
+
+    @property
+    def serving(self) -> int:
+        """How many instances serve, wherever they are."""
+        return sum(i.rotation is Rotation.IN for i in self.fleet)
 
     def short(self, waypoint: Waypoint) -> int:
         """How many instances the targets lack, each by itself."""
@@ -206,25 +275,29 @@ class Fleet:
         ]
         for start in decision.starts:
             assert start.target
+            number = next(n for n, (one, _p) in enumerate(waypoint.parts) if one == start.target)
             for generation, count in (
                 (waypoint.stable, start.create_old),
                 (waypoint.generation, start.create),
             ):
+                self.started[self.wave, number, generation] += count
                 for _dummy in range(count):
-                    self.serial += 1
-                    self.fleet.append(
-                        Instance(
-                            f"i{self.serial:04}",
-                            "r",
-                            generation,
-                            State.READY,
-                            created=self.now,
-                            ready_since=self.now,
-                            rotation=Rotation.OUT,
-                            lb_healthy=True,
-                            host=min(start.target.hosts),
-                        )
-                    )
+                    host = min(start.target.hosts)
+                    self.fleet.append(self._instance(generation, host, Rotation.OUT))
+
+    def _instance(self, generation: int, host: str, rotation: Rotation) -> Instance:
+        self.serial += 1
+        return Instance(
+            f"i{self.serial:04}",
+            "r",
+            generation,
+            State.READY,
+            created=self.now,
+            ready_since=self.now,
+            rotation=rotation,
+            lb_healthy=True,
+            host=host,
+        )
 
 
 # -- parts of a platform: hosts, and the pods of a cluster -----------------------------------------

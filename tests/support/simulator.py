@@ -140,6 +140,8 @@ class World:
     # when: the desired number, once the rollout has come so far
     resize: Mapping[int, int] = field(default_factory=dict)
     kills: frozenset[int] = frozenset()  # before which of all actions the run dies
+    # when all stable instances that run then end at once, for one and the same cause
+    losses: frozenset[int] = frozenset()
     balancers: int = 1  # 0: there is none
     latency: int = 0  # until a balancer has done what it was told
     prove: int = 0  # until a balancer's own check has passed a new entry
@@ -410,6 +412,8 @@ class Simulator:
                 continue
             if node.told is not None and self.clock >= node.told + node.life.stop:
                 node.gone = Process.STOPPED
+            elif self.clock in self.world.losses and node.labels.generation == self.stable:
+                node.gone = Process.STOPPED if node.told is not None else Process.FAILED
             elif node.life.crash is not None and age >= node.life.crash:
                 node.gone = Process.STOPPED if node.told is not None else Process.FAILED
             elif node.life.vanish is not None and age >= node.life.vanish:
@@ -837,14 +841,14 @@ class Simulator:
             else:
                 held = None
             decision = self._turn(waypoint, revision)
-            if decision.failed:
-                raise Ended(decision.then or script.on_failure, decision.failed)
             if decision.stable_lost and motion is Proceed.GO and script.on_stable_lost != "repair":
                 if script.on_stable_lost == "hold":
                     raise Ended("hold", "no stable instance serves any more")
                 rollout.full, rollout.gates["passed"] = True, GateRecord(0.0, GateState.PASSED)
                 if stage.part == REPLACE:
                     return
+            if decision.failed:
+                raise Ended(decision.then or script.on_failure, decision.failed)
             if decision.reached or (rollout.force and waypoint.new_idle):
                 there = [node.labels for node in self.nodes.values() if not node.gone]
                 self.stood[stage.name] = Counter(
@@ -1046,26 +1050,20 @@ EPSILON = Fraction(1, 200)  # of all requests: weights are whole numbers
 
 
 def check_parts(point: Waypoint, new: int, old: int, each: Fraction) -> None:
-    """14: what each of so many new ones gets of the requests, and each of so many old ones."""
-    share, serving = Fraction(point.weight or 0, 100), new + old
+    """14: each of so many new ones gets no more than it is to get where all are there, and each of
+    so many old ones no more than it had before; or an even part.
+    """
+    share, even = Fraction(point.weight or 0, 100), Fraction(1, new + old)
     rest = (1 - each * new) / old
-    # What they are to get where all are there, and what is missing of that with those that are.
     planned = share / max(1, max(point.carrying, new) if point.carrying else point.new)
     usual = max(
         Fraction(1, max(1, point.desired)), (1 - share) / point.old if point.old else Fraction(0)
     )
-    short = max(Fraction(0), 1 - planned * new - usual * old)
     least = Fraction(1, new + MOST * old)  # what cannot be undercut
-    assert each <= max(planned + short / serving, least) + EPSILON / new, (
-        f"{new} of {point.new} new have {each} of {share} each"
+    assert each <= max(planned, even, least) + EPSILON / new, (
+        f"14: {each} for each of {new} new of {point.new}, which are to have {share}"
     )
-    # Where those of one side are to have less than those of the other, they carry no more than an
-    # even part of what is missing.
-    uneven = max(new * (usual - planned), old * (planned - usual))
-    most = max(usual, planned, Fraction(1, serving)) + uneven / serving
-    assert max(each, rest) <= most + EPSILON, (
-        f"14: {each} for each of {new} new, {rest} for each of {old} old: more than {most}"
-    )
+    assert rest <= max(usual, even) + EPSILON, f"14: {rest} for each of {old} old, beside {new} new"
 
 
 def lost(fleet: Sequence[Instance]) -> list[Instance]:
@@ -1182,6 +1180,7 @@ def check(
     assert len(names) == len(set(names)), "8: one thing at a time for each instance"
     if decision.reached:
         assert (standing if waypoint.new_idle else sum(map(available, fresh))) == waypoint.new, "6"
+        assert not going, "6: it is at the waypoint, and something has to go"
     if decision.failed:
         assert decision.nothing_to_do and not decision.reached and decision.reasons, (
             "8: an end has a reason"

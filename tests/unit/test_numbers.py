@@ -156,13 +156,14 @@ def test_who_goes_back_before_the_promotion_has_lost_nothing(shop: Service) -> N
         "steps": [{"set_weight": 50}, {"pause": {}}],
     }
     shop.play(**canary)
-    assert shop.running == {"1": 6, "2": 1}
+    # both sides carry half of what six carry, however few are asked for
+    assert shop.running == {"1": 4, "2": 3}
     shop.say("abort")
     with pytest.raises(RolloutFailed, match="abort"):
         shop.play(**canary)
     stable = shop.journal.stable
     assert stable and (stable.revision, stable.replicas) == ("1", 6) and shop.running == {"1": 6}
-    assert shop.world.told.total() == 1  # the new one
+    assert shop.world.told.total() == 5  # the new ones, and the old ones that made room
 
 
 def test_fewer_of_the_same_revision_leave_at_once(shop: Service) -> None:
@@ -213,6 +214,39 @@ def test_a_word_scales_a_rollout_that_waits(shop: Service, to: int, most: int) -
     shop.say("promote")
     shop.play(**PAUSED)
     assert shop.running == {"2": to} and (shop.journal.stable or pytest.fail()).replicas == to
+
+
+def test_a_word_scales_what_is_held_once_it_goes_on(shop: Service) -> None:
+    shop.play(**PAUSED)
+    shop.say("hold")
+    with pytest.raises(RolloutFailed):
+        shop.play(**PAUSED)
+    shop.world.most = 10
+    assert (shop.journal.open or pytest.fail()).phase == "held"
+    assert shop.say("scale", replicas=9)["changed"]
+    shop.say("retry")
+    assert shop.play(**PAUSED)["parked"] and shop.running == {"1": 7, "2": 2}
+
+
+def test_promote_full_goes_straight_to_the_promotion(shop: Service) -> None:
+    """No step on the way is walked to by itself, as its waits would be skipped anyway."""
+    steps: list[dict[str, t.Any]] = [{"set_replicas": number} for number in (1, 3, 5)]
+    canary = {**PAUSED, "steps": [steps[0], {"pause": {}}, *steps[1:]]}
+    shop.play(**canary)
+    rollout = (shop.journal.open or pytest.fail()).id
+    shop.say("promote_full")
+    shop.play(**canary)
+    assert shop.running == {"2": 6}
+    entered = [event["stage"] for event in shop.timeline(rollout) if event["kind"] == "stage"]
+    assert "step 1" in entered and not {"step 3", "step 4"} & {*entered}
+
+
+def test_instances_that_failed_do_not_lower_the_number(shop: Service) -> None:
+    shop.world.fewest = 0
+    for name in list(shop.world.instances)[:2]:
+        shop.world.instances[name] = replace(shop.world.instances[name], process=Process.FAILED)
+    shop.play(revision="2", replicas="current")
+    assert shop.running == {"2": 6}
 
 
 def test_a_word_scales_a_run_that_is_at_work(shop: Service) -> None:

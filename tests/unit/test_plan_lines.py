@@ -89,6 +89,24 @@ def test_what_is_there_already_takes_nothing() -> None:
     assert lines("shop", {**PLAN, "next": {"reached": True}}) == ["shop 2.4.3: nothing to do"]
 
 
+def test_old_instances_that_are_started_first_are_told() -> None:
+    few = {**PLAN, "order": ["shop-1", "shop-2"]}
+    told = "              begins by starting 4 instances of 2.4.2: 2 run, a stage has 6"
+    assert told in lines("shop", few)
+    assert not [line for line in lines("shop", PLAN) if "begins by" in line]
+    assert not [line for line in lines("shop", {**few, "previous": None}) if "begins by" in line]
+
+
+def test_what_a_ready_second_set_does_where_no_stable_instance_serves_is_told() -> None:
+    told = {}
+    for then in ("repair", "promote", "hold"):
+        found = lines("shop", {**PLAN, "strategy": "blue_green", "on_stable_lost": then})
+        (told[then],) = (line for line in found if line.startswith("  stable lost"))
+    assert "gets no requests before the switch" in told["repair"]
+    assert "at once, without gates" in told["promote"] and "held" in told["hold"]
+    assert not [line for line in lines("shop", PLAN) if line.startswith("  stable lost")]
+
+
 def test_a_guess_is_called_one() -> None:
     assert "  time        about 12 s by a guess" in lines(
         "shop", {**PLAN, "measured": False, "waits": []}

@@ -106,7 +106,7 @@ def test_the_share_grows_with_those_that_are_there(share: int, asked: int, old: 
     assert all(after >= before - HALF / 5 for before, after in itertools.pairwise(grown))
 
 
-# Not whatever is left: what is missing is spread
+# Not whatever is left: those that have least have what is missing
 # ------------------------------------------------------------------------
 
 
@@ -119,16 +119,20 @@ def test_the_share_grows_with_those_that_are_there(share: int, asked: int, old: 
         (Waypoint(2, 10, 0, 10, 100), 9, 1, (1, 1)),
         # they carry it all: a tenth for each new one, as it is to stay
         (Waypoint(2, 10, 0, 10, 100), 5, 7, (7, 5)),
-        # Three of four stable ones died beside a canary of 20 %: 47.5 % and 52.5 %, not 20 and 80.
-        (Waypoint(2, 1, 4, 4, 20), 1, 1, (19, 21)),
+        # Three of four stable ones died beside a canary of 20 %: half each, not 20 and 80.
+        (Waypoint(2, 1, 4, 4, 20), 1, 1, (1, 1)),
         (Waypoint(2, 1, 4, 4, 20), 1, 4, (1, 1)),
         # Without surge nine old ones carry 99 %: that is what was asked for. With one of them gone
-        # all carry what is missing.
+        # none has more than an even part.
         (Waypoint(2, 1, 9, 10, 1), 1, 9, (1, 11)),
-        (Waypoint(2, 1, 9, 10, 1), 1, 8, (2, 11)),
+        (Waypoint(2, 1, 9, 10, 1), 1, 8, (1, 1)),
+        # Two new ones have 24.5 % each of 49 %. One dies: it keeps that, which is nearly even, and
+        # the old ones have the rest.
+        (Waypoint(2, 2, 3, 5, 49), 1, 3, (1, 1)),
+        (Waypoint(2, 2, 3, 5, 60), 1, 3, (9, 7)),
     ],
 )
-def test_what_is_missing_is_spread_over_all(
+def test_what_is_missing_is_levelled(
     point: Waypoint, new: int, old: int, expected: tuple[int, int]
 ) -> None:
     assert WeightSplit(point).weights(new, old) == expected

@@ -335,7 +335,7 @@ def compared(*steps: Step) -> Plan:
         ([Step("a", weight=80)], goal(10), [(3, 7, None), (8, 3, 80)]),
         ([Step("a", weight=50)], goal(4, 0, 1), [(2, 2, None), (2, 2, 50)]),
         ([Step("a", weight=20)], goal(1), [(1, 0, None), (1, 1, 20)]),
-        ([Step("a", weight=10)], goal(10, before=14), [(1, 13, None), (1, 14, 10)]),
+        ([Step("a", weight=10)], goal(10, before=14), [(2, 12, None), (2, 13, 10)]),
         (
             [Step("a", weight=10), Step("b", weight=30)],
             goal(10),

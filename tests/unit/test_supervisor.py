@@ -1005,6 +1005,12 @@ def test_a_doubt_keeps_the_fleet_and_waits_for_a_person(now: SimpleNamespace) ->
     assert walk.rollout.waiting == ["analysis: needs 40 more requests"]
 
 
+def test_a_doubt_does_not_keep_a_standby_set(now: SimpleNamespace) -> None:
+    walk = watched(now, DOUBT, part=FINISH, waiting=Phase.HOLDING, waypoint=SWITCHED)
+    walk.rollout.phase = Phase.PROMOTING
+    assert walk.turn(arrived=False) == "goes"
+
+
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize(
     ("word", "came_to"),

@@ -27,7 +27,7 @@ from .budget import Budget, ResolvedBudget
 from .fleet_count import FleetCount, GroupCount, count_fleet
 from .instances import can_admit, can_stop, ids, is_serving, is_starting
 from .model import FailureAction, Instance, Rotation, State
-from .progress import FailureLimit, ProgressTracker, Rules, failure_limits
+from .progress import ProgressTracker, Rules, failure_limits
 from .shares import Target
 from .strategy import Waypoint
 
@@ -102,7 +102,12 @@ def evaluate(
     if failed:
         then = FailureAction.HOLD if _only_stable_fails(count, waypoint, progress) else None
         return Decision(
-            failed=failed, failed_id=failed_id, then=then, reasons=(failed,), progress=progress
+            failed=failed,
+            failed_id=failed_id,
+            then=then,
+            reasons=(failed,),
+            stable_lost=then is not None and _is_stable_lost(count, waypoint),
+            progress=progress,
         )
     if waypoint.parts:
         parts = _parts(fleet, waypoint, allowed, rules, began, now)
@@ -212,14 +217,9 @@ def _bounded(
     """
     if allowed.in_flight is not None:
         free = min(free, allowed.in_flight - len(count.new.pending) - count.old.starting)
-    limits_old, limits_new = (failure_limits(rules, progress, one) for one in (True, False))
-    old = _first_come(
-        [move.create_old for move in moves],
-        _may_fail(free, count.old, count.old.starting, limits_old),
-    )
+    old = _first_come([move.create_old for move in moves], free)
     new = _first_come(
-        [move.create for move in moves],
-        _may_fail(free - sum(old), count.new, len(count.new.pending), limits_new),
+        [move.create for move in moves], _may_fail(free - sum(old), count.new, rules, progress)
     )
     return tuple(
         Start(part.target, *both) for part, *both in zip(parts, new, old, strict=True) if any(both)
@@ -243,6 +243,7 @@ def _is_reached(count: FleetCount, waypoint: Waypoint) -> bool:
         arrived == len(count.new) == waypoint.new
         and len(count.old) <= waypoint.old
         and not _stable_missing(count, waypoint)
+        and (count.switched or not count.old.hopeless)  # those that go now are replaced
         and not count.crashed
         and (count.switched or not waypoint.switches)
         and not count.draining
@@ -333,22 +334,21 @@ def _create(
         free = min(free, allowed.in_flight - len(count.new.pending) - starting)
     missing = max(waypoint.old - len(count.old), returning - starting) if waypoint.repairs else 0
     # Repair comes before replacement: what is in service is kept up first.
-    old = _may_fail(min(free, missing), count.old, starting, failure_limits(rules, progress, True))
+    # Those that fail together count as one failure, so that all of them may start at once.
+    given_up = any(bound.is_reached for bound in failure_limits(rules, progress, True))
+    old = 0 if given_up else max(0, min(free, missing))
     wanted = min(free - old, waypoint.new - len(count.new))
-    return (
-        _may_fail(
-            wanted, count.new, len(count.new.pending), failure_limits(rules, progress, False)
-        ),
-        old,
-    )
+    return _may_fail(wanted, count.new, rules, progress), old
 
 
-def _may_fail(wanted: int, group: GroupCount, starting: int, limits: Iterable[FailureLimit]) -> int:
-    """How many of the wanted instances to start: after a failure no more at once than may still
-    fail.
+def _may_fail(wanted: int, new: GroupCount, rules: Rules, progress: ProgressTracker) -> int:
+    """How many of the wanted new instances to start: after a failure no more at once than may
+    still fail.
     """
     left = [
-        bound.most - bound.count - starting + len(group.overdue) for bound in limits if bound.count
+        bound.most - bound.count - len(new.pending) + len(new.overdue)
+        for bound in failure_limits(rules, progress, False)
+        if bound.count
     ]
     return max(0, min([wanted, *left]))
 

@@ -62,6 +62,7 @@ class FleetCount:
     # new or old; they ended and were restarted, so give no capacity
     crashed: list[Instance] = field(default_factory=list)
     total: int = 0  # what counts against surge
+    away: int = 0  # are on hosts that do not answer, whether they are to go or not
     old_total: int = 0
     serving: int = 0  # get requests from load balancers, whatever our own checks found
     lasting: int = 0  # new instances that have been ready for long
@@ -122,6 +123,7 @@ class _Counting:
     def add(self, instance: Instance) -> None:
         """Put an instance into its list."""
         state, count = instance.state, self.count
+        count.away += state is State.UNREACHABLE
         is_new = instance.generation == self.waypoint.generation
         if state is State.FAILED or state is State.STOPPED:
             count.ended.append(instance)
@@ -188,4 +190,6 @@ class _Counting:
             # The host comes first: what happened there may end in the instance's own words.
             why = f"on {instance.host}: {what}" if instance.host else f"({what})"
             text = why if is_new else f"of the stable revision {why}"
-            self.count.failures.append(Failure(instance.id, text, instance.was_ready, not is_new))
+            self.count.failures.append(
+                Failure(instance.id, text, instance.was_ready, not is_new, instance.created)
+            )

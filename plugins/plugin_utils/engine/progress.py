@@ -6,7 +6,8 @@
 Progress is more new instances available, fewer old ones, or more of those that stay, than ever
 before in this stage. The progress deadline counts from the last progress, not from the start, and
 failures count since the last progress. But the failure of an instance that had been ready is not
-made good by others that have just become ready: that takes instances that last.
+made good by others that have just become ready: that takes instances that last. Of stable instances
+that were repaired and ran at the same time, all that fail count as one: a host may have lost them.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Failure:
     why: str
     late: bool = False  # it had been ready before
     stable: bool = False  # it was started in place of a stable one
+    started: float = 0.0  # when it was
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,8 @@ class ProgressTracker:
     lasting: int = 0  # the most new instances that lasted so far
     failed: int = 0  # new instances that failed so far, whatever succeeded in between
     earlier: int = 0  # new instances that failed in earlier stages
+    # when the failure of a stable instance was last counted: those that ran then had the same cause
+    stable_failed: float = 0.0
 
     @property
     def total(self) -> int:
@@ -99,6 +103,8 @@ class ProgressTracker:
         if self.old is None:
             return self._begin(new, old, failed, now, kept, lasting)
         fresh = [failure for failure in failed if failure.id not in self.judged]
+        repaired = [one for one in fresh if one.stable and one.started >= self.stable_failed]
+        counted = [one for one in fresh if not one.stable] + repaired[:1]
         progressed = new > self.new or old < self.old or kept > self.kept
         lasted = lasting > self.lasting
         if not fresh and not progressed and not lasted:
@@ -111,11 +117,12 @@ class ProgressTracker:
             since=now if progressed else self.since,
             new=max(self.new, new),
             old=min(self.old, old),
-            failures=(*left, *fresh),
+            failures=(*left, *counted),
             judged=self.judged.union(failure.id for failure in fresh) if fresh else self.judged,
             kept=max(self.kept, kept),
             lasting=max(self.lasting, lasting),
             failed=self.failed + sum(not failure.stable for failure in fresh),
+            stable_failed=now if repaired else self.stable_failed,
         )
 
     def _begin(

@@ -403,9 +403,9 @@ def _with_gates(
 def _complete(last: Waypoint, kept: int, target: RolloutTarget) -> Waypoint:
     """Return the waypoint before a switch: the new set is complete, and the weight stays."""
     rest = carrying(target.base, target.allowed, 100 - (last.weight or 0))
-    room = target.base + target.allowed.surge - target.desired
-    old = max(kept, rest, min(last.old, room))
-    return replace(last, new=target.desired, old=old, carrying=last.new)
+    new = max(target.desired, last.new)
+    old = max(kept, rest, min(last.old, target.base + target.allowed.surge - new))
+    return replace(last, new=new, old=old, carrying=last.new)
 
 
 def _hold(plan: Plan, target: RolloutTarget, end: Waypoint, reversible: bool) -> Iterator[Stage]:
@@ -467,7 +467,7 @@ def _reach(step: Step, last: Waypoint, asked: int | None, target: RolloutTarget)
             f"{step.name}: {asked} is more than the {target.desired} replicas; set at most that"
         )
     elif weight == 100:
-        new, old = target.desired, 0
+        new, old = target.base, 0
     elif weight:
         new, old = _divide(step, weight, asked, target)
     else:
@@ -477,32 +477,30 @@ def _reach(step: Step, last: Waypoint, asked: int | None, target: RolloutTarget)
         raise InvalidSteps(
             f"{step.name}: {new} new are fewer than the {last.new} before; a canary can only grow"
         )
-    return target.waypoint(new, old, weight) if old else target.end(weight)
+    return target.waypoint(new, old, weight)
 
 
 def _divide(step: Step, weight: int, asked: int | None, target: RolloutTarget) -> tuple[int, int]:
     """Return how many new and old instances a weight (1 to 99) takes: both sides have to carry
-    their part.
+    their part of what serves until the promotion, however few are asked for.
     """
     desired, base, surge = target.desired, target.base, target.allowed.surge
-    least, rest = (
-        carrying(desired, target.allowed, weight),
-        carrying(base, target.allowed, 100 - weight),
-    )
+    least, rest = (carrying(base, target.allowed, part) for part in (weight, 100 - weight))
     most = base + surge - rest
     if most < least:
         raise InvalidSteps(
-            f"{step.name}: {desired} replica(s) without surge cannot be new and old at once; set"
+            f"{step.name}: {base} replica(s) without surge cannot be new and old at once; set"
             " max_surge: 1"
         )
     # Without surge one side loses what the other gains, so the nearest number is fairest.
-    exact = _up(desired, weight) if surge else _nearest(desired, weight)
-    new = min(max(least, exact), most) if asked is None else asked
-    if new < least:
+    exact = _up(base, weight) if surge else _nearest(base, weight)
+    if asked is not None and asked < carrying(desired, target.allowed, weight):
+        least = carrying(desired, target.allowed, weight)
         raise InvalidSteps(
-            f"{step.name}: {new} new instances cannot carry {weight}% of the requests of {desired}"
-            f" replicas; set_replicas at least {least} before it"
+            f"{step.name}: {asked} new instances cannot carry {weight}% of the requests of"
+            f" {desired} replicas; set_replicas at least {least} before it"
         )
+    new = min(max(least, exact), most) if asked is None else max(least, asked)
     if new > most:
         raise InvalidSteps(
             f"{step.name}: with {new} new instances only {max(0, base + surge - new)} old ones are"
@@ -526,7 +524,7 @@ def _ahead(step: Step, weight: int, last: Waypoint, target: RolloutTarget) -> Wa
             " max_surge, or remove ahead"
         )
     rest = carrying(target.base, target.allowed, 100 - (last.weight or 0))
-    wanted = target.desired if weight == 100 else _divide(step, weight, None, target)[0]
+    wanted = target.base if weight == 100 else _divide(step, weight, None, target)[0]
     new = max(last.new, min(wanted, target.base + surge - rest))
     old = min(target.base, target.base + surge - new)
     return replace(last, new=new, old=old, carrying=last.new)
@@ -554,7 +552,7 @@ def _instances(step: Step, weight: int, target: RolloutTarget) -> tuple[int, int
     """
     desired, surge = target.desired, target.allowed.surge
     if weight == 100:
-        return desired, 0
+        return desired, target.base - desired
     # One old instance stays until the last step.
     new = min(max(1, _nearest(desired, weight)), desired if surge else desired - 1)
     if not new:

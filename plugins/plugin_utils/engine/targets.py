@@ -10,8 +10,9 @@ targets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import add
 
 from . import strategy
 from .budget import Budget, ResolvedBudget
@@ -93,12 +94,10 @@ def _in_waves(plan: Plan, goal: RolloutTarget, targets: Sequence[Target]) -> Ite
         own = {name: goals[name] for name in wave.targets}
         first, last = number == 0, number == len(plan.waves) - 1
         for stage, moved in _of_wave(plan, own, wave, first, last):
-            parts = [(by_name[name], point) for name, point in {**points, **moved}.items()]
+            points |= moved
+            parts = [(by_name[name], point) for name, point in points.items()]
             outer = replace(stage.waypoint, weight=None)
             yield replace(stage, waypoint=join(outer, parts))
-        points |= {
-            name: one.waypoint(one.desired, one.base - one.desired) for name, one in own.items()
-        }
     ends = [(by_name[name], one.end()) for name, one in goals.items()]
     yield Stage("promote", join(ends[-1][1], ends), plan.post_rollout, PROMOTE, watched=True)
 
@@ -144,11 +143,20 @@ def _of_wave(
 
 
 def _of_target(plan: Plan, goal: RolloutTarget) -> list[Stage]:
-    """Return the stages of one target, to its last new instance."""
+    """Return the stages of one target, to its last new instance.
+
+    None of them lowers its capacity: only the promotion does, at all targets together. By number,
+    a surplus of old instances stays; by weight, as many new ones carry all requests.
+    """
     found = [stage for stage in strategy.stages(plan, goal) if stage.part == REPLACE]
     if plan.strategy == "canary":
-        weight = found[-1].waypoint.weight and 100
-        found.append(Stage("all", goal.end(weight), watched=True))
+        by_number = found[-1].waypoint.weight is None
+        every = (
+            goal.waypoint(goal.desired, goal.base - goal.desired)
+            if by_number
+            else goal.waypoint(goal.base, 0, 100)
+        )
+        found.append(Stage("all", every, watched=True))
     return found
 
 
@@ -187,19 +195,43 @@ def apportion(
 ) -> list[ResolvedBudget]:
     """Divide a budget between targets, so that what each may do is within it together.
 
-    What is over or missing already is counted first; the rest is for the first that has a use.
+    What is over or missing already is counted first; the rest is for the first that has a use. What
+    one target has too many of may serve in place of what another lacks: it goes only where all
+    together have enough without it. So a target may allow fewer than none to be unavailable.
     """
     surge = _deal(
         allowed.surge,
         [max(0, count.total - point.desired) for point, count in parts],
         [max(0, count.total + _missing(point, count) - point.desired) for point, count in parts],
     )
-    unavailable = _deal(
-        allowed.unavailable,
-        [max(0, point.desired - count.available) for point, count in parts],
-        [max(0, point.desired - count.available) + _excess(point, count) for point, count in parts],
+    unavailable = map(
+        min,
+        _unavailable(allowed, parts, lambda count: count.available),
+        _unavailable(allowed, parts, lambda count: count.serving),
     )
     return [ResolvedBudget(*both) for both in zip(surge, unavailable, strict=True)]
+
+
+def _unavailable(
+    allowed: ResolvedBudget,
+    parts: Sequence[tuple[Waypoint, FleetCount]],
+    counted: Callable[[FleetCount], int],
+) -> list[int]:
+    """Return how many instances each target may be without, of those that are `counted`."""
+    lacking = [point.desired - counted(count) for point, count in parts]
+    going = [_excess(point, count) + len(count.crashed) for point, count in parts]
+    used = [max(0, lack) for lack in lacking]
+    own = _deal(allowed.unavailable, used, list(map(add, used, going)))
+    # What a target lacks because its hosts do not answer is not made good elsewhere.
+    lost = sum(
+        max(0, min(lack, count.away)) for lack, (_p, count) in zip(lacking, parts, strict=True)
+    )
+    spare = _deal(
+        allowed.unavailable - sum(lacking) + lost,
+        [0] * len(parts),
+        [min(some, less - lack) for some, less, lack in zip(going, own, lacking, strict=True)],
+    )
+    return [min(less, sum(pair)) for less, *pair in zip(own, lacking, spare, strict=True)]
 
 
 def _deal(left: int, used: Sequence[int], wanted: Sequence[int]) -> list[int]:

@@ -5,9 +5,9 @@
 numbers are.
 
 Capacity comes before traffic: a new instance never gets more than its part of the weight, however
-few of them exist yet; the old ones carry the rest. Where too few are in service for that, what is
-missing is spread evenly over all instances. On a rollback the old instances are those judged bad,
-and their weight only falls.
+few of them exist yet; the old ones carry the rest. Where too few are in service for that, those
+that get least get more until all get the same: so none gets more than an even part, or than it had.
+On a rollback the old instances are those judged bad, and their weight only falls.
 """
 
 from __future__ import annotations
@@ -68,9 +68,8 @@ class WeightSplit:
         each, usual = self.parts
         if self.waypoint.carrying:  # more than carry the weight do not raise it
             each = min(each, Fraction(self.waypoint.weight, 100) / new)
-        short = 1 - each * new - usual * old
-        if short > 0:
-            return _whole(each + short / (new + old), usual + short / (new + old))
+        if each * new + usual * old < 1:
+            return _whole(*_level(each, new, usual, old))
         return _whole(each, (1 - min(each * new, Fraction(1))) / old)
 
     def _bad(self, stable: int, bad: int, left: Fraction) -> Fraction:
@@ -79,6 +78,18 @@ class WeightSplit:
         carried = max(Fraction(1), self.waypoint.headroom or Fraction(1)) * stable / desired
         even = bad * max(Fraction(1, desired), Fraction(1, stable + bad))
         return max(Fraction(0), min(left, 1 - carried, even))
+
+
+def _level(each: Fraction, new: int, usual: Fraction, old: int) -> tuple[Fraction, Fraction]:
+    """Return the part of each new and each old instance where both together are too little: the
+    lower is raised as far as the higher, then both.
+    """
+    even = Fraction(1, new + old)
+    if each > even:
+        return each, (1 - each * new) / old
+    if usual > even:
+        return (1 - usual * old) / new, usual
+    return even, even
 
 
 def _whole(new: Fraction, old: Fraction) -> tuple[int, int]:

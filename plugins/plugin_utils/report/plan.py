@@ -32,13 +32,14 @@ def _rows(plan: Plan) -> Iterator[str]:
         ("order", _orders(*plan["orders"])),
         ("begins", [plan["stopped"]] if plan["stopped"] else []),
         ("stages", [_stage(stage) for stage in plan["waypoints"]]),
-        ("instances", [_instances(plan)]),
+        ("instances", [_instances(plan), *_started(plan)]),
         ("replaced", _order(plan["order"])),
         ("traffic", _traffic(plan)),
         ("time", [_time(plan)]),
         ("waits for", [_wait(wait) for wait in plan["waits"]]),
         ("requests", [needed(need) for need in plan["requests"]]),
         ("watched by", plan["watched"]),
+        ("stable lost", _lost(plan)),
         ("not known", plan["unknown"]),
     ):
         for number, text in enumerate(texts):
@@ -62,6 +63,29 @@ def _orders(stable: int | None, new: int | None) -> list[str]:
 def _instances(plan: Plan) -> str:
     most = plan["replicas"] + plan["peak_extra"]
     return f"at most {most} at once, at least {plan['minimum_available']} available"
+
+
+def _started(plan: Plan) -> list[str]:
+    """Return how many old instances are started first, where a stage has more than there are."""
+    kept, there = max(stage["old"] for stage in plan["waypoints"]), len(plan["order"])
+    if not plan["previous"] or kept <= there:
+        return []
+    more = count(kept - there, "instance")
+    return [f"begins by starting {more} of {plan['previous']}: {there} run, a stage has {kept}"]
+
+
+def _lost(plan: Plan) -> list[str]:
+    """Return what happens where a complete second set waits and no stable instance serves."""
+    if plan["strategy"] != "blue_green" or not plan["previous"]:
+        return []
+    return {
+        "repair": [
+            f"{plan['previous']} is started again, and the ready set of {plan['revision']} gets no"
+            " requests before the switch (rollout_on_stable_lost: promote would switch at once)"
+        ],
+        "promote": [f"requests switch to {plan['revision']} at once, without gates"],
+        "hold": ["the rollout is held, for an operator to decide"],
+    }[plan["on_stable_lost"]]
 
 
 def _order(order: Sequence[str]) -> list[str]:

@@ -41,7 +41,7 @@ FITTING: Mapping[Phase, tuple[str, ...]] = {
     ),
     Phase.PROMOTING: ("abort", "hold", "scale"),
     Phase.HOLDING: ("promote_full", "skip", "abort", "hold", "scale"),
-    Phase.HELD: ("resume", "retry", "abort"),
+    Phase.HELD: ("resume", "retry", "abort", "scale"),
     Phase.ROLLING_BACK: ("hold",),
     Phase.FINISHED: (),
 }
@@ -72,10 +72,6 @@ _FOR_COMMAND: Mapping[tuple[Phase, str], str] = {
         "promote",
     ): "it is already promoted; use skip to stop the old instances now, or abort to roll back",
     (Phase.HELD, "hold"): "it is already held; use retry to continue, or abort to roll back",
-    (
-        Phase.HELD,
-        "scale",
-    ): "it stopped after a failure; use retry to continue, or abort to roll back first",
     (
         Phase.ROLLING_BACK,
         "scale",

@@ -1,0 +1,178 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Single rules of the engine, each in the smallest case where it decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import (
+    Decision,
+    evaluate,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.fleet_count import (
+    count_fleet,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    FailureAction,
+    Instance,
+    Rotation,
+    State,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import (
+    Failure,
+    ProgressTracker,
+    Rules,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.shares import Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
+    Plan,
+    RolloutTarget,
+    Stage,
+    Step,
+    Waypoint,
+    rolling,
+    stages,
+    still_passed,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.targets import divide
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import WeightSplit
+from ansible_collections.progressive.rollout.tests.support.simulator import some
+
+NOW = 100.0
+
+
+def goal(desired: int, before: int, budget: Budget, stable: int = 1) -> RolloutTarget:
+    return RolloutTarget(2, desired, budget.resolve(desired), before, stable)
+
+
+def points(plan: Plan, to: RolloutTarget) -> dict[str, Waypoint]:
+    return {stage.name: stage.waypoint for stage in stages(plan, to)}
+
+
+def decide(
+    fleet: Sequence[Instance],
+    waypoint: Waypoint,
+    progress: ProgressTracker,
+    budget: Budget,
+    ready_deadline: float | None = None,
+) -> Decision:
+    rules = Rules(ready_deadline=ready_deadline)
+    return evaluate(fleet, waypoint, budget, rules, progress, NOW)
+
+
+# Failures
+# --------------------------------------------------------------------------------------------------
+
+
+def test_an_overdue_instance_makes_room_for_another_that_may_fail() -> None:
+    fleet = [*some(4), *some(1, 2, State.STARTING, 10.0)]
+    progress = ProgressTracker(NOW, old=4)
+    decision = decide(fleet, rolling(2, 4), progress, Budget(4, 0), ready_deadline=30.0)
+    assert decision.create == 2, "one of three has failed, and is no longer waited for"
+
+
+@pytest.mark.parametrize(
+    ("stable", "then"), [([True, True, True], FailureAction.HOLD), ([True, False, False], None)]
+)
+def test_only_where_nothing_but_stable_instances_fails_is_it_held(
+    stable: list[bool], then: FailureAction | None
+) -> None:
+    failures = tuple(Failure(f"i{n}", "", stable=one) for n, one in enumerate(stable))
+    progress = ProgressTracker(NOW, old=3, kept=3, failures=failures)
+    decision = decide(
+        some(3), Waypoint(2, 1, 4, 4, 20, stable=1), progress, Budget(1, 0), ready_deadline=30.0
+    )
+    assert decision.failed_id == "PR-604" and decision.then is then
+
+
+def test_where_no_stable_instance_serves_is_known_although_too_many_failed() -> None:
+    point = Waypoint(2, 1, 4, 4, 20, stable=1)
+    failures = tuple(Failure(f"i{n}", "", stable=True) for n in range(3))
+    progress = ProgressTracker(NOW, new=1, old=0, failures=failures)
+    assert decide(some(1, 2), point, progress, Budget(1, 0)).stable_lost
+    new = tuple(Failure(f"i{n}", "") for n in range(3))
+    progress = ProgressTracker(NOW, new=1, old=0, failures=new)
+    assert not decide(some(1, 2), point, progress, Budget(1, 0)).stable_lost, "it goes back"
+
+
+def repaired(name: str, started: float) -> Failure:
+    return Failure(name, "", stable=True, started=started)
+
+
+def test_repaired_instances_that_ran_at_the_same_time_fail_once() -> None:
+    progress = ProgressTracker(0.0).advance(1, 4, [], 0.0)
+    together = [repaired("a", 10.0), repaired("b", 10.0), repaired("c", 12.0)]
+    progress = progress.advance(1, 4, together[:2], 20.0).advance(1, 4, together, 21.0)
+    assert [failure.id for failure in progress.failures] == ["a"]
+    again = [*together, repaired("d", 20.0)]
+    assert [f.id for f in progress.advance(1, 4, again, 30.0).failures] == ["a", "d"]
+
+
+# Switches
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("switch_at", "switched"), [(None, False), (0, True)])
+def test_balancers_that_lost_both_sets_have_not_switched(
+    switch_at: int | None, switched: bool
+) -> None:
+    fleet = [*some(2, rotation=Rotation.ABSENT), *some(2, 2, rotation=Rotation.ABSENT)]
+    point = Waypoint(2, 2, 2, 2, 100, switch_at=switch_at, stable=1)
+    assert count_fleet(fleet, point, Rules(), 0.0, NOW).switched is switched
+
+
+# Numbers
+# --------------------------------------------------------------------------------------------------
+
+
+def test_old_and_new_instances_of_a_target_are_rounded_together() -> None:
+    targets = [Target("eu", frozenset({"h0"})), Target("us", frozenset({"h1"}))]
+    divided = divide(Waypoint(2, new=1, old=3, desired=4), targets)
+    assert [(part.new, part.old, part.desired) for _t, part in divided.parts] == [(1, 1, 2)] * 2
+
+
+def test_instances_beyond_those_that_carry_a_weight_do_not_raise_it() -> None:
+    new, old = WeightSplit(Waypoint(2, 6, 8, 10, 20, carrying=2)).weights(6, 8)
+    assert Fraction(6 * new, 6 * new + 8 * old) == Fraction(20, 100)
+
+
+def test_the_old_side_carries_the_rest_until_a_switch() -> None:
+    plan = Plan("canary", (Step("a", weight=20),), standby=1)
+    assert points(plan, goal(10, 10, Budget(1, 0)))["prepare"].old == 8
+
+
+def test_instances_of_the_next_weight_are_never_fewer_than_there_are() -> None:
+    steps = (Step("a", replicas=5), Step("b", weight=10), Step("c", ahead=20))
+    found = points(Plan("canary", steps), goal(10, 10, Budget(5, 0)))
+    assert (found["b"].new, found["c"].new) == (5, 5)
+
+
+def test_where_all_stages_are_passed_the_last_leads_to_the_new_number() -> None:
+    listed = [Stage(name, rolling(2, 4)) for name in ("replace", "promote")]
+    assert still_passed(listed, listed, ["replace", "promote"]) == ["replace"]
+
+
+def test_by_weight_more_new_instances_than_asked_for_do_not_replace_old_ones() -> None:
+    to = RolloutTarget(2, 4, Budget(1, 0).resolve(4), 8, 1, grown=6)
+    assert to.grow(Waypoint(2, 2, 6, 8)) == Waypoint(2, 6, 2, 8)
+    assert to.grow(Waypoint(2, 2, 6, 8, 20)) == Waypoint(2, 2, 6, 8, 20)
+
+
+def test_scaling_alone_keeps_no_surplus() -> None:
+    assert goal(3, 6, Budget(1, 0), stable=2).base == 3
+    assert goal(3, 6, Budget(1, 0), stable=1).base == 6
+
+
+@pytest.mark.parametrize(
+    ("running", "asked", "weight", "new"), [(120, 16, 10, 12), (48, 4, 25, 12), (16, 16, 10, 2)]
+)
+def test_a_new_side_is_sized_by_what_carries_the_requests(
+    running: int, asked: int, weight: int, new: int
+) -> None:
+    found = points(Plan("canary", (Step("a", weight=weight),)), goal(asked, running, Budget(4, 0)))
+    assert found["a"].new == new and found["promote"].new == asked
