@@ -60,6 +60,7 @@ from ansible_collections.progressive.rollout.tests.drivers.traffic_contract impo
     everywhere,
     get,
     hostile,
+    left_by_9a6312c,
     prove,
     raise_the_share,
     remove,
@@ -128,6 +129,8 @@ backend preview
 class HAProxyPlane:
     """A pair of balancers (Plane)."""
 
+    left = "added"  # what an older version left there
+
     def __init__(self, servers: str = "", preview: str = "") -> None:
         """`servers` and `preview`: more lines of the two backends."""
         self.previews = [("127.0.0.1", free_port()) for _n in range(2)]
@@ -193,6 +196,19 @@ class HAProxyPlane:
             ({"state_file": "/x"}, "rollout_traffic.state_file: '/x'"),
             ({"drain_timeout": "soon"}, "rollout_traffic.drain_timeout: 'soon'"),
         ]
+
+    def options(self) -> Sequence[tuple[Mapping[str, t.Any], t.Callable[[], bool]]]:
+        def as_before() -> bool:
+            states = [list(one.servers().values()) for one in self.balancers]
+            return all((its.count("UP"), its.count("DRAIN")) == (1, 1) for its in states)
+
+        return [({"preview": "preview"}, as_before), ({"drain_timeout": "5s"}, as_before)]
+
+    def older(self, endpoints: Sequence[Endpoint]) -> TrafficDriver:
+        for balancer in self.balancers:
+            commands = left_by_9a6312c("haproxy", endpoints, {})[self.left]
+            balancer.ask(commands.replace("\n", ";"))
+        return self.driver()
 
     def changes(self) -> object:
         return self.transport.changes()
@@ -265,6 +281,8 @@ class TestContract(TrafficContract):
 
 class SlotPlane(HAProxyPlane):
     """The same with servers prepared in the configuration."""
+
+    left = "slots"
 
     def __init__(self) -> None:
         slots = "".join(

@@ -44,6 +44,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.nginx 
 )
 from ansible_collections.progressive.rollout.tests.drivers import traffic_contract as contract
 from ansible_collections.progressive.rollout.tests.support import nginx as lab
+from ansible_collections.progressive.rollout.tests.support.ports import free_port
 from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 
@@ -59,6 +60,7 @@ PATH, CONFIG, PID, STATUS = (
     "/run/nginx.pid",
     "127.0.0.1:9180",
 )
+OTHER_STATUS = "127.0.0.1:9181"
 
 
 class Hosts:
@@ -83,7 +85,8 @@ class Hosts:
     ) -> dict[str, Answer]:
         def one(host: str) -> Answer:
             nginx, text = self.nginxes[host], json.dumps(requests[host])
-            own = {PATH: nginx.path, CONFIG: nginx.config, PID: nginx.pid, "9180": nginx.status}
+            own = {PATH: nginx.path, CONFIG: nginx.config, PID: nginx.pid}
+            own |= {"9180": nginx.status, "9181": nginx.other_status}
             text = re.sub("|".join(own), lambda found: str(own[found[0]]), text)
             return Answer(value={"nginx": agent.main, "probe": probe.main}[name](json.loads(text)))
 
@@ -99,6 +102,8 @@ class Plane:
     def __init__(self, nginxes: Sequence[t.Any]) -> None:
         self.nginxes = dict(zip(self.names, nginxes, strict=True))
         self.fronts = [nginx.front for nginx in nginxes]
+        for nginx in nginxes:
+            nginx.other_status = free_port()
 
     def driver(
         self,
@@ -162,6 +167,27 @@ class Plane:
             ({"hosts": "nobody"}, "rollout_traffic.hosts: 'nobody'"),
             ({"drain_timeout": "soon"}, "rollout_traffic.drain_timeout: 'soon'"),
         ]
+
+    def options(self) -> Sequence[tuple[Mapping[str, t.Any], t.Callable[[], bool]]]:
+        def told(port: str) -> t.Callable[[], bool]:
+            return lambda: all(
+                contract.get(("127.0.0.1", getattr(nginx, port)))[1].startswith("rollout shop;")
+                for nginx in self.nginxes.values()
+            )
+
+        return [
+            ({"status": OTHER_STATUS}, told("other_status")),
+            ({"drain_timeout": "5s"}, told("status")),
+        ]
+
+    def older(self, endpoints: Sequence[Endpoint]) -> Driver:
+        for nginx in self.nginxes.values():
+            nginx.stop()
+            ports = {"9180": nginx.status}
+            for name, text in contract.left_by_9a6312c("nginx", endpoints, ports).items():
+                (nginx.path / name).write_text(text)
+            nginx.start()
+        return self.driver()
 
     def changes(self) -> object:
         """Every write makes another file, whatever stands in it; every reload makes other

@@ -209,10 +209,14 @@ def served(request: Request) -> str | None:
 def look(request: Request, pid: int) -> dict[Key, Entry]:
     """Return the entries: those in rotation as nginx serves them, the others as recorded."""
     text, conf = served(request), _nginx_config.paths(request)[0]
-    if text is None and (read(conf) or "").startswith(_nginx_config.MARK):
-        raise Failed(
-            "nginx has %s, and does not answer there as it says; reload it" % conf, "status"
-        )
+    written = read(conf) or ""
+    if text is None and written.startswith(_nginx_config.MARK):
+        # perhaps of a rollout with another status address
+        text = served({**request, "status": _nginx_config.listens(written) or request["status"]})
+        if text is None:
+            raise Failed(
+                "nginx has %s, and does not answer there as it says; reload it" % conf, "status"
+            )
     entries = recorded(request)
     for entry in entries.values():
         entry["in"] = False
