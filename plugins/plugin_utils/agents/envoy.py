@@ -45,7 +45,8 @@ def main(request: Request) -> dict[str, t.Any]:
     """Do `op`: check, observe or apply; see the functions of these names."""
     try:
         epoch = 0 if request["op"] == "check" else request["epoch"]
-        with _files.Fenced(os.path.join(request["path"], request["owner"]), epoch):
+        stem = os.path.join(request["path"], request["owner"])
+        with _files.Fenced(stem, epoch, [endpoints(request)]):
             return {"check": check, "observe": observe, "apply": apply}[request["op"]](request)
     except _files.Stale as exc:
         return {"stale": str(exc)}
@@ -232,6 +233,11 @@ def secret(text: str) -> bool:
     return any(check.get("http_health_check", {}).get("request_headers_to_add") for check in checks)
 
 
+def endpoints(request: Request) -> str:
+    """Return the path of the file with the entries of the service's cluster."""
+    return os.path.join(request["path"], "eds-%s.json" % request["service"])
+
+
 def document(version: str, resources: list[Resource]) -> str:
     """Return a file of resources, as Envoy reads it."""
     return json.dumps({"version_info": version, "resources": resources}, indent=1, sort_keys=True)
@@ -384,8 +390,7 @@ def frame(request: Request, new: bool) -> None:
 
     A new cluster begins empty, so that it is warm at once.
     """
-    path, service = request["path"], request["service"]
-    members = os.path.join(path, "eds-%s.json" % service)
+    path, members = request["path"], endpoints(request)
     if new or not os.path.exists(members):
         write(members, document("0", [assignment(request, [])]))
     for kind, prefix in SUBSCRIPTIONS.items():
@@ -427,7 +432,7 @@ def taken(request: Request, kind: str, names: list[str]) -> t.Callable[[str], bo
 
 def fill(request: Request, now: list[Entry]) -> list[Entry]:
     """Bring the entries of the service's cluster to those asked; return what Envoy shows."""
-    name = os.path.join(request["path"], "eds-%s.json" % request["service"])
+    name = endpoints(request)
     wanted = request["entries"]
     if differs(wanted, now) or resources(name) != [assignment(request, wanted)]:
         # another instance where one was before: its entry begins anew, or the old one's health

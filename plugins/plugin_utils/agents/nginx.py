@@ -54,7 +54,8 @@ def main(request: Request) -> dict[str, t.Any]:
     """Do `op`: check, observe or apply; see the functions of these names."""
     try:
         epoch = 0 if request["op"] == "check" else request["epoch"]
-        with _files.Fenced(os.path.join(request["path"], request["upstream"]), epoch):
+        stem = os.path.join(request["path"], request["upstream"])
+        with _files.Fenced(stem, epoch, _nginx_config.paths(request)):
             return {
                 "entries": {"check": check, "observe": observe, "apply": apply}[request["op"]](
                     request
