@@ -199,6 +199,9 @@ class Plane:
             ({"drain_timeout": "soon"}, "rollout_traffic.drain_timeout: 'soon'"),
         ]
 
+    def neighbour(self, **options: t.Any) -> Driver:
+        return self.driver(service="cart", **{"listen": PREVIEW} | options)
+
     def options(self) -> Sequence[tuple[Mapping[str, t.Any], t.Callable[[], bool]]]:
         """Envoy's own dump tells."""
 
@@ -334,31 +337,19 @@ class TestEnvoy(contract.TrafficContract):
             starting.join()
         assert "INITIALIZING" in seen
 
-    def test_two_services_at_one_envoy(self, plane: Plane, backends: t.Any) -> None:
-        a, b = backends.start("a"), backends.start("b")
-        port = free_port()
-        shop, cart = (
-            plane.driver(),
-            plane.driver(service="cart", hosts="", listen=f"127.0.0.1:{port}"),
-        )
-        cart.transport = Hosts({"": plane.envoys["edge1"]})  # type: ignore[assignment]
-        cart.check()
-        together = [
-            threading.Thread(target=contract.bring_in, args=(shop, {a: Target(IN, name="shop-a")})),
-            threading.Thread(target=contract.bring_in, args=(cart, {b: Target(IN, name="cart-b")})),
-        ]
-        for thread in together:
-            thread.start()
-        for thread in together:
-            thread.join()
-        assert set(contract.answers(plane)) == {"a"}
-        assert contract.get(("127.0.0.1", port)) == (200, "b")
-        assert list(cart.observe()) == ["the controller"]
-        contract.apply(cart, {})
-        assert (
-            cart.observe() == {"the controller": {}} and contract.get(("127.0.0.1", port))[0] == 503
-        )
-        assert set(contract.answers(plane)) == {"a"}
+    def test_an_entry_of_another_service_in_the_pool_is_told_apart(
+        self, plane: Plane, backends: t.Any
+    ) -> None:
+        """Each service has a cluster, but two cannot listen at one address."""
+        contract.apply(plane.driver(), {})
+        before = plane.changes()
+        with pytest.raises(
+            TrafficError,
+            match=rf"rollout_traffic.listen: '{LISTEN}': Envoy on edge1 .* service shop listens",
+        ):
+            plane.neighbour(listen=LISTEN).check()
+        assert plane.changes() == before
+        plane.driver().check()
 
     def test_a_listener_of_another_service_that_envoy_refuses_keeps_none_of_ours_back(
         self, plane: Plane, backends: t.Any

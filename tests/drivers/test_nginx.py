@@ -10,7 +10,6 @@ import os
 import re
 import signal
 import socket
-import threading
 import time
 import typing as t
 from collections.abc import Iterator, Mapping, Sequence
@@ -168,6 +167,13 @@ class Plane:
             ({"drain_timeout": "soon"}, "rollout_traffic.drain_timeout: 'soon'"),
         ]
 
+    def neighbour(self, **options: t.Any) -> Driver:
+        for nginx in self.nginxes.values():
+            (nginx.path / "cart.conf").write_text(
+                "# nothing here yet: server\nupstream cart {\n    server 127.0.0.1:9 down;\n}\n"
+            )
+        return self.driver(service="cart", **{"upstream": "cart"} | options)
+
     def options(self) -> Sequence[tuple[Mapping[str, t.Any], t.Callable[[], bool]]]:
         def told(port: str) -> t.Callable[[], bool]:
             return lambda: all(
@@ -212,6 +218,7 @@ class Plane:
 
 
 class TestNginx(contract.TrafficContract):
+    pool_of_shop: t.ClassVar = {"upstream": "shop"}
     counts = False
     # it has no preview
     test_a_dark_set_can_be_looked_at = test_an_older_lease_is_refused_at_the_preview_as_well = None
@@ -339,30 +346,6 @@ class TestNginx(contract.TrafficContract):
         contract.prove(driver, a)
         contract.apply(driver, new)
         assert set(contract.answers(plane)) == {"b", "c"}
-
-    def test_two_services_at_one_nginx(self, plane: Plane, backends: t.Any) -> None:
-        a, b = backends.start("a"), backends.start("b")
-        shop, cart = plane.driver(), plane.driver(health={}, upstream="cart", service="basket")
-        for nginx in plane.nginxes.values():
-            (nginx.path / "cart.conf").write_text(
-                "# nothing here yet: server\nupstream cart {\n    server 127.0.0.1:9 down;\n}\n"
-            )
-        cart.check()
-        jobs = [
-            threading.Thread(target=contract.bring_in, args=(shop, {a: Target(IN, name="shop-a")})),
-            threading.Thread(target=contract.bring_in, args=(cart, {b: Target(IN, name="cart-b")})),
-        ]
-        for job in jobs:
-            job.start()
-        for job in jobs:
-            job.join()
-        assert [set(its) for driver in (shop, cart) for its in driver.observe().values()] == [
-            {a},
-            {a},
-            {b},
-            {b},
-        ]
-        assert set(contract.answers(plane)) == {"a"}
 
     def test_what_nginx_has_from_somebody_else_is_not_written_over(self, plane: Plane) -> None:
         (plane.nginxes["edge2"].path / "shop.conf").write_text(

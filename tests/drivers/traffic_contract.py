@@ -77,6 +77,11 @@ class Plane(t.Protocol):
     def wrong(self) -> Sequence[tuple[Mapping[str, t.Any], str]]:
         """Options that `check()` has to refuse, and a text its message has to contain."""
 
+    def neighbour(self, **options: t.Any) -> TrafficDriver:
+        """A new driver for both of them of the service `cart`, with a pool of its own unless the
+        options name that of `shop`.
+        """
+
     def options(self) -> Sequence[tuple[Mapping[str, t.Any], Callable[[], bool]]]:
         """The options of one rollout after the other, each other than those before, and what tells
         whether the balancers work by them.
@@ -389,6 +394,7 @@ def hostile(answer: bytes, pause: float, times: int) -> Iterator[int]:
 class TrafficContract:
     """The cases."""
 
+    pool_of_shop: t.ClassVar[Mapping[str, t.Any]]  # the options that name it
     counts = True  # whether this kind of balancer counts the requests it sends to each instance
 
     @pytest.fixture
@@ -719,6 +725,35 @@ class TrafficContract:
         assert not self.counts or all(
             int(backends.ask(e, "/hits")) == sum(sent(table, e)) for e in (*old, *new)
         )
+
+    def test_two_services_at_one_balancer(self, plane: Plane, backends: Backends) -> None:
+        a, b = backends.start("a"), backends.start("b")
+        shop, cart = plane.driver(), plane.neighbour()
+        cart.check()
+        jobs = [
+            threading.Thread(target=bring_in, args=(driver, {e: Target(IN, name=name)}))
+            for driver, e, name in ((shop, a, "shop-1"), (cart, b, "cart-1"))
+        ]
+        for job in jobs:
+            job.start()
+        for job in jobs:
+            job.join()
+        for driver, e, service in ((shop, a, "shop"), (cart, b, "cart")):
+            driver.check()
+            for servers in driver.observe().values():
+                assert set(servers) == {e} and servers[e].service in ("", service)
+        assert set(answers(plane)) == {"a"}
+        remove(cart, {}, b)
+        assert set(answers(plane)) == {"a"}
+
+    def test_an_entry_of_another_service_in_the_pool_is_told_apart(
+        self, plane: Plane, backends: Backends
+    ) -> None:
+        a, b = backends.start("a"), backends.start("b")
+        bring_in(plane.neighbour(**self.pool_of_shop), {b: Target(IN, name="cart-1")})
+        assert everywhere(plane.driver().observe(), b, lambda s: s.service == "cart")
+        apply(plane.driver(), {a: Target(OUT, name="shop-1"), b: Target(IN, name="cart-1")})
+        assert everywhere(plane.driver().observe(), a, lambda s: s.service == "shop")
 
     def test_options_change_between_two_rollouts(self, plane: Plane, backends: Backends) -> None:
         a, b = backends.start("a"), backends.start("b")

@@ -302,7 +302,7 @@ def publish(
 def check(request: Request) -> dict[str, t.Any]:
     """Raise Failed unless Envoy is live, watches the directory, and this user may write there.
 
-    Its `field` is `admin` or `path`.
+    Its `field` is `admin`, `path` or `listen`.
     """
     path = request["path"]
     try:
@@ -328,7 +328,23 @@ def check(request: Request) -> dict[str, t.Any]:
                 "Envoy reads its %s from %s; start it with the bootstrap that this driver documents"
             )
             return {"error": text % (kind, source.get("path") or "no file"), "field": "path"}
+    other = neighbour(request)
+    if other:
+        return {
+            "error": "service %s listens there; give each service its own port" % other,
+            "field": "listen",
+        }
     return {"entries": [], "version": info.get("version", "")}
+
+
+def neighbour(request: Request) -> str:
+    """Return which other service listens where this one is to listen, "" if none does."""
+    wanted = [one["address"] for one in request["listeners"]]
+    for listener in resources(os.path.join(request["path"], "lds.json")):
+        service = str(listener.get("name")).partition("~")[0]
+        if service != request["owner"] and listener.get("address") in wanted:
+            return service
+    return ""
 
 
 def same(one: str, other: str) -> bool:
