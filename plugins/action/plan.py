@@ -114,6 +114,7 @@ class ActionModule(StepAction):
         validation.check_capacity(replicas, step.settings.plan)
         validation.check(replicas, step.settings.plan)
         step.loop.observe_fleet()
+        validation.check_neighbours()
         Lifecycle(step).adopt()
         found = validation.risks(replicas, step.settings.plan)
         base = validation.kept_replicas(replicas, step.settings.plan)

@@ -83,7 +83,8 @@ options:
       ports:
         description:
           - 'I(process, systemd, podman, docker): Ports that instances may listen on. All hosts together need enough for
-            O(replicas) and the surge. A port, or a range (V(8100-8199)). Required.'
+            O(replicas) and the surge. A port that another program or another service uses is passed over. A port, or
+            a range (V(8100-8199)). Required.'
           - 'I(swarm): Ports that instances are published on, each once per node. If not given, Swarm picks any free port.
             A port, or a range (V(8100-8199)).'
         type: str
@@ -404,8 +405,9 @@ options:
       path:
         description:
           - 'I(haproxy): Directory, created if missing, for the locks and epochs that keep a late command from an older
-            run from changing anything. It is on C(hosts), or on the controller without C(hosts). An absolute path. V(/var/lib/rollout)
-            if not given.'
+            run from changing anything. It is on C(hosts), or on the controller without C(hosts). It keeps two small files
+            for each service and socket; those of a socket that is no longer used may be removed while no rollout of the
+            service is running. An absolute path. V(/var/lib/rollout) if not given.'
           - 'I(envoy): Directory that Envoy watches. The rollout''s user must be able to write to it, and it must belong
             to the group that Envoy runs as. An absolute path. Required.'
           - 'I(nginx): Directory for the files that nginx includes. An absolute path. V(/etc/nginx/rollout) if not given.'

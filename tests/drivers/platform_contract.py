@@ -64,6 +64,9 @@ class Site(t.Protocol):
 class HostsSite(Site, t.Protocol):
     """A site whose instances the rollout names and places."""
 
+    def neighbour(self) -> PlatformDriver:
+        """A driver of another service, on the same hosts and with the same ports."""
+
     def stubborn(self, stop_timeout: str) -> PlatformDriver:
         """Its instances ignore the signal that asks them to stop, once they are `up`."""
 
@@ -243,6 +246,28 @@ class HostsContract(PlatformContract):
         taken = labels(driver, "shop-1", "shop-2")
         others = driver.place(2, taken, 7)
         assert not {endpoint for _host, endpoint, _slot in others} & {one.endpoint for one in taken}
+
+    def test_two_services_on_one_host_pass_over_the_ports_of_each_other(
+        self, site: HostsSite
+    ) -> None:
+        """Also while an instance does not listen yet. Passing over is no failure."""
+        shop, cart = site.driver(), site.neighbour()
+        ours = started(shop, labels(shop, "shop-1", "shop-2"))
+        found: list[Sequence[Report]] = [cart.sync(start=labels(cart, "cart-1", "cart-2"))]
+
+        def both_run() -> bool:
+            there = [report.labels for report in found[-1]]
+            missing = [name for name in ("cart-3", "cart-4") if name not in states(found[-1])]
+            found.append(cart.sync(start=labels(cart, *missing, taken=there)))
+            return states(found[-1]) == {"cart-3": RUNNING, "cart-4": RUNNING}
+
+        until(both_run)
+        assert not found[0] and not any(FAILED in states(one).values() for one in found)
+        assert not {one.labels.endpoint for one in ours} & {
+            one.labels.endpoint for one in found[-1]
+        }
+        assert states(shop.sync()) == {"shop-1": RUNNING, "shop-2": RUNNING}
+        stopped(cart, ["cart-3", "cart-4"])
 
     def test_one_that_is_there_is_not_started_again(self, site: Site) -> None:
         driver = site.driver()

@@ -9,7 +9,7 @@ import json
 import time
 import typing as t
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -115,10 +115,7 @@ class Bench:
         return f"/var/lib/rollout/{host}/{self.service}"
 
     def remove(self) -> None:
-        ours = (
-            f"{self.engine} ps --all --quiet --filter"
-            f" label=progressive.rollout.service={self.service}"
-        )
+        ours = f"{self.engine} ps --all --quiet --filter label=progressive.rollout.service"
         at_once = "--time=0" if self.engine == "podman" else ""
         script = (
             f"{ours} | xargs --no-run-if-empty {self.engine} rm --force --volumes {at_once} && rm"
@@ -155,6 +152,10 @@ class Site:
     def driver(self, epoch: int = 1) -> PlatformDriver:
         return t.cast("PlatformDriver", self.bench.driver(epoch=epoch))
 
+    def neighbour(self) -> PlatformDriver:
+        cart = Bench(self.bench.hosts, self.bench.transport, self.bench.engine, "cart")
+        return t.cast("PlatformDriver", cart.driver())
+
     def ending(self) -> PlatformDriver:
         options = {"command": ["-c", "print('no'); raise SystemExit(3)"]}
         return t.cast("PlatformDriver", self.bench.driver(PYTHON, **options))
@@ -184,10 +185,12 @@ class TestContainers(contract.HostsContract):
         return Site(both)
 
 
-def labels(driver: t.Any, *ids: str, revision: str = "1") -> list[Labels]:
+def labels(
+    driver: t.Any, *ids: str, revision: str = "1", taken: Sequence[Labels] = ()
+) -> list[Labels]:
     return [
         Labels(id, driver.context.service, revision, 7, host, endpoint, slot)
-        for id, (host, endpoint, slot) in zip(ids, driver.place(len(ids), (), 7), strict=True)
+        for id, (host, endpoint, slot) in zip(ids, driver.place(len(ids), taken, 7), strict=True)
     ]
 
 
@@ -305,15 +308,16 @@ def test_a_port_that_a_stranger_has(bench: Bench) -> None:
         publish,
         "localhost/shop:1",
     )
-    reports = by_id(driver.sync(start=wanted))
-    assert states(reports.values()) == {
-        "shop-1": Process.FAILED,
-        "shop-2": Process.RUNNING,
-        "shop-3": Process.RUNNING,
-    }
+    others = {"shop-2": Process.RUNNING, "shop-3": Process.RUNNING}
+    reports = driver.sync(start=wanted)
+    assert states(reports) == others
+    (place,) = labels(driver, "shop-4", taken=[report.labels for report in reports])
+    assert place.endpoint != endpoint
+    reports = driver.sync(start=wanted[:1])  # insisted on, as where there is no other port
+    assert states(reports) == others | {"shop-1": Process.FAILED}
     assert (
         f"port {endpoint.port} at {endpoint.address} is taken by another program"
-        in reports["shop-1"].detail
+        in by_id(reports)["shop-1"].detail
     )
 
 

@@ -199,6 +199,45 @@ class Plane:
             ({"drain_timeout": "soon"}, "rollout_traffic.drain_timeout: 'soon'"),
         ]
 
+    def neighbour(self, **options: t.Any) -> Driver:
+        return self.driver(service="cart", **{"listen": PREVIEW} | options)
+
+    def options(self) -> Sequence[tuple[Mapping[str, t.Any], t.Callable[[], bool]]]:
+        """Envoy's own dump tells."""
+
+        def dumped(*texts: str) -> t.Callable[[], bool]:
+            every = {"~match", "~copies", "stateful_session", "access_log", "num_retries"}
+
+            def agrees() -> bool:
+                dumps = [
+                    envoy.get("/config_dump?resource=dynamic_listeners")
+                    for envoy in self.envoys.values()
+                ]
+                return all({text for text in every if text in dump} == set(texts) for dump in dumps)
+
+            return agrees
+
+        match = {"match": {"header": "X-Canary", "value": "always"}}
+        return [
+            (match, dumped("~match")),
+            (match | {"mirror": 50}, dumped("~match", "~copies")),
+            ({"mirror": 20}, dumped("~copies")),
+            ({}, dumped()),
+            ({"sticky": {"cookie": "bound"}}, dumped("stateful_session")),
+            ({"retry": 3, "access_log": "/dev/null"}, dumped("num_retries", "access_log")),
+            ({"preview": PREVIEW, "drain_timeout": "5s"}, dumped()),
+            ({}, dumped()),
+        ]
+
+    def older(self, endpoints: Sequence[Endpoint]) -> Driver:
+        for envoy in self.envoys.values():
+            envoy.stop()
+            ports = {PATH: envoy.path, "8080": envoy.listen}
+            for name, text in contract.left_by_9a6312c("envoy", endpoints, ports).items():
+                (envoy.path / name).write_text(text)
+            envoy.start()
+        return self.driver(retry=3)
+
     def changes(self) -> object:
         """Every write makes another file, whatever stands in it."""
         files = [file for envoy in self.envoys.values() for file in sorted(envoy.path.iterdir())]
@@ -298,30 +337,41 @@ class TestEnvoy(contract.TrafficContract):
             starting.join()
         assert "INITIALIZING" in seen
 
-    def test_two_services_at_one_envoy(self, plane: Plane, backends: t.Any) -> None:
-        a, b = backends.start("a"), backends.start("b")
-        port = free_port()
-        shop, cart = (
-            plane.driver(),
-            plane.driver(service="cart", hosts="", listen=f"127.0.0.1:{port}"),
-        )
-        cart.transport = Hosts({"": plane.envoys["edge1"]})  # type: ignore[assignment]
-        cart.check()
-        together = [
-            threading.Thread(target=contract.bring_in, args=(shop, {a: Target(IN, name="shop-a")})),
-            threading.Thread(target=contract.bring_in, args=(cart, {b: Target(IN, name="cart-b")})),
-        ]
-        for thread in together:
-            thread.start()
-        for thread in together:
-            thread.join()
-        assert set(contract.answers(plane)) == {"a"}
-        assert contract.get(("127.0.0.1", port)) == (200, "b")
-        assert list(cart.observe()) == ["the controller"]
-        contract.apply(cart, {})
-        assert (
-            cart.observe() == {"the controller": {}} and contract.get(("127.0.0.1", port))[0] == 503
-        )
+    def test_an_entry_of_another_service_in_the_pool_is_told_apart(
+        self, plane: Plane, backends: t.Any
+    ) -> None:
+        """Each service has a cluster, but two cannot listen at one address."""
+        contract.apply(plane.driver(), {})
+        before = plane.changes()
+        with pytest.raises(
+            TrafficError,
+            match=rf"rollout_traffic.listen: '{LISTEN}': Envoy on edge1 .* service shop listens",
+        ):
+            plane.neighbour(listen=LISTEN).check()
+        assert plane.changes() == before
+        plane.driver().check()
+
+    def test_a_listener_of_another_service_that_envoy_refuses_keeps_none_of_ours_back(
+        self, plane: Plane, backends: t.Any
+    ) -> None:
+        """As when its port was taken by another program before Envoy was started again."""
+        targets = {backends.start("a"): Target(IN, name="shop-a")}
+        contract.bring_in(plane.driver(), targets)
+        for envoy in plane.envoys.values():
+            listeners = json.loads((envoy.path / "lds.json").read_text())
+            (ours,) = listeners["resources"]
+            taken = {"socket_address": {"address": "127.0.0.1", "port_value": envoy.admin}}
+            listeners["resources"].append({**ours, "name": "cart", "address": taken})
+            (envoy.path / "new").write_text(json.dumps(listeners))
+            (envoy.path / "new").rename(envoy.path / "lds.json")
+        for match in ({"header": "X-Canary", "value": "1"}, None):
+            contract.apply(plane.driver(match=match), targets)
+            dumps = [
+                e.get("/config_dump?resource=dynamic_listeners") for e in plane.envoys.values()
+            ]
+            assert [("~match" in dump, "Address already in use" in dump) for dump in dumps] == [
+                (bool(match), True)
+            ] * 2
         assert set(contract.answers(plane)) == {"a"}
 
     @pytest.mark.parametrize(

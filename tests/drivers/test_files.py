@@ -56,6 +56,14 @@ def test_a_draft_that_cannot_be_written_is_removed_and_the_file_named(
     assert raised.value.filename == str(tmp_path / "shop.json") and not list(tmp_path.iterdir())
 
 
+def test_a_new_holder_removes_the_drafts_that_a_killed_one_left(tmp_path: Path) -> None:
+    stem, path = str(tmp_path / "shop"), str(tmp_path / "state")
+    for epoch, removed in ((0, False), (7, True), (7, False), (8, True)):
+        _files.stage(path, "half")
+        with _files.Fenced(stem, epoch, [path]):
+            assert Path(_files.draft(path)).exists() != removed
+
+
 def test_an_older_epoch_is_refused_and_a_newer_one_is_kept(tmp_path: Path) -> None:
     stem = str(tmp_path / "new" / "shop")
     for epoch in (3, 3, 5):

@@ -61,6 +61,7 @@ from ansible_collections.progressive.rollout.tests.drivers.traffic_contract impo
     everywhere,
     get,
     hostile,
+    left_by_9a6312c,
     prove,
     raise_the_share,
     remove,
@@ -111,8 +112,8 @@ class Here:
         return sum(not command.startswith("show ") and "/-" not in command for command in commands)
 
 
-def context(transport: Here, epoch: int = 1) -> Context:
-    return Context(SERVICE, t.cast(Transport, transport), HEALTH, epoch=epoch)
+def context(transport: Here, epoch: int = 1, service: str = SERVICE) -> Context:
+    return Context(service, t.cast(Transport, transport), HEALTH, epoch=epoch)
 
 
 PREVIEW = """\
@@ -129,6 +130,8 @@ backend preview
 class HAProxyPlane:
     """A pair of balancers (Plane)."""
 
+    left = "added"  # what an older version left there
+
     def __init__(self, servers: str = "", preview: str = "") -> None:
         """`servers` and `preview`: more lines of the two backends."""
         self.previews = [("127.0.0.1", free_port()) for _n in range(2)]
@@ -141,13 +144,13 @@ class HAProxyPlane:
         self.fronts = [one.front for one in self.balancers]
         self.names = [one.api for one in self.balancers]
 
-    def driver(self, epoch: int = 1, **options: t.Any) -> TrafficDriver:
+    def driver(self, epoch: int = 1, service: str = SERVICE, **options: t.Any) -> TrafficDriver:
         given = {
             "socket": [f"tcp://{name}" for name in self.names],
             "backend": "shop",
             "path": self.path,
         } | options
-        return made(given, context(self.transport, epoch))
+        return made(given, context(self.transport, epoch, service))
 
     def halting(self) -> TrafficDriver:
         """By what the second's socket lets us do."""
@@ -195,6 +198,22 @@ class HAProxyPlane:
             ({"drain_timeout": "soon"}, "rollout_traffic.drain_timeout: 'soon'"),
         ]
 
+    def neighbour(self, **options: t.Any) -> TrafficDriver:
+        return self.driver(service="cart", **{"backend": "preview"} | options)
+
+    def options(self) -> Sequence[tuple[Mapping[str, t.Any], t.Callable[[], bool]]]:
+        def as_before() -> bool:
+            states = [list(one.servers().values()) for one in self.balancers]
+            return all((its.count("UP"), its.count("DRAIN")) == (1, 1) for its in states)
+
+        return [({"preview": "preview"}, as_before), ({"drain_timeout": "5s"}, as_before)]
+
+    def older(self, endpoints: Sequence[Endpoint]) -> TrafficDriver:
+        for balancer in self.balancers:
+            commands = left_by_9a6312c("haproxy", endpoints, {})[self.left]
+            balancer.ask(commands.replace("\n", ";"))
+        return self.driver()
+
     def changes(self) -> object:
         return self.transport.changes()
 
@@ -216,6 +235,8 @@ class HAProxyPlane:
 
 
 class TestContract(TrafficContract):
+    pool_of_shop: t.ClassVar = {"backend": "shop"}
+
     @pytest.fixture
     def plane(self) -> Iterator[HAProxyPlane]:
         plane = HAProxyPlane()
@@ -267,6 +288,8 @@ class TestContract(TrafficContract):
 class SlotPlane(HAProxyPlane):
     """The same with servers prepared in the configuration."""
 
+    left = "slots"
+
     def __init__(self) -> None:
         slots = "".join(
             f"    server slot{n} 127.0.0.1:1 check inter 100ms fall 2 rise 1 disabled\n"
@@ -274,8 +297,8 @@ class SlotPlane(HAProxyPlane):
         )
         super().__init__(slots, slots)
 
-    def driver(self, epoch: int = 1, **options: t.Any) -> TrafficDriver:
-        return super().driver(epoch, **{"slots": "slot"} | options)
+    def driver(self, epoch: int = 1, service: str = SERVICE, **options: t.Any) -> TrafficDriver:
+        return super().driver(epoch, service, **{"slots": "slot"} | options)
 
     def wrong(self) -> Sequence[tuple[Mapping[str, t.Any], str]]:
         return [({"slots": "other"}, "rollout_traffic.slots: backend shop")]
@@ -292,6 +315,9 @@ class SlotPlane(HAProxyPlane):
 
 
 class TestContractWithSlots(TrafficContract):
+    # prepared servers have names of their own
+    test_an_entry_of_another_service_in_the_pool_is_told_apart = None
+
     @pytest.fixture
     def plane(self) -> Iterator[HAProxyPlane]:
         plane = SlotPlane()
@@ -743,6 +769,9 @@ class TestOnlyHAProxy:
             )
             apply(driver, {Endpoint("127.0.0.1", free_port()): Target(OUT)})
             assert " slot1 " in state.read_text() and victim.read_text() == "untouched"
+            (tmp_path / ".state.tmp").touch()  # of a run that was killed
+            made(driver.options, context(Here(), epoch=2)).observe()
+            assert not (tmp_path / ".state.tmp").exists()
         finally:
             balancer.close()
 

@@ -10,7 +10,6 @@ import os
 import re
 import signal
 import socket
-import threading
 import time
 import typing as t
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,6 +43,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.nginx 
 )
 from ansible_collections.progressive.rollout.tests.drivers import traffic_contract as contract
 from ansible_collections.progressive.rollout.tests.support import nginx as lab
+from ansible_collections.progressive.rollout.tests.support.ports import free_port
 from ansible_collections.progressive.rollout.tests.support.waiting import PATIENCE, until
 
 
@@ -59,6 +59,7 @@ PATH, CONFIG, PID, STATUS = (
     "/run/nginx.pid",
     "127.0.0.1:9180",
 )
+OTHER_STATUS = "127.0.0.1:9181"
 
 
 class Hosts:
@@ -83,7 +84,8 @@ class Hosts:
     ) -> dict[str, Answer]:
         def one(host: str) -> Answer:
             nginx, text = self.nginxes[host], json.dumps(requests[host])
-            own = {PATH: nginx.path, CONFIG: nginx.config, PID: nginx.pid, "9180": nginx.status}
+            own = {PATH: nginx.path, CONFIG: nginx.config, PID: nginx.pid}
+            own |= {"9180": nginx.status, "9181": nginx.other_status}
             text = re.sub("|".join(own), lambda found: str(own[found[0]]), text)
             return Answer(value={"nginx": agent.main, "probe": probe.main}[name](json.loads(text)))
 
@@ -99,6 +101,8 @@ class Plane:
     def __init__(self, nginxes: Sequence[t.Any]) -> None:
         self.nginxes = dict(zip(self.names, nginxes, strict=True))
         self.fronts = [nginx.front for nginx in nginxes]
+        for nginx in nginxes:
+            nginx.other_status = free_port()
 
     def driver(
         self,
@@ -163,6 +167,34 @@ class Plane:
             ({"drain_timeout": "soon"}, "rollout_traffic.drain_timeout: 'soon'"),
         ]
 
+    def neighbour(self, **options: t.Any) -> Driver:
+        for nginx in self.nginxes.values():
+            (nginx.path / "cart.conf").write_text(
+                "# nothing here yet: server\nupstream cart {\n    server 127.0.0.1:9 down;\n}\n"
+            )
+        return self.driver(service="cart", **{"upstream": "cart"} | options)
+
+    def options(self) -> Sequence[tuple[Mapping[str, t.Any], t.Callable[[], bool]]]:
+        def told(port: str) -> t.Callable[[], bool]:
+            return lambda: all(
+                contract.get(("127.0.0.1", getattr(nginx, port)))[1].startswith("rollout shop;")
+                for nginx in self.nginxes.values()
+            )
+
+        return [
+            ({"status": OTHER_STATUS}, told("other_status")),
+            ({"drain_timeout": "5s"}, told("status")),
+        ]
+
+    def older(self, endpoints: Sequence[Endpoint]) -> Driver:
+        for nginx in self.nginxes.values():
+            nginx.stop()
+            ports = {"9180": nginx.status}
+            for name, text in contract.left_by_9a6312c("nginx", endpoints, ports).items():
+                (nginx.path / name).write_text(text)
+            nginx.start()
+        return self.driver()
+
     def changes(self) -> object:
         """Every write makes another file, whatever stands in it; every reload makes other
         workers.
@@ -186,6 +218,7 @@ class Plane:
 
 
 class TestNginx(contract.TrafficContract):
+    pool_of_shop: t.ClassVar = {"upstream": "shop"}
     counts = False
     # it has no preview
     test_a_dark_set_can_be_looked_at = test_an_older_lease_is_refused_at_the_preview_as_well = None
@@ -313,30 +346,6 @@ class TestNginx(contract.TrafficContract):
         contract.prove(driver, a)
         contract.apply(driver, new)
         assert set(contract.answers(plane)) == {"b", "c"}
-
-    def test_two_services_at_one_nginx(self, plane: Plane, backends: t.Any) -> None:
-        a, b = backends.start("a"), backends.start("b")
-        shop, cart = plane.driver(), plane.driver(health={}, upstream="cart", service="basket")
-        for nginx in plane.nginxes.values():
-            (nginx.path / "cart.conf").write_text(
-                "# nothing here yet: server\nupstream cart {\n    server 127.0.0.1:9 down;\n}\n"
-            )
-        cart.check()
-        jobs = [
-            threading.Thread(target=contract.bring_in, args=(shop, {a: Target(IN, name="shop-a")})),
-            threading.Thread(target=contract.bring_in, args=(cart, {b: Target(IN, name="cart-b")})),
-        ]
-        for job in jobs:
-            job.start()
-        for job in jobs:
-            job.join()
-        assert [set(its) for driver in (shop, cart) for its in driver.observe().values()] == [
-            {a},
-            {a},
-            {b},
-            {b},
-        ]
-        assert set(contract.answers(plane)) == {"a"}
 
     def test_what_nginx_has_from_somebody_else_is_not_written_over(self, plane: Plane) -> None:
         (plane.nginxes["edge2"].path / "shop.conf").write_text(

@@ -183,7 +183,8 @@ def test_a_torn_last_line_is_no_event_and_is_mended(store: Driver, tmp_path: Pat
 def test_what_a_killed_write_left_is_gone_after_the_next_acquire(tmp_path: Path) -> None:
     store = driver(tmp_path)
     store.acquire("a", "ann", 60, {})
-    for name in (".shop.json.tmp", ".shop.lease.json.tmp", ".shop.words.jsonl.tmp"):
+    drafts = (".shop.json.tmp", ".shop.lease.json.tmp", ".shop.words.jsonl.tmp")
+    for name in (*drafts, "shop.json.tmp"):  # as versions before called it
         (tmp_path / "journal" / name).write_text('{"ha')
     store.acquire("a", "ann", 60, {})
     assert sorted(os.listdir(tmp_path / "journal")) == ["shop.lease.json", "shop.lock"]

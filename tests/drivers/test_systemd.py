@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import shlex
 import typing as t
@@ -110,10 +111,13 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 
 @pytest.fixture
-def bench(machines: Bench, request: pytest.FixtureRequest) -> Bench:
-    """With a service that no other test has had."""
+def bench(machines: Bench, request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """With a service that no other test has had, and no other one that has a port."""
     machines.service = f"s{abs(hash(request.node.name)) % 10**8}"
-    return machines
+    yield machines
+    ours = f"/var/lib/rollout/*/{machines.service}*"
+    end = f"systemctl kill --signal=KILL '{machines.service}*' || true; rm -rf {ours}"
+    machines.transport.run(dict.fromkeys(("web1", "web2"), Command(["/bin/sh", "-c", end])), 60)
 
 
 class Site:
@@ -126,6 +130,11 @@ class Site:
 
     def driver(self, epoch: int = 1) -> Driver:
         return self.bench.driver(SLEEP, epoch=epoch, hosts="web1:web2")
+
+    def neighbour(self) -> Driver:
+        cart = copy.copy(self.bench)
+        cart.service += "cart"
+        return cart.driver(SLEEP, hosts="web1:web2")
 
     def ending(self) -> Driver:
         return self.bench.driver(["/bin/sh", "-c", "echo no; exit 3"], hosts="web1:web2")

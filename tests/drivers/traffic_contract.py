@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import re
 import socketserver
 import subprocess
 import sys
@@ -44,6 +45,7 @@ from ansible_collections.progressive.rollout.tests.support.waiting import until
 SERVICE = "shop"
 IN, OUT = Rotation.IN, Rotation.OUT
 Address = tuple[str, int]
+LEFT = Path(__file__).parents[1] / "support/recorded/balancers-9a6312c.json"
 
 
 class Plane(t.Protocol):
@@ -75,6 +77,21 @@ class Plane(t.Protocol):
     def wrong(self) -> Sequence[tuple[Mapping[str, t.Any], str]]:
         """Options that `check()` has to refuse, and a text its message has to contain."""
 
+    def neighbour(self, **options: t.Any) -> TrafficDriver:
+        """A new driver for both of them of the service `cart`, with a pool of its own unless the
+        options name that of `shop`.
+        """
+
+    def options(self) -> Sequence[tuple[Mapping[str, t.Any], Callable[[], bool]]]:
+        """The options of one rollout after the other, each other than those before, and what tells
+        whether the balancers work by them.
+        """
+
+    def older(self, endpoints: Sequence[Endpoint]) -> TrafficDriver:
+        """Have both balancers as `left_by_9a6312c` says; a new driver as users have it by
+        default.
+        """
+
     def changes(self) -> object:
         """Something that differs once the driver has changed anything at a balancer."""
 
@@ -86,6 +103,21 @@ class Plane(t.Protocol):
 
     def start(self, index: int) -> None:
         """Start a stopped balancer at its old ports, with nothing but its configuration files."""
+
+
+def left_by_9a6312c(
+    balancer: str, endpoints: Sequence[Endpoint], ports: Mapping[str, object]
+) -> dict[str, str]:
+    """What version 9a6312c left at a balancer with the servers shop-1 and shop-2, in rotation, and
+    shop-3, out of it: by file, or commands. `ports` replaces more of what was recorded.
+    """
+    own = {f"1100{n}": str(endpoint.port) for n, endpoint in enumerate(endpoints, 1)}
+    own |= {recorded: str(here) for recorded, here in ports.items()}
+    files = json.loads(LEFT.read_text())[balancer]
+    return {
+        name: re.sub("|".join(own), lambda found: own[found[0]], text)
+        for name, text in files.items()
+    }
 
 
 def get(address: Address, path: str = "/") -> tuple[int, str]:
@@ -365,6 +397,7 @@ def hostile(answer: bytes, pause: float, times: int) -> Iterator[int]:
 class TrafficContract:
     """The cases."""
 
+    pool_of_shop: t.ClassVar[Mapping[str, t.Any]]  # the options that name it
     counts = True  # whether this kind of balancer counts the requests it sends to each instance
 
     @pytest.fixture
@@ -695,6 +728,75 @@ class TrafficContract:
         assert not self.counts or all(
             int(backends.ask(e, "/hits")) == sum(sent(table, e)) for e in (*old, *new)
         )
+
+    def test_two_services_at_one_balancer(self, plane: Plane, backends: Backends) -> None:
+        a, b = backends.start("a"), backends.start("b")
+        shop, cart = plane.driver(), plane.neighbour()
+        cart.check()
+        jobs = [
+            threading.Thread(target=bring_in, args=(driver, {e: Target(IN, name=name)}))
+            for driver, e, name in ((shop, a, "shop-1"), (cart, b, "cart-1"))
+        ]
+        for job in jobs:
+            job.start()
+        for job in jobs:
+            job.join()
+        for driver, e, service in ((shop, a, "shop"), (cart, b, "cart")):
+            driver.check()
+            for servers in driver.observe().values():
+                assert set(servers) == {e} and servers[e].service in ("", service)
+        assert set(answers(plane)) == {"a"}
+        remove(cart, {}, b)
+        assert set(answers(plane)) == {"a"}
+
+    def test_an_entry_of_another_service_in_the_pool_is_told_apart(
+        self, plane: Plane, backends: Backends
+    ) -> None:
+        a, b = backends.start("a"), backends.start("b")
+        bring_in(plane.neighbour(**self.pool_of_shop), {b: Target(IN, name="cart-1")})
+        assert everywhere(plane.driver().observe(), b, lambda s: s.service == "cart")
+        apply(plane.driver(), {a: Target(OUT, name="shop-1"), b: Target(IN, name="cart-1")})
+        assert everywhere(plane.driver().observe(), a, lambda s: s.service == "shop")
+
+    def test_options_change_between_two_rollouts(self, plane: Plane, backends: Backends) -> None:
+        a, b = backends.start("a"), backends.start("b")
+        targets = {a: Target(IN, name="shop-a"), b: Target(OUT, name="shop-b")}
+        bring_in(plane.driver(), targets)
+        for options, in_effect in plane.options():
+            driver = plane.driver(**options)
+            driver.check()
+            pools = [driver, *(preview.traffic for preview in driver.previews())]
+            for pool in pools[1:]:
+                apply(pool, {})
+            table = apply(driver, targets)
+            assert everywhere(table, a, lambda s: s.rotation is IN), options
+            assert in_effect(), options
+            before = plane.changes()
+            for pool in pools:
+                apply(pool, targets if pool is driver else {})
+            assert plane.changes() == before, options
+            assert set(answers(plane, 5)) == {"a"}, options
+
+    def test_what_an_older_version_left_is_continued(
+        self, plane: Plane, backends: Backends
+    ) -> None:
+        old, new = [backends.start(f"old{n}") for n in range(3)], backends.start("new")
+        driver = plane.older(old)
+        driver.check()
+        assert [
+            {e: (s.rotation, s.ours) for e, s in servers.items()}
+            for servers in driver.observe().values()
+        ] == [{e: (OUT if e == old[-1] else IN, True) for e in old}] * 2
+        targets = {e: Target(IN, name=f"shop-{n}") for n, e in enumerate([*old, new], 1)}
+        out = {e: Target(OUT, name=targets[e].name) for e in (old[-1], new)}
+        with Load(plane.fronts) as load:
+            apply(driver, targets | out)
+            prove(driver, *targets)
+            apply(driver, targets)
+            assert set(answers(plane)) == {"old0", "old1", "old2", "new"}
+            remove(driver, {new: targets[new]}, *old)
+            assert set(answers(plane)) == {"new"}
+        assert not load.bad
 
     def test_a_late_command_of_an_older_lease_changes_nothing(
         self, plane: Plane, backends: Backends

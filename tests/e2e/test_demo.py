@@ -17,7 +17,9 @@ import pytest
 from ansible_collections.progressive.rollout.tests.support.playbook import ROOT
 from ansible_collections.progressive.rollout.tests.support.waiting import LONG
 
-QUICK = {"demo_env": {"LATENCY": "0.005"}, "rollout_min_ready": 0}
+QUICK = {"demo_env": {"LATENCY": "0.005"}, "rollout_min_ready": 0, "rollout_replicas": 3}
+STRATEGIES = ["rolling", "canary", "blue_green"]
+REJECTED = {"canary"}  # the strategies whose rollouts notice that a revision fails requests
 OUTPUT = {  # as scripts/demo has it
     "ANSIBLE_CALLBACK_PLUGINS": str(ROOT / "scripts/demo.d"),
     "ANSIBLE_STDOUT_CALLBACK": "brief",
@@ -29,7 +31,9 @@ RED = "\033[0;31m"
 HELPER = [sys.executable, "playbooks/files/demo.py"]
 
 
-def demo(state: Path, **variables: t.Any) -> subprocess.CompletedProcess[str]:
+def demo(
+    state: Path, environment: dict[str, str] | None = None, **variables: t.Any
+) -> subprocess.CompletedProcess[str]:
     command = [
         str(Path(sys.executable).with_name("ansible-playbook")),
         *(
@@ -43,7 +47,7 @@ def demo(state: Path, **variables: t.Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,
         cwd=ROOT,
-        env=os.environ | OUTPUT,
+        env=os.environ | OUTPUT | (environment or {}),
         capture_output=True,
         text=True,
         check=False,
@@ -57,51 +61,64 @@ def stop(state: Path) -> str:
     return subprocess.run(helper, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.parametrize("balancer", ["haproxy", "envoy"])
-def test_demo_of_blue_green(tmp_path: Path, balancer: str) -> None:
+@pytest.fixture(params=["haproxy", "envoy"])
+def environment(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    """As on a machine with HAProxy, and as without one that the demo can use: Envoy steps in."""
+    if request.param == "haproxy":
+        return {}
+    old = tmp_path / "bin/haproxy"
+    old.parent.mkdir()
+    old.write_text("#!/bin/sh\necho HAProxy version 2.4.0\n")
+    old.chmod(0o755)
+    return {"PATH": f"{old.parent}:{os.environ['PATH']}"}
+
+
+def run_demo(tmp_path: Path, environment: dict[str, str], **variables: t.Any) -> str:
+    """What the demo prints; it succeeds, shows no red, and leaves nothing."""
     state = tmp_path / "demo"
     try:
-        result = demo(state, rollout_strategy="blue_green", demo_balancer=balancer)
+        result = demo(state, environment, **variables)
     finally:
         left = stop(state)
     assert result.returncode == 0, result.stdout + result.stderr
     assert not left
     assert RED not in result.stdout + result.stderr
     assert "TASK [" not in result.stdout  # what tasks say, without their names
-    assert re.findall(r"requests failed +(\d+)", result.stdout) == ["0", "0"]
-    assert "6 instances of revision 1 replaced by revision 2" in result.stdout
-    assert "revision 3 aborted, and rolled back to revision 2" in result.stdout
-    assert re.findall(r"(switch(?: back)?) +[0-9.]+ ms", result.stdout) == [
-        "switch",
-        "switch",
-        "switch back",
-    ]
-    assert len(list((state / "report/demo").glob("*.html"))) == 4  # three rollouts and the index
+    assert ("behind Envoy" in result.stdout) == bool(environment), result.stdout
+    assert len(list((state / "report/demo").glob("*.html"))) == (
+        4 if "Revision 3" in result.stdout else 3
+    )  # rollouts and the index
     assert f"file://{state}/report/demo/index.html" in result.stdout
+    return result.stdout
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("strategy", "fail", "seen"),
-    [
-        ("rolling", "1", "serve all requests.*3 starts failed.*rolled back to revision 1"),
-        ("rolling", "errors", r"Expect failed requests.*revision 2 was promoted.*failed: [1-9]"),
-        ("canary", "errors", "reject it.*analysis.*rolled back to revision 1"),
-    ],
-)
-def test_a_demo_of_a_broken_revision_says_what_to_expect_and_shows_no_red(
-    tmp_path: Path, strategy: str, fail: str, seen: str
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_demo(tmp_path: Path, environment: dict[str, str], strategy: str) -> None:
+    out = run_demo(tmp_path, environment, rollout_strategy=strategy)
+    assert re.findall(r"requests failed +(\d+)", out) == ["0", "0"]
+    assert "3 instances of revision 1 replaced by revision 2" in out
+    assert "revision 3 aborted, and rolled back to revision 2" in out
+    if strategy == "blue_green":
+        switches = re.findall(r"(switch(?: back)?) +[0-9.]+ ms", out)
+        assert switches == ["switch", "switch", "switch back"]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("fail", ["1", "errors"])
+def test_a_demo_of_a_broken_revision_says_what_to_expect(
+    tmp_path: Path, environment: dict[str, str], strategy: str, fail: str
 ) -> None:
-    state = tmp_path / "demo"
-    try:
-        result = demo(state, rollout_strategy=strategy, demo_fail=fail, rollout_min_ready="1s")
-    finally:
-        left = stop(state)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert not left
-    assert RED not in result.stdout + result.stderr
-    assert re.search(f"FAIL={fail}: revision 2 .*{seen}", result.stdout, re.S), result.stdout
-    assert "As expected, " in result.stdout
+    out = run_demo(
+        tmp_path, environment, rollout_strategy=strategy, demo_fail=fail, rollout_min_ready="1s"
+    )
+    if fail == "1":
+        seen = "serve all requests.*3 starts failed.*rolled back to revision 1"
+    elif strategy in REJECTED:
+        seen = "reject it.*analysis.*rolled back to revision 1"
+    else:
+        seen = "Expect failed requests.*revision 2 was promoted.*failed: [1-9]"
+    assert re.search(f"FAIL={fail}: revision 2 .*{seen}", out, re.S), out
+    assert "As expected, " in out
 
 
 @pytest.mark.long

@@ -60,6 +60,22 @@ def one(
 
 
 @pytest.mark.parametrize(
+    ("process", "service", "rotation"),
+    [
+        (Process.FAILED, "shop2", Rotation.ABSENT),
+        (Process.FAILED, "shop", Rotation.IN),
+        (Process.FAILED, "", Rotation.IN),  # somebody's own server, which may lead to it
+        (Process.RUNNING, "shop2", Rotation.IN),  # it has the port: the entry leads to it
+    ],
+)
+def test_the_entry_of_another_service_is_not_that_of_an_instance_that_has_ended(
+    process: Process, service: str, rotation: Rotation
+) -> None:
+    entry = replace(server(ours=service == "shop"), service=service)
+    assert one(process, Health.PASSING, {"a": {HERE: entry}}).rotation is rotation
+
+
+@pytest.mark.parametrize(
     ("entries", "rotation", "lb_healthy", "active"),
     [
         ((None, None), Rotation.ABSENT, False, 0),

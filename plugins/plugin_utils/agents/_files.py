@@ -12,6 +12,10 @@ import fcntl
 import os
 import time
 
+TYPE_CHECKING = False  # importing typing costs start-up time
+if TYPE_CHECKING:
+    import typing as t
+
 LOCK_WAIT = 10.0  # seconds; who holds a lock for longer is stuck
 LOCK_POLL = 0.002
 DRAFT = ".tmp"  # ends the name of a file that is being written
@@ -62,12 +66,13 @@ class Locked:
 class Fenced(Locked):
     """Keep all but the newest lease holder out: `STEM.lock` is held, `STEM.epoch` is its epoch.
 
-    Epoch 0, without a lease, which only looks, neither waits nor leaves anything behind.
+    Epoch 0, without a lease, which only looks, neither waits nor leaves anything behind. A new
+    holder removes the drafts that a killed one left of the files `written` under this lock.
     """
 
-    def __init__(self, stem: str, epoch: int) -> None:
+    def __init__(self, stem: str, epoch: int, written: t.Iterable[str] = ()) -> None:
         super().__init__(stem + ".lock")
-        self.record, self.epoch = stem + ".epoch", epoch
+        self.record, self.epoch, self.written = stem + ".epoch", epoch, written
 
     def __enter__(self) -> None:
         if self.epoch > 0:
@@ -75,6 +80,8 @@ class Fenced(Locked):
             super().__enter__()
             try:
                 if newer(self.record, self.epoch):
+                    for path in self.written:
+                        discard(draft(path))
                     write(self.record, str(self.epoch))
             except BaseException:
                 super().__exit__()

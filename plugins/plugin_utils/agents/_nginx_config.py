@@ -108,6 +108,16 @@ def _listen(entry: Entry) -> str:
     return ("[%s]:%d" if ":" in entry["address"] else "%s:%d") % (entry["address"], entry["port"])
 
 
+def listens(text: str) -> tuple[str, int] | None:
+    """Return the status address that a NAME.conf has."""
+    for line in text.splitlines():
+        word, _space, place = line.strip(" ;").partition(" ")
+        address, _colon, port = place.rpartition(":")
+        if word == "listen" and port.isdigit():
+            return address.strip("[]"), int(port)
+    return None
+
+
 def dump(entries: list[Entry]) -> str:
     """Return the text of NAME.json."""
     return json.dumps([{name: entry[name] for name in KEYS} for entry in entries], indent=1) + "\n"

@@ -10,12 +10,14 @@ host>/<service>/`: `instances/<id>.json` (one record an instance), `logs/<id>.lo
 `epoch`.
 
 Request: service, host, path, epoch, start (labels, env, stop_timeout in seconds, the hooks
-before_start and after_stop, and what the agent needs), stop (ids), forget (ids), keep (settings by
+before_start and after_stop, and what the agent needs; with pass_over it is not started where its
+port is in use, which the answer's "occupied" has then), stop (ids), forget (ids), keep (settings by
 key), retain (keys of all settings that are still wanted), stop_timeout and hook_timeout (seconds),
 and the agent's own settings. With `usage`, reports of running instances also have what they use.
 Answer: {"instances": [labels, process, age in seconds, detail; of one
 that another program has started again, restarts and how many seconds ago it was restarted first],
-"kept": [keys]}, or {"stale": why} when a newer lease holder has acted here, or {"error": why}.
+"kept": [keys], "occupied": [ports]}, or {"stale": why} when a newer lease holder has acted here, or
+{"error": why}.
 Request {"recall": key, service, host, path}: answer {"settings": what was kept, or None}.
 
 Needs Python 3.8. Modules only some calls need are imported there: most calls only look.
@@ -95,14 +97,16 @@ def _serve(kind: type[Service], request: dict[str, t.Any]) -> dict[str, t.Any]:
     home = os.path.join(request["path"], request["host"], request["service"])
     if request["epoch"] <= 0 and not os.path.isdir(home):
         # what runs may be found without records
-        return {"instances": _work(kind(home, request), request), "kept": []}
+        return {"instances": _work(kind(home, request), request), "kept": [], "occupied": []}
     for folder in _folders(home):
         if not os.path.isdir(folder):  # most calls find them
             os.makedirs(folder, 0o750, exist_ok=True)
     with _files.Locked(os.path.join(home, "lock")):
         _fence(home, request["epoch"])
         kept = _keep(home, keep, request.get("retain"), bool(start or forget))
-        return {"instances": _work(kind(home, request), request), "kept": kept}
+        service = kind(home, request)
+        reports = _work(service, request)
+        return {"instances": reports, "kept": kept, "occupied": service.occupied}
 
 
 def _folders(home: str) -> tuple[str, ...]:
@@ -168,7 +172,11 @@ def _work(service: Service, request: dict[str, t.Any]) -> list[Record]:
     asked = [records[id] for id in request["stop"] if id in records]
     told = [record for record in asked if service.stop(record)]
     for wanted in request["start"]:
-        if wanted["id"] not in records:
+        if wanted["id"] in records:
+            continue
+        if wanted.get("pass_over") and service.in_use(wanted):
+            service.occupied.append(wanted["port"])
+        else:
             records[wanted["id"]] = service.start(wanted)
     service.settle(told)
     for id in request["forget"]:
@@ -198,6 +206,7 @@ class Service:
         self.request = request
         self.instances = os.path.join(home, "instances")
         self.logs = os.path.join(home, "logs")
+        self.occupied: list[int] = []  # ports that were passed over
         with open("/proc/sys/kernel/random/boot_id") as file:
             self.boot = file.read().strip()
 
@@ -328,6 +337,18 @@ class Service:
                 pass  # the disk is full: nothing was started, and the caller knows from this answer
         return record
 
+    def in_use(self, wanted: dict[str, t.Any]) -> bool:
+        """Return whether another program listens at a port, or an instance of another service that
+        is still starting is to.
+        """
+        place = wanted["address"], wanted["port"]
+        return bool(taken(*place)) or any(
+            (record.get("address"), record.get("port")) == place
+            and record.get("boot") == self.boot
+            and not {"ended", "error"} & record.keys()
+            for record in neighbours(self.request["path"], self.request["service"])
+        )
+
     def hook(self, name: str, argv: list[str], env: dict[str, str]) -> str:
         """Run a hook, which may be none; return why it failed, or ""."""
         try:
@@ -436,6 +457,20 @@ def taken(address: str, port: int) -> str:
                     )
         break
     return ""
+
+
+def neighbours(path: str, service: str) -> t.Iterator[Record]:
+    """Yield the records of all other services on this machine that can be read."""
+    import glob
+
+    for name in glob.glob(os.path.join(glob.escape(path), "*", "*", "instances", "*.json")):
+        try:
+            with open(name) as file:
+                record = _bootstrap.load(file.read())
+        except (OSError, ValueError, RecursionError):
+            continue
+        if isinstance(record, dict) and record.get("service") != service:
+            yield record
 
 
 def tail(path: str) -> str:

@@ -31,6 +31,8 @@ POLL = 0.004
 # Envoy's worker threads follow the main thread, which is the one that answers, a moment later
 GRACE = 0.02
 TYPE = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+# clusters before listeners: a route to a cluster that Envoy does not have would be refused
+SUBSCRIPTIONS = {"clusters": "cluster_manager.cds", "listeners": "listener_manager.lds"}
 # the health flags of an entry that is not, or not yet, proven
 DOUBTS = ("failed_", "pending_", "excluded_")
 
@@ -43,7 +45,8 @@ def main(request: Request) -> dict[str, t.Any]:
     """Do `op`: check, observe or apply; see the functions of these names."""
     try:
         epoch = 0 if request["op"] == "check" else request["epoch"]
-        with _files.Fenced(os.path.join(request["path"], request["owner"]), epoch):
+        stem = os.path.join(request["path"], request["owner"])
+        with _files.Fenced(stem, epoch, [endpoints(request)]):
             return {"check": check, "observe": observe, "apply": apply}[request["op"]](request)
     except _files.Stale as exc:
         return {"stale": str(exc)}
@@ -167,13 +170,31 @@ def counters(request: Request, prefix: str) -> tuple[int, str]:
     )
 
 
-def shown(request: Request, kind: str, name: str) -> tuple[str | None, str]:
-    """Return the version and the complaint that Envoy shows for a listener or a cluster."""
+def dumped(request: Request, kind: str, name: str) -> dict[str, t.Any]:
+    """Return what Envoy's dump shows of a listener or a cluster, {} if it has none."""
     dump = fetch(request, "/config_dump?resource=dynamic_%s&name_regex=^%s$" % (kind, name))
-    for config in dump.get("configs", []):
-        version = config.get("active_state", config).get("version_info")
-        return version, config.get("error_state", {}).get("details", "")
-    return None, ""
+    configs: list[dict[str, t.Any]] = dump.get("configs", [])
+    return configs[0] if configs else {}
+
+
+def in_use(request: Request, kind: str, name: str) -> bool:
+    """Return True if Envoy uses a listener or a cluster, and no newer one of it is warming up."""
+    if kind == "listeners":
+        listener = dumped(request, kind, name)
+        return "active_state" in listener and "warming_state" not in listener
+    return bool(dumped(request, "active_" + kind, name)) and not dumped(
+        request, "warming_" + kind, name
+    )
+
+
+def refused(request: Request, kind: str, name: str, version: str) -> bool:
+    """Return True if Envoy refused this listener or cluster of an update that it refused in part.
+
+    It shows why it refused a listener, and only the version of a cluster.
+    """
+    if kind == "listeners":
+        return "error_state" in dumped(request, kind, name)
+    return dumped(request, "active_" + kind, name).get("version_info") != version
 
 
 # --- the files ---
@@ -212,6 +233,11 @@ def secret(text: str) -> bool:
     return any(check.get("http_health_check", {}).get("request_headers_to_add") for check in checks)
 
 
+def endpoints(request: Request) -> str:
+    """Return the path of the file with the entries of the service's cluster."""
+    return os.path.join(request["path"], "eds-%s.json" % request["service"])
+
+
 def document(version: str, resources: list[Resource]) -> str:
     """Return a file of resources, as Envoy reads it."""
     return json.dumps({"version_info": version, "resources": resources}, indent=1, sort_keys=True)
@@ -242,13 +268,13 @@ def publish(
     """
     version = str(time.time_ns())
     before = read(name)
-    refused, _version = counters(request, prefix)
+    complaints, _version = counters(request, prefix)
     write(name, document(version, content))
     until = time.monotonic() + request["patience"]
     reason = ""
     while not taken(version):
-        complaint, has = counters(request, prefix)
-        if complaint > refused and has != version:
+        complained, has = counters(request, prefix)
+        if complained > complaints and has != version:
             reason = "it refused the update (%s.update_rejected or update_failure grew)" % prefix
         elif time.monotonic() > until:
             reason = "it did not show the update within %g s (it has version %r)" % (
@@ -256,14 +282,11 @@ def publish(
                 has,
             )
         if reason and not taken(version):
-            details = shown(
-                request,
-                "listeners" if prefix.endswith("lds") else "active_clusters",
-                request["service"],
-            )[1]
+            kind = "listeners" if prefix.endswith("lds") else "active_clusters"
+            error = dumped(request, kind, request["service"]).get("error_state", {})
             mode = stat.S_IMODE(os.stat(name).st_mode)
             write(name, before)
-            details = _talk.shown(details) or "Its log says why."
+            details = _talk.shown(error.get("details", "")) or "Its log says why."
             if mode & 0o004 == 0:
                 details += (
                     " Envoy has to belong to the directory's group: others may not read the headers"
@@ -279,7 +302,7 @@ def publish(
 def check(request: Request) -> dict[str, t.Any]:
     """Raise Failed unless Envoy is live, watches the directory, and this user may write there.
 
-    Its `field` is `admin` or `path`.
+    Its `field` is `admin`, `path` or `listen`.
     """
     path = request["path"]
     try:
@@ -305,7 +328,23 @@ def check(request: Request) -> dict[str, t.Any]:
                 "Envoy reads its %s from %s; start it with the bootstrap that this driver documents"
             )
             return {"error": text % (kind, source.get("path") or "no file"), "field": "path"}
+    other = neighbour(request)
+    if other:
+        return {
+            "error": "service %s listens there; give each service its own port" % other,
+            "field": "listen",
+        }
     return {"entries": [], "version": info.get("version", "")}
+
+
+def neighbour(request: Request) -> str:
+    """Return which other service listens where this one is to listen, "" if none does."""
+    wanted = [one["address"] for one in request["listeners"]]
+    for listener in resources(os.path.join(request["path"], "lds.json")):
+        service = str(listener.get("name")).partition("~")[0]
+        if service != request["owner"] and listener.get("address") in wanted:
+            return service
+    return ""
 
 
 def same(one: str, other: str) -> bool:
@@ -367,39 +406,49 @@ def frame(request: Request, new: bool) -> None:
 
     A new cluster begins empty, so that it is warm at once.
     """
-    path, service = request["path"], request["service"]
-    members = os.path.join(path, "eds-%s.json" % service)
+    path, members = request["path"], endpoints(request)
     if new or not os.path.exists(members):
         write(members, document("0", [assignment(request, [])]))
-    # clusters before listeners: a route to a cluster that Envoy does not have would be refused
-    for kind, prefix, asked in (
-        ("active_clusters", "cluster_manager.cds", request["clusters"]),
-        ("listeners", "listener_manager.lds", request["listeners"]),
-    ):
+    for kind, prefix in SUBSCRIPTIONS.items():
+        asked: list[Resource] = request[kind]
         name = os.path.join(path, prefix.rpartition(".")[2] + ".json")
         there = resources(name)
         names = [
             one["name"]
             for one in asked
-            if one not in there or shown(request, kind, one["name"])[0] is None
+            if one not in there or not in_use(request, kind, one["name"])
         ]
         if names:
             ours = [one["name"] for one in asked]
             content = [*(one for one in there if one.get("name") not in ours), *asked]
-            publish(request, name, content, prefix, has(request, kind, names))
+            publish(request, name, content, prefix, taken(request, kind, names))
 
 
-def has(request: Request, kind: str, names: list[str]) -> t.Callable[[str], bool]:
-    """Return what tells whether Envoy has a version under each of these names.
+def taken(request: Request, kind: str, names: list[str]) -> t.Callable[[str], bool]:
+    """Return what tells whether Envoy uses what a version of a file has under these names.
 
-    What an update leaves as it is keeps its version.
+    The version of the update tells, not that of each name, which stays the old one where Envoy
+    changes a listener in place, and where other text means the same. An update that is refused
+    for what is another service's is taken for ours.
+    https://www.envoyproxy.io/docs/envoy/latest/configuration/listeners/lds
     """
-    return lambda version: all(shown(request, kind, name)[0] == version for name in names)
+    prefix = SUBSCRIPTIONS[kind]
+    complaints, _version = counters(request, prefix)
+
+    def whether(version: str) -> bool:
+        complained, has = counters(request, prefix)
+        if has != version and (
+            complained == complaints or any(refused(request, kind, name, version) for name in names)
+        ):
+            return False
+        return all(in_use(request, kind, name) for name in names)
+
+    return whether
 
 
 def fill(request: Request, now: list[Entry]) -> list[Entry]:
     """Bring the entries of the service's cluster to those asked; return what Envoy shows."""
-    name = os.path.join(request["path"], "eds-%s.json" % request["service"])
+    name = endpoints(request)
     wanted = request["entries"]
     if differs(wanted, now) or resources(name) != [assignment(request, wanted)]:
         # another instance where one was before: its entry begins anew, or the old one's health

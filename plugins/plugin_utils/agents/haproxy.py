@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 def main(request: Request) -> dict[str, t.Any]:
-    """Answer `{sockets: {address: work}, path, service, epoch, timeout}` with `{address: answer}`.
+    """Answer `{sockets: {address: work}, path, service, epoch, timeout, state_file}` with
+    `{address: answer}`.
 
     Work is `lines` and, where it is a check, which leaves nothing behind, `folders`: by option,
     those that this user has to be able to write in. Where something is changed it has `change`: its
@@ -43,7 +44,8 @@ def _answer(address: str, work: dict[str, t.Any], request: Request) -> dict[str,
     if any(unusable.values()):
         return {"unusable": {option: why for option, why in unusable.items() if why}}
     try:
-        with _files.Fenced(_stem(request, address), 0 if looks else request["epoch"]):
+        epoch, saved = 0 if looks else request["epoch"], filter(None, [request["state_file"]])
+        with _files.Fenced(_stem(request, address), epoch, saved):
             return {"texts": _work(address, work, request)}
     except _files.Stale as exc:
         return {"stale": str(exc)}

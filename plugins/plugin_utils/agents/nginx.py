@@ -54,7 +54,8 @@ def main(request: Request) -> dict[str, t.Any]:
     """Do `op`: check, observe or apply; see the functions of these names."""
     try:
         epoch = 0 if request["op"] == "check" else request["epoch"]
-        with _files.Fenced(os.path.join(request["path"], request["upstream"]), epoch):
+        stem = os.path.join(request["path"], request["upstream"])
+        with _files.Fenced(stem, epoch, _nginx_config.paths(request)):
             return {
                 "entries": {"check": check, "observe": observe, "apply": apply}[request["op"]](
                     request
@@ -209,10 +210,14 @@ def served(request: Request) -> str | None:
 def look(request: Request, pid: int) -> dict[Key, Entry]:
     """Return the entries: those in rotation as nginx serves them, the others as recorded."""
     text, conf = served(request), _nginx_config.paths(request)[0]
-    if text is None and (read(conf) or "").startswith(_nginx_config.MARK):
-        raise Failed(
-            "nginx has %s, and does not answer there as it says; reload it" % conf, "status"
-        )
+    written = read(conf) or ""
+    if text is None and written.startswith(_nginx_config.MARK):
+        # perhaps of a rollout with another status address
+        text = served({**request, "status": _nginx_config.listens(written) or request["status"]})
+        if text is None:
+            raise Failed(
+                "nginx has %s, and does not answer there as it says; reload it" % conf, "status"
+            )
     entries = recorded(request)
     for entry in entries.values():
         entry["in"] = False

@@ -98,7 +98,9 @@ def acquire(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]
     `instead` is a lease that may be replaced unexpired.
     """
     for path in (files.record, files.lease, files.words):
-        _files.discard(_files.draft(path))  # left by a killed operation
+        # left by a killed operation, of this version or of one before
+        for left in (_files.draft(path), path + _files.DRAFT):
+            _files.discard(left)
     held, epoch = _held(files)
     ours = held is not None and held["token"] == request["token"]
     if held and not ours:

@@ -403,6 +403,12 @@ MESSAGES: Mapping[str, Message] = {
         "A Gateway refuses the route.",
         "Act on its own error text, which the message quotes and the route's status also has.",
     ),
+    "PR-314": Message(
+        "A load balancer's pool has servers of another service.",
+        "Give each service its own `rollout_traffic.backend` (or `upstream`). Servers that are left"
+        " over from a rollout with wrong variables: roll out that service with the right ones, or"
+        " remove them at the load balancer.",
+    ),
     # -- gates, analysis, metrics
     "PR-400": Message(
         "A gate could not be asked.",

@@ -137,7 +137,9 @@ class Actuator:
         """Have the platform start, stop and forget instances."""
         before = self._observer.living()
         self._observer.sync(starts, stop, forget)
-        if not set(before) <= set(self._observer.living()):
+        reported = {"", *(report.labels.id for report in self._observer.reports)}
+        passed_over = any(labels.id not in reported for labels in starts)  # its port was occupied
+        if passed_over or not set(before) <= set(self._observer.living()):
             self._checker.wake()  # there is room for others now
         for name in forget:
             self._session.record.draining.pop(name, None)

@@ -142,10 +142,15 @@ def _instance(
         lb_healthy, active, weight, unproven = True, 0, int(rotation is Rotation.IN), ""
     else:
         entries = [servers.get(labels.endpoint) for servers in table.values()]
-        # an entry that is not managed stays where it is, and sends no requests
+        # an entry that is not managed stays where it is, and sends no requests; that of another
+        # service leads to its instance, which has the port
         if not state.counted:
             entries = [
-                entry if entry and (entry.ours or entry.rotation is Rotation.IN) else None
+                entry
+                if entry
+                and (entry.ours or entry.rotation is Rotation.IN)
+                and entry.service in ("", labels.service)
+                else None
                 for entry in entries
             ]
         rotation, lb_healthy, active = placement(entries)

@@ -177,6 +177,25 @@ class Validation(StepPart):
                 "PR-124",
             )
 
+    def check_neighbours(self) -> None:
+        """Refuse a pool of a load balancer that has instances of another service, as observed."""
+        own = {labels.endpoint for labels in self.loop.observer.living()}
+        pools = [("", self.loop.table or {}), *(("preview ", p.table) for p in self.loop.previews)]
+        for kind, table in pools:
+            for balancer, servers in table.items():
+                foreign: dict[str, list[str]] = {}
+                for endpoint, server in servers.items():
+                    if server.service not in ("", self.settings.service) and endpoint not in own:
+                        foreign.setdefault(server.service, []).append(f"{server.name} {endpoint}")
+                for service, names in foreign.items():
+                    raise InputError(
+                        f"rollout_traffic: the {kind}pool of {self.settings.service} at load"
+                        f" balancer {balancer} has {count(len(names), 'server')} of service"
+                        f" {service} ({', '.join(names[:3])}), which would get its requests; give"
+                        " each service a pool of its own, and remove servers that are left over",
+                        "PR-314",
+                    )
+
     def check_same_balancers(self) -> None:
         """Refuse a canary or second set on other load balancers than the old instances are on."""
         known, plan = self.record.balancers, self.settings.plan

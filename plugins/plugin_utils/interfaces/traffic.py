@@ -34,6 +34,7 @@ class Server:
     weight: int = 100
     ours: bool = True  # made by the driver, which may remove it
     name: str = ""
+    service: str = ""  # whose rollout made it, as its name tells; "": none, or not known
     detail: str = ""  # why it does not pass the balancer's own check, where that says so
     # Counters since the balancer began to count; it may start again from 0:
     requests: int = 0  # sent to it

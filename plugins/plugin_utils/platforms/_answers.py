@@ -40,6 +40,7 @@ class Found(t.TypedDict):
 
     instances: list[Item]
     kept: t.NotRequired[list[str]]
+    occupied: t.NotRequired[list[int]]  # ports at which nothing was started: others have them
 
 
 class Problems(t.TypedDict):

@@ -16,7 +16,15 @@ from ..base import clock
 from ..base.errors import InputError, PlatformError, RolloutError
 from ..inputs.options import Options
 from ..interfaces.context import Context
-from ..interfaces.platform import InstanceSettings, Labels, Machine, PlatformDriver, Report, Usage
+from ..interfaces.platform import (
+    Endpoint,
+    InstanceSettings,
+    Labels,
+    Machine,
+    PlatformDriver,
+    Report,
+    Usage,
+)
 from ..remote import inventory
 from ..remote.agents import Answer, shaped
 from . import _settings
@@ -69,6 +77,7 @@ class Hosts(PlatformDriver):
         )
         self.machines: dict[str, Machine] = {}
         self._starters: dict[int, Hosts] = {}  # by generation
+        self._occupied: dict[str, set[int]] = {}  # by address: ports that others have
         self._calls = Calls(transport, self._agent, Found | Stale | Failed)
         self._seen = LastSeen(context)
         self._secrets = Secrets(context, self._agent, self._hosts)
@@ -122,7 +131,11 @@ class Hosts(PlatformDriver):
                 " (rollout_platform.hosts) answers",
                 "PR-219",
             )
-        places = place(hosts, self._addresses, self._ports, count, taken, generation, self.zones)
+        known = hosts, self._addresses, self._ports, count, taken, generation, self.zones
+        try:
+            places = place(*known, self._occupied)
+        except PlatformError:
+            places = place(*known)  # perhaps one of the ports is free again
         return [one for one in places if one[0] not in self._calls.at_work]
 
     # -- before anything is touched
@@ -200,7 +213,13 @@ class Hosts(PlatformDriver):
             host: {
                 **common,
                 "host": host,
-                "start": [self._starter(one.generation)._wanted(one) for one in starts[host]],
+                "start": [
+                    {
+                        **self._starter(one.generation)._wanted(one),
+                        "pass_over": not self._is_occupied(one.endpoint),
+                    }
+                    for one in starts[host]
+                ],
                 "keep": {**keep, **self._secrets.wanted(host, starts[host])},
             }
             for host in self._concerned(starts, [*stop, *forget])
@@ -214,7 +233,14 @@ class Hosts(PlatformDriver):
             self._seen.update(host, answer, starts[host], now)
             if answer and answer.value is not None:
                 self._secrets.kept(host, answer.value.get("kept", ()))
+                self._occupied.setdefault(self._addresses[host], set()).update(
+                    answer.value.get("occupied", ())
+                )
         return self._seen.reports(self._hosts)
+
+    def _is_occupied(self, endpoint: Endpoint) -> bool:
+        """Return whether another program had this port: a start there fails if it still has."""
+        return endpoint.port in self._occupied.get(endpoint.address, ())
 
     def _request(
         self, epoch: int, stop: Sequence[str] = (), forget: Sequence[str] = ()

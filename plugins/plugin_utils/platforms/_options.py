@@ -133,7 +133,7 @@ OPTIONS = Options(
         "ports",
         Kind("str", values.ports, "A port, or a range (V(8100-8199))."),
         "Ports that instances may listen on. All hosts together need enough for O(replicas) and the"
-        " surge.",
+        " surge. A port that another program or another service uses is passed over.",
         required=True,
     ),
     Field(

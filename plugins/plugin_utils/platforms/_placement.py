@@ -25,6 +25,7 @@ class Taken:
         labels: Collection[Labels],
         generation: int,
         zones: Mapping[str, str],
+        occupied: Mapping[str, Collection[int]],
     ) -> None:
         alike = [one for one in labels if one.generation == generation]
         self._addresses, self._ports, self._zones = addresses, ports, zones
@@ -32,7 +33,10 @@ class Taken:
         self._alike_on_host = Counter(one.host for one in alike)
         self._alike_in_zone = Counter(zones.get(one.host, "") for one in alike)
         self._slots = {one.slot for one in labels}
-        self._used: dict[str, set[int]] = {address: set() for address in addresses.values()}
+        self._used = {
+            address: {port for port in occupied.get(address, ()) if port in ports}
+            for address in addresses.values()
+        }
         for one in labels:
             if one.endpoint.address in self._used and one.endpoint.port in ports:
                 self._used[one.endpoint.address].add(one.endpoint.port)
@@ -84,16 +88,18 @@ def place(
     taken: Collection[Labels],
     generation: int,
     zones: Mapping[str, str] | None = None,
+    occupied: Mapping[str, Collection[int]] | None = None,
 ) -> list[Place]:
     """Return where the next `count` instances go.
 
     That is the zone and then the host with the fewest instances, the lowest free slots, the next
     free port. Instances of the same generation count first, since all others are to go; of equal
     hosts the least loaded is next. Ports go round: the one after the highest in use comes next, so
-    that a port just freed is not used again at once.
+    that a port just freed is not used again at once. `occupied`: by address, ports that others
+    have.
     """
     own = {host: addresses[host] for host in hosts}
-    used = Taken(own, ports, taken, generation, zones or {})
+    used = Taken(own, ports, taken, generation, zones or {}, occupied or {})
     places = []
     for _dummy in range(count):
         found = used.next()

@@ -84,8 +84,8 @@ class Row:
         """Return whether it may get requests, if its checks pass."""
         return not self.admin & (Admin.MAINT | Admin.DRAIN)
 
-    def server(self, ours: bool) -> Server:
-        """Return the entry.
+    def server(self, ours: bool, service: str) -> Server:
+        """Return the entry, of a service's rollout.
 
         `DRAIN 1/2` and `UP 1/2` have not passed, whatever `check_status` shows.
         """
@@ -97,6 +97,7 @@ class Row:
             weight=self.weight,
             ours=ours,
             name=self.name,
+            service=service,
             detail="" if self.healthy else self.check,
             requests=self.requests,
             **{name: getattr(self, name) for name in COUNTS},
@@ -194,6 +195,7 @@ def merge(one: Server, other: Server) -> Server:
         weight=one.weight + other.weight,
         ours=one.ours and other.ours,
         name=one.name,
+        service=one.service if one.service == other.service else "",
         detail=one.detail or other.detail,
         requests=one.requests + other.requests,
         **{name: getattr(one, name) + getattr(other, name) for name in COUNTS},

@@ -31,7 +31,11 @@ class Pool:
 
     def added(self, row: Row) -> bool:
         """Return whether the driver added it, for `shop` and not for `shop-api`."""
-        return row.id >= FIRST_ID and row.name.rpartition("-")[0] == self.service
+        return self.service_of(row) == self.service
+
+    def service_of(self, row: Row) -> str:
+        """Return whose rollout added it, "" if none did."""
+        return row.name.rpartition("-")[0] if row.id >= FIRST_ID else ""
 
     def slot(self, row: Row) -> bool:
         return bool(self.slots) and row.name.startswith(self.slots)
@@ -47,7 +51,7 @@ class Pool:
         found: dict[Endpoint, Server] = {}
         for row in view:
             if row.endpoint and not self.free(row):
-                one = row.server(ours=self.added(row) or self.slot(row))
+                one = row.server(self.added(row) or self.slot(row), self.service_of(row))
                 found[row.endpoint] = (
                     merge(found[row.endpoint], one) if row.endpoint in found else one
                 )

@@ -128,7 +128,7 @@ class Driver(TrafficDriver):
             options["match"],
             options["mirror"] or 0,
         )
-        listen = options["listen"]
+        self.listen = listen = options["listen"]
         if self.preview == listen:
             raise InputError(
                 f"rollout_traffic.preview: '{self.preview}' is where the service listens; give it"
@@ -239,12 +239,8 @@ class Driver(TrafficDriver):
         for host, value in told.items():
             if "error" in value:
                 field = value.get("field")
-                what = (
-                    f"rollout_traffic.{field}:"
-                    f" {str(self.path if field == 'path' else self.admin)!r}: "
-                    if field
-                    else ""
-                )
+                given = {"path": self.path, "admin": self.admin, "listen": self.listen}
+                what = f"rollout_traffic.{field}: {str(given[field])!r}: " if field else ""
                 errors.append(
                     f"{what}Envoy on {label(host)} (admin {self.admin}): {value['error']}"
                 )

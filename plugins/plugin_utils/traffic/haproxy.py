@@ -109,7 +109,8 @@ OPTIONS = Options(
         PATH,
         "Directory, created if missing, for the locks and epochs that keep a late command from an"
         " older run from changing anything. It is on C(hosts), or on the controller without"
-        " C(hosts).",
+        " C(hosts). It keeps two small files for each service and socket; those of a socket that is"
+        " no longer used may be removed while no rollout of the service is running.",
         default="/var/lib/rollout",
     ),
 )
@@ -389,6 +390,7 @@ class Driver(TrafficDriver):
             "service": self.context.service,
             "epoch": self.context.epoch,
             "timeout": _TIMEOUT,
+            "state_file": self.state_file,
         }
         for name, its in work.items():
             host, address = self.balancers[name]

@@ -84,6 +84,7 @@ OPTIONS = Options(
 )
 TIMEOUT = 60.0  # seconds for one call of the agent; it gives up on nginx long before
 NEW = Streak(), 0.0  # of an entry that was not asked yet
+_NUMBERED = re.compile(r"-\d+$")  # ends the id of an instance that a rollout placed on a host
 _INSTANCE = re.compile(r"[A-Za-z0-9._-]{0,200}")
 Entry = dict[str, t.Any]  # in the agent's words
 Place = tuple[str, Endpoint, str]
@@ -163,6 +164,7 @@ class Driver(TrafficDriver):
             one["active"],
             one["weight"],
             name=one["name"],
+            service=_NUMBERED.sub("", one["name"]) if _NUMBERED.search(one["name"]) else "",
         )
 
     def _prove(self, told: Mapping[str, Sequence[Entry]]) -> None:

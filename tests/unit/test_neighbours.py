@@ -1,0 +1,96 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Other services at the same load balancer and on the same hosts."""
+
+from __future__ import annotations
+
+import typing as t
+from pathlib import Path
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.action import plan
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+    Labels,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._placement import place
+from ansible_collections.progressive.rollout.tests.support.memory import Platform, Service, World
+
+THEIRS = Endpoint("127.0.0.1", 8100)
+
+
+def server(service: str) -> Server:
+    return Server(Rotation.IN, True, 0, ours=False, name=f"{service}-1", service=service)
+
+
+def test_a_pool_with_servers_of_another_service_is_refused_before_anything_is_touched(
+    tmp_path: Path,
+) -> None:
+    world = World(fewest=0)
+    shop = Service(str(tmp_path), world, replicas=2)  # type: ignore[arg-type]
+    shop.play(revision="1")
+    servers = dict(world.servers)
+    world.servers[THEIRS] = server("shop2")
+    for begin in (
+        lambda: shop.play(revision="2"),
+        lambda: shop.step(plan, revision="2"),
+    ):
+        with pytest.raises(InputError, match=rf"service shop2 \(shop2-1 {THEIRS}\)") as refused:
+            begin()
+        assert refused.value.id == "PR-314"
+        assert world.servers == {**servers, THEIRS: server("shop2")}
+        assert shop.running == {"1": 2} and shop.journal.open is None
+    world.servers[THEIRS] = server("")  # somebody's own server
+    shop.play(revision="2")
+    assert shop.running == {"2": 2} and not world.wrong
+
+
+def test_a_name_that_looks_like_another_service_is_ours_where_our_instance_is(
+    tmp_path: Path,
+) -> None:
+    """As older versions named the servers of pods."""
+    world = World(fewest=0)
+    shop = Service(str(tmp_path), world, replicas=2)  # type: ignore[arg-type]
+    shop.play(revision="1")
+    world.servers = dict.fromkeys(world.servers, server("shop-7d9f8b"))
+    shop.play(revision="2")
+    assert shop.running == {"2": 2} and not world.wrong
+
+
+def test_a_port_that_was_passed_over_is_no_failure(tmp_path: Path) -> None:
+    class Occupied(Platform):
+        def sync(self, start: t.Sequence[Labels] = (), *work: t.Any, **more: t.Any) -> t.Any:
+            taken = [labels.endpoint.port for labels in start if labels.endpoint.port < 3]
+            occupied.update(taken)
+            started = [labels for labels in start if labels.endpoint.port not in taken]
+            return super().sync(started, *work, **more)
+
+        def place(self, count: int, taken: t.Any, *more: t.Any, **options: t.Any) -> t.Any:
+            passed = [
+                Labels("", "", "", 0, "web", Endpoint("127.0.0.1", port), 0) for port in occupied
+            ]
+            return super().place(count, [*taken, *passed], *more, **options)
+
+    class Street(World):
+        def platform(self) -> Platform:
+            return Occupied(self)
+
+    occupied: set[int] = set()
+    world = Street(fewest=0)
+    shop = Service(str(tmp_path), world, replicas=2, failure_limit=1)  # type: ignore[arg-type]
+    result = shop.play(revision="1")
+    assert shop.running == {"1": 2} and occupied == {1, 2}
+    states = [event.get("state") for event in shop.timeline(result["rollout"]["id"])]
+    assert "failed" not in states
+
+
+def test_occupied_ports_are_no_places() -> None:
+    addresses = {"web1": "10.0.0.1", "web2": "10.0.0.2"}
+    occupied = {"10.0.0.1": {8100, 8101, 9000}}
+    places = place(list(addresses), addresses, range(8100, 8103), 4, (), 1, occupied=occupied)
+    assert {endpoint.port for host, endpoint, _slot in places if host == "web1"} == {8102}
+    assert len({endpoint for _host, endpoint, _slot in places}) == 4
