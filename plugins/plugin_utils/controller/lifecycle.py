@@ -16,7 +16,8 @@ from functools import cached_property
 from ..base import clock
 from ..base.errors import TRANSIENT, InputError, RolloutFailed
 from ..base.text import moment
-from ..config import remembered, strategy
+from ..config import remembered
+from ..config.fingerprint import fingerprint
 from ..config.freeze import ALWAYS
 from ..engine.budget import whole
 from ..engine.instances import is_orphaned
@@ -116,7 +117,7 @@ class Lifecycle(StepPart):
             kind=kind,
             updated=now,
             entered=clock.now(),
-            plan=strategy.fingerprint(plan),
+            plan=fingerprint(plan),
             base=base,
             played=replicas,
             baseline=baseline,
@@ -189,7 +190,7 @@ class Lifecycle(StepPart):
                 f" {rollout.revision}, roll it back (rollback.yml), or set rollout_supersede: true",
                 "PR-601",
             )
-        if rollout.kind.forward and rollout.plan != strategy.fingerprint(self.settings.plan):
+        if rollout.kind.forward and not self._follows_plan(rollout):
             raise RolloutFailed(
                 f"rollout_steps: strategy, steps or gates have changed since the rollout of {title}"
                 " began; rerun with the original ones, or abort it (abort.yml) and start again",
@@ -197,6 +198,31 @@ class Lifecycle(StepPart):
             )
         if not self.step.restored:
             self.generations.resume(rollout)
+
+    def _follows_plan(self, rollout: Rollout) -> bool:
+        """Return whether the rollout may be resumed with the plan given now.
+
+        Nothing of the plan is ahead of a rollback and of the hold of a blue-green rollout.
+        """
+        plan = self.settings.plan
+        switched = rollout.phase == Phase.HOLDING and rollout.strategy == "blue_green"
+        if rollout.phase == Phase.ROLLING_BACK or switched:
+            return True
+        if rollout.plan == fingerprint(plan):
+            return True
+        if rollout.given or plan.strategy != rollout.strategy:
+            return False
+        # The version that began it did not keep its settings, and hashed the plan as it was written
+        names = ("", "prepare", *(stage.name for stage in self.stages.of(rollout)))
+        known = rollout.name in names
+        if known:
+            self.step.say(
+                f"{self.record.service} {rollout.revision}: begun by an earlier version of"
+                " progressive.rollout, so it is not known whether rollout_steps, rollout_gates or"
+                f" rollout_analysis have changed since; continuing at {rollout.name or 'the start'}"
+                " with the current ones"
+            )
+        return known
 
     def resume(self, rollout: Rollout, replicas: int) -> Result:
         """Resume the rollout in progress, held or not, with this number of replicas."""
@@ -210,6 +236,8 @@ class Lifecycle(StepPart):
         identity = self.step.session.identity
         rollout.request, rollout.host = identity.request, identity.host
         if not self.step.restored:
+            if rollout.phase != Phase.HOLDING:
+                rollout.plan = fingerprint(self.settings.plan)
             rollout.given = remembered.of(self.step.given)
         self.loop.event(events.Resume(phase=rollout.phase, by=identity.holder, window=self._bypass))
         self.loop.commit()
