@@ -12,8 +12,12 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.action import rollback
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
+import yaml
+from ansible_collections.progressive.rollout.plugins.action import begin, rollback
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    RolloutFailed,
+    StoreError,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Process,
     Rotation,
@@ -142,3 +146,41 @@ def test_the_next_revision_is_rolled_out(begun: Service) -> None:
     without_steps(begun)
     begun.play(revision="3")
     assert (begun.running, begun.world.wrong) == ({"3": 3}, [])
+
+
+def kept(service: Service) -> Recording:
+    """The record as it is stored."""
+    path = Path(service.path) / "journal" / "shop.json"
+    return t.cast(Recording, json.loads(path.read_text()))
+
+
+@each("killed")
+def test_a_run_that_is_refused_leaves_the_journal_to_the_version_that_wrote_it(
+    begun: Service,
+) -> None:
+    before = kept(begun)
+    with pytest.raises(RolloutFailed, match="PR-601|in progress"):
+        begun.step(begin, revision="3")
+    begun.step(begin, check_mode=True)
+    assert kept(begun) == before and before["schema"] == 1
+
+
+@each("parked")
+def test_a_run_that_continues_a_rollout_keeps_earlier_versions_out(begun: Service) -> None:
+    begun.step(begin)
+    assert kept(begun)["schema"] == 2
+    assert (
+        kept(begun)["needs"]
+        <= yaml.safe_load((Path(__file__).parents[2] / "galaxy.yml").read_text())["version"]
+    )
+
+
+@each("parked")
+def test_a_journal_of_a_newer_version_is_refused(begun: Service) -> None:
+    path = Path(begun.path) / "journal" / "shop.json"
+    text = json.dumps({**kept(begun), "schema": 3, "needs": "9.1.0"})
+    path.write_text(text)
+    for step in (begin, rollback):
+        with pytest.raises(StoreError, match=r"schema 3.* install 9\.1\.0 or newer") as caught:
+            begun.step(step)
+        assert caught.value.id == "PR-507" and path.read_text() == text
