@@ -159,7 +159,7 @@ def test_a_run_that_is_refused_leaves_the_journal_to_the_version_that_wrote_it(
     begun: Service,
 ) -> None:
     before = kept(begun)
-    with pytest.raises(RolloutFailed, match="PR-601|in progress"):
+    with pytest.raises(RolloutFailed, match="in progress"):
         begun.step(begin, revision="3")
     begun.step(begin, check_mode=True)
     assert kept(begun) == before and before["schema"] == 1

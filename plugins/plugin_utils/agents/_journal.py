@@ -78,8 +78,9 @@ def document(
     schema = found.get("schema", 1)
     if not isinstance(schema, int) or schema > known:
         needs = found.get("needs")
-        known_version = isinstance(needs, str) and _NAME.issuperset(needs)
-        version = needs[:20] + " or newer" if known_version else "the version that wrote it"
+        version = "the version that wrote it"
+        if isinstance(needs, str) and _NAME.issuperset(needs):
+            version = needs[:20] + " or newer"
         raise Refused(
             "newer",
             f"{where} was written by a newer version of progressive.rollout (schema {schema!r};"

@@ -166,18 +166,8 @@ class Lifecycle(StepPart):
             self.generations.begin(generation, None if forward else last_of(record, revision))
         if baseline and record.stable:
             self.generations.begin(baseline, record.stable.generation)
-        if (
-            forward
-            and record.stable
-            and generation in record.settings
-            and record.stable.generation not in record.settings
-            and not self.loop.platform.names_instances  # it has kept them itself
-        ):
-            self.step.say(
-                f"{record.service}: the settings that {record.stable.revision} was rolled out with"
-                " are unknown; its instances are restarted with the current settings, which are"
-                " recorded from this rollout on"
-            )
+        if forward and (unknown := self.generations.unknown()):
+            (self.step.warn or self.step.say)(f"{record.service}: {unknown}")
 
     def check_resumable(self, rollout: Rollout, revision: str) -> None:
         """Refuse to resume the rollout for another revision or plan, or with other settings."""
