@@ -16,6 +16,7 @@ from ..plugin_utils.controller.context import Result, StepContext, StepPart
 from ..plugin_utils.controller.dry_run import DryRun
 from ..plugin_utils.controller.in_place import InPlace
 from ..plugin_utils.controller.lifecycle import Lifecycle
+from ..plugin_utils.controller.rollback import Rollback
 from ..plugin_utils.controller.target import requested
 from ..plugin_utils.controller.validation import fewer
 from ..plugin_utils.engine.strategy import rolling
@@ -43,6 +44,7 @@ class _Begin(StepPart):
     def __init__(self, step: StepContext) -> None:
         super().__init__(step)
         self.lifecycle = Lifecycle(step)
+        self.rollback = Rollback(step)
         self.validation = self.lifecycle.validation
         self.restart = step.own["restart"]
         self.rebalance = step.own["rebalance"]
@@ -68,6 +70,11 @@ class _Begin(StepPart):
         rollout = self.record.open
         if rollout is None or self.lifecycle.gives_way(rollout, revision):
             return self._open(revision, replicas)
+        if not self.step.in_place and (command := self.rollback.aborting()):
+            if self.step.check_mode:
+                return DryRun(self.step).rollback()
+            self.rollback.abort(rollout, command)
+            return self.step.report(True)
         self.lifecycle.check_resumable(rollout, revision)
         if self.step.check_mode:
             return DryRun(self.step).resume(rollout, replicas)
@@ -79,6 +86,8 @@ class _Begin(StepPart):
             self.in_place.plan.check()
         revision, replicas = requested(self.step, self.restart)
         self.step.session.read()
+        if not in_play and self.rollback.aborting():
+            return revision, replicas  # nothing of the plan is ahead
         self.validation.check_order(revision)
         self.validation.check_window()
         if not in_play:

@@ -170,12 +170,22 @@ def show(step: StepContext, revision: str, replicas: int, base: int) -> Result:
         "requests": requests(step, found),
         "measured": times is not None,
         "unknown": unknown(found, times is not None, loop.balanced),
-        "settings": Generations(step).differences(stable.generation) if stable else [],
+        "settings": settings_of(step),
     }
     lost = step.settings.on_stable_lost
     shown = plan_lines(record.service, {**planned, "on_stable_lost": lost})
     diff = step.difference(found[-1].waypoint, revision)
     return step.report(False, **planned, **less, lines=shown, diff=diff)
+
+
+def settings_of(step: StepContext) -> list[str]:
+    """Return how the stable revision's settings differ from those given, or that they are
+    unknown.
+    """
+    generations, stable = Generations(step), step.record.stable
+    if unknown := generations.unknown():
+        return [unknown]
+    return generations.differences(stable.generation) if stable else []
 
 
 def stopped_now(step: StepContext) -> str:

@@ -154,7 +154,7 @@ def test_a_rollout_from_begin_to_finish(store: Driver, tmp_path: Path) -> None:
     files = [journal / "shop.json", journal / "shop.lease.json", journal / "shop" / "r1.jsonl"]
     assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600] * 3
     assert stat.S_IMODE(journal.stat().st_mode) == 0o700
-    assert json.loads(files[0].read_text())["schema"] == 1
+    assert json.loads(files[0].read_text())["schema"] == 2
 
 
 def test_a_store_made_anew_outranks_the_one_that_was_lost(store: Driver, tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_a_lease_with_a_field_missing_or_a_newer_schema_is_refused(tmp_path: Pat
         store.lease()
     path.write_text('{"schema": 2, "epoch": 1}')
     with pytest.raises(
-        StoreError, match=r"schema 2, this progressive\.rollout knows up to 1"
+        StoreError, match=r"lease\.json .* \(schema 2; this version reads up to 1\)"
     ) as caught:
         store.lease()
     assert caught.value.id == "PR-507"

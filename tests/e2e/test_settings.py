@@ -219,7 +219,9 @@ def test_a_journal_from_before_has_no_settings_and_says_so_once(site: Site) -> N
         json.dumps({key: value for key, value in site.journal().items() if key != "settings"})
     )
     said = "the settings that 1 was rolled out with are unknown"
-    assert said in site.to("2", site.given(NEW)).output
+    plan = site.steps({"plan": {}}, variables={**site.given(NEW), "rollout_revision": "2"})
+    assert said in plan.one("plan").result["settings"][0]
+    assert f"[WARNING]: shop: {said}" in site.to("2", site.given(NEW)).output
     assert said not in site.to("3", site.given(NEW)).output
     site.to("3", site.given(OLD), "rollback", rollout_to="1")
     assert site.run_with() == {("1", OLD, ""): 3}

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 from ansible_collections.progressive.rollout.tests.support.haproxy import HAProxy
 from ansible_collections.progressive.rollout.tests.support.playbook import (
+    ROLLOUT,
     Outcome,
     Playground,
     Task,
@@ -495,6 +496,21 @@ def test_a_fleet_without_its_journal_is_adopted(playground: Playground) -> None:
     assert (outcome.rollout["previous"], outcome.rollout["replaced"]) == ("2", 3)
     assert playground.revisions() == ["3", "3", "3"]
     assert playground.run(ROLLBACK).rc == 0 and playground.revisions() == ["2", "2", "2"]
+
+
+def test_another_store_is_refused_until_the_journal_is_moved_there(playground: Playground) -> None:
+    assert playground.run().rc == 0
+    elsewhere = {"driver": "file", "path": str(playground.home / "elsewhere")}
+    before = {path: path.read_text() for path in playground.platform.rglob("instances/*.json")}
+    for playbook, id in ((ROLLOUT, "PR-515"), (ROLLBACK, "PR-503")):
+        refused = playground.run(playbook, {"rollout_revision": "2", "rollout_store": elsewhere})
+        assert refused.rc == 2 and id in refused.failed.msg, refused.output
+        for store in (str(playground.store), elsewhere["path"]):
+            assert f"{store}/journal/shop.json" in refused.failed.msg
+    assert {path: path.read_text() for path in before} == before
+    assert playground.run("progressive.rollout.store", {"rollout_to_store": elsewhere}).rc == 0
+    moved = playground.run(variables={"rollout_revision": "2", "rollout_store": elsewhere})
+    assert moved.rc == 0 and playground.revisions() == ["2", "2", "2"], moved.output
 
 
 def test_what_a_revision_needs_is_looked_for_before_anything_is_touched(

@@ -22,7 +22,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     InputError,
     MetricError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config import strategy
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.forward import Forward
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.lifecycle import (
@@ -661,7 +660,7 @@ def test_what_was_found_of_another_target_or_before_it_failed_says_nothing(
         loop=SimpleNamespace(fleet=[], event=lambda *_kind, **_what: None, commit=lambda: None),
         report=lambda _changed, msg: said.append(msg),
     )
-    monkeypatch.setattr(strategy, "fingerprint", lambda _plan: "")
+    monkeypatch.setitem(Lifecycle.resume.__globals__, "fingerprint", lambda _plan: "")
     lifecycle = Lifecycle(t.cast(t.Any, run))
     lifecycle.stages = t.cast(
         t.Any, SimpleNamespace(of=lambda rollout: [Stage("replace", rolling(2, rollout.replicas))])

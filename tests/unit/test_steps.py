@@ -16,11 +16,11 @@ import pytest
 import yaml
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config.gates import DAY
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config.strategy import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.fingerprint import (
     fingerprint,
-    parse,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.gates import DAY
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.strategy import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Percent
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     Gate,

@@ -16,6 +16,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     PlatformError,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import strategy
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.fingerprint import (
+    fingerprint,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.placement import (
     Placement,
 )
@@ -159,10 +162,8 @@ def test_a_first_deployment_is_everywhere_at_once() -> None:
 
 
 def test_plans_without_targets_are_known_by_the_hash_they_always_had() -> None:
-    assert strategy.fingerprint(strategy.parse({})) == "30b0ddd06229cf40"
-    assert strategy.fingerprint(strategy.parse({})) != strategy.fingerprint(
-        strategy.parse({"targets": WAVES})
-    )
+    assert fingerprint(strategy.parse({})) == "30b0ddd06229cf40"
+    assert fingerprint(strategy.parse({})) != fingerprint(strategy.parse({"targets": WAVES}))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,13 @@ TYPE_CHECKING = False  # importing typing costs more than an operation
 if TYPE_CHECKING:
     from typing import Any, Mapping, Sequence
 
-SCHEMA = 1  # of the record and the lease; those of a newer one are refused
+# Of the record; a newer one is refused. It is raised when fields get a meaning that an earlier
+# version would lose or act against; only a commit writes it, so a run that only reads, or that is
+# refused, leaves a record that the earlier version can use.
+# 1: the first; 2: settings of revisions, and with which settings commands continue
+SCHEMA = 2
+NEEDS = "0.1.0"  # the first release that reads it
+LEASE_SCHEMA = 1
 KEEP = 50  # timelines, and operators' words, of a service
 LONGEST = 3600.0  # seconds a lease may live
 
@@ -54,8 +60,13 @@ class Refused(Exception):
         self.kind = kind
 
 
-def document(data: bytes | None, where: str, remedy: str) -> dict[str, Any] | None:
-    """Return the JSON object that is kept somewhere, None for none."""
+def document(
+    data: bytes | None, where: str, remedy: str, known: int = LEASE_SCHEMA
+) -> dict[str, Any] | None:
+    """Return the JSON object that is kept somewhere, None for none.
+
+    A schema above the one that is `known` is refused.
+    """
     if data is None:
         return None
     try:
@@ -64,21 +75,31 @@ def document(data: bytes | None, where: str, remedy: str) -> dict[str, Any] | No
         found = None
     if not isinstance(found, dict):
         raise Refused("damaged", f"{where} is damaged (not a whole JSON object); {remedy}")
-    schema = found.get("schema", SCHEMA)
-    if not isinstance(schema, int) or schema > SCHEMA:
+    schema = found.get("schema", 1)
+    if not isinstance(schema, int) or schema > known:
+        needs = found.get("needs")
+        version = "the version that wrote it"
+        if isinstance(needs, str) and _NAME.issuperset(needs):
+            version = needs[:20] + " or newer"
         raise Refused(
             "newer",
-            f"{where} has schema {schema!r}, this progressive.rollout knows up to {SCHEMA}: install"
-            " a newer one",
+            f"{where} was written by a newer version of progressive.rollout (schema {schema!r};"
+            f" this version reads up to {known}); install {version} on this controller",
         )
     return found
 
 
 def record(data: bytes | None, where: str) -> dict[str, Any]:
     """Return the record, an empty one where there is none."""
-    found = document(data, where, RECORD) or {}
-    found.pop("schema", None)
+    found = document(data, where, RECORD, SCHEMA) or {}
+    for name in ("schema", "needs"):
+        found.pop(name, None)
     return found
+
+
+def written(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record as it is stored."""
+    return dict(record, schema=SCHEMA, needs=NEEDS)
 
 
 def held(
@@ -117,7 +138,7 @@ def taken(
     ours = held is not None and held["token"] == request["token"]
     newest = max(epoch, request.get("above", 0), int(now * 1000))
     return {
-        "schema": SCHEMA,
+        "schema": LEASE_SCHEMA,
         "token": request["token"],
         "holder": request["holder"],
         "since": held["since"] if held and ours else now,

@@ -6,14 +6,15 @@
 An agent gives `serve` its kind of `Service`, which knows how an instance is started, told to stop,
 and looked at. Nothing stays on the host but files, below `<path>/<inventory
 host>/<service>/`: `instances/<id>.json` (one record an instance), `logs/<id>.log`,
-`settings/<key>.json` (what is secret of the settings that instances are started with), `lock` and
-`epoch`.
+`settings/<key>.json` (what is secret of the settings that instances are started with), `lock`,
+`epoch` and `journal` (the journal that they belong to).
 
-Request: service, host, path, epoch, start (labels, env, stop_timeout in seconds, the hooks
-before_start and after_stop, and what the agent needs; with pass_over it is not started where its
-port is in use, which the answer's "occupied" has then), stop (ids), forget (ids), keep (settings by
-key), retain (keys of all settings that are still wanted), stop_timeout and hook_timeout (seconds),
-and the agent's own settings. With `usage`, reports of running instances also have what they use.
+Request: service, host, path, epoch, journal (id and place of this run's), start (labels, env,
+stop_timeout in seconds, the hooks before_start and after_stop, and what the agent needs; with
+pass_over it is not started where its port is in use, which the answer's "occupied" has then), stop
+(ids), forget (ids), keep (settings by key), retain (keys of all settings that are still wanted),
+stop_timeout and hook_timeout (seconds), and the agent's own settings. With `usage`, reports of
+running instances also have what they use.
 Answer: {"instances": [labels, process, age in seconds, detail; of one
 that another program has started again, restarts and how many seconds ago it was restarted first],
 "kept": [keys], "occupied": [ports]}, or {"stale": why} when a newer lease holder has acted here, or
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 Stale, Refused, unusable, write = _files.Stale, _files.Refused, _files.unusable, _files.write
 
 SETTINGS = "settings"
+JOURNAL = "journal"
 LABELS = ("id", "service", "revision", "generation", "host", "address", "port", "slot")
 STOP_WAIT = 0.01  # seconds: quick instances stop within it, which saves the caller another call
 STOP_POLL = 0.005
@@ -102,6 +104,9 @@ def _serve(kind: type[Service], request: dict[str, t.Any]) -> dict[str, t.Any]:
         if not os.path.isdir(folder):  # most calls find them
             os.makedirs(folder, 0o750, exist_ok=True)
     with _files.Locked(os.path.join(home, "lock")):
+        mine = request.get("journal")
+        if request["epoch"] > 0 and mine:
+            _belong(home, mine, bool(start))
         _fence(home, request["epoch"])
         kept = _keep(home, keep, request.get("retain"), bool(start or forget))
         service = kind(home, request)
@@ -149,6 +154,43 @@ def _recall(request: dict[str, t.Any]) -> t.Any:
             return _bootstrap.load(file.read())
     except (FileNotFoundError, ValueError):
         return None
+
+
+def owner(request: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return the journal that the service's instances here belong to, if they belong to one."""
+    if "service" not in request:
+        return {}
+    there = _owner(os.path.join(request["check"]["path"], request["host"], request["service"]))
+    return {"journal": there} if there else {}
+
+
+def _owner(home: str) -> dict[str, str] | None:
+    """Return the journal that instances belong to; None: none, or one that cannot be read."""
+    try:
+        with open(os.path.join(home, JOURNAL), encoding="utf-8") as file:
+            found = _bootstrap.load(file.read(4096))
+    except (OSError, ValueError):
+        return None
+    names = ("id", "place")
+    whole = isinstance(found, dict) and all(isinstance(found.get(name), str) for name in names)
+    return {name: found[name] for name in names} if whole else None
+
+
+def _belong(home: str, mine: dict[str, str], starts: bool) -> None:
+    """Refuse a run of another journal than the one that instances here belong to.
+
+    They belong to the journal of the last run that started one. A journal that was lost is made
+    anew in the same place.
+    """
+    there = _owner(home)
+    if there and there["id"] != mine["id"] and there["place"] != mine["place"]:
+        path = os.path.join(home, JOURNAL)
+        raise Stale(
+            f"the instances here belong to the journal {there['place']}, and this run's is"
+            f" {mine['place']}; correct rollout_store, or remove {path} if that journal is lost"
+        )
+    if starts and there != mine:
+        write(os.path.join(home, JOURNAL), _bootstrap.dump(mine))
 
 
 def _fence(home: str, epoch: int) -> None:

@@ -48,7 +48,11 @@ def main(request: dict[str, t.Any]) -> dict[str, t.Any]:
     """Answer a request."""
     try:
         if "check" in request:
-            return {"problems": _problems(request["check"]), **_machine()}
+            return {
+                "problems": _problems(request["check"]),
+                **_machine(),
+                **_service.owner(request),
+            }
         if "prepare" in request:
             return _prepare(request["prepare"])
     except _service.Refused as exc:

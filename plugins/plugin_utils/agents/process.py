@@ -48,7 +48,7 @@ class Stat:
 def main(request: dict[str, t.Any]) -> dict[str, t.Any]:
     """Answer a request."""
     if "check" in request:
-        return {"problems": _problems(request["check"])}
+        return {"problems": _problems(request["check"]), **_service.owner(request)}
     if "prepare" in request:
         return {"problems": _service.missing(request["prepare"])}
     return _service.serve(Service, request)

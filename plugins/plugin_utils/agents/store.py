@@ -128,7 +128,7 @@ def commit(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
         size = _append(files, path, events)
     try:
         if record is not None:
-            _files.stage(files.record, _bootstrap.dump(dict(record, schema=_journal.SCHEMA)), 0o600)
+            _files.stage(files.record, _bootstrap.dump(_journal.written(record)), 0o600)
         _files.stage(files.lease, _bootstrap.dump(held), 0o600)
     except OSError:
         if events:
@@ -148,7 +148,7 @@ def release(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]
     """
     held, epoch = _held(files)
     if held and held["token"] == request["token"]:
-        _write(files, {"schema": _journal.SCHEMA, "epoch": epoch})
+        _write(files, {"schema": _journal.LEASE_SCHEMA, "epoch": epoch})
     return {}
 
 

@@ -61,7 +61,7 @@ STOP_WAIT = 0.05  # seconds; looking takes some of it
 def main(request: dict[str, t.Any]) -> dict[str, t.Any]:
     """Answer a request."""
     if "check" in request:
-        return {"problems": _problems(request["check"])}
+        return {"problems": _problems(request["check"]), **_service.owner(request)}
     if "prepare" in request:
         return {"problems": _prepare(request["prepare"])}
     return _service.serve(Service, request)

@@ -518,6 +518,11 @@ MESSAGES: Mapping[str, Message] = {
         "The copy of a journal differs from what was written. The original is still in use.",
         "Remove the copy, then run store.yml again.",
     ),
+    "PR-515": Message(
+        "The instances on a host belong to a journal in another place than `rollout_store`.",
+        "Correct `rollout_store`; move a journal with store.yml. If the journal is lost, remove the"
+        " file that the message names.",
+    ),
     # -- rollouts
     "PR-600": Message("The rollout failed.", "The message has the reason."),
     "PR-601": Message(

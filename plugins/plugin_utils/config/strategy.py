@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import typing as t
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 
 from ..base.errors import InputError
@@ -40,15 +38,6 @@ SETS = {"set_weight": "weight", "set_replicas": "replicas", "instance_weight": "
 KINDS = (*SETS, "pause", "gate", "analysis")
 _STEPS = "rollout_steps"
 _WARM = 30.0  # seconds that the old set of blue_green is kept by default
-# fields that a plan got later, with the values that change nothing
-LATER = (
-    ("waves", ()),
-    ("clusters", ()),
-    ("ahead", None),
-    ("early", False),
-    ("standby", None),
-    ("by_default", False),
-)
 
 
 # Options --------------------------------------------------------------------------------------
@@ -324,19 +313,6 @@ def _standby(
     if given is not None and not (given if isinstance(given, int) else given.value):
         raise InputError("rollout_hold_replicas: must be at least 1", "PR-104")
     return ALL if given is None else given
-
-
-def fingerprint(plan: Plan) -> str:
-    """Return a short hash of the plan, the same in every run. It reveals nothing."""
-    asked = tuple(gate for gate in plan.background if not gate.by_default)
-    plan = replace(plan, background=asked)
-    text = json.dumps(asdict(plan, dict_factory=_hashed), sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _hashed(items: Iterable[tuple[str, t.Any]]) -> dict[str, t.Any]:
-    """Return fields without those that a plan of an earlier version did not have."""
-    return {name: value for name, value in items if (name, value) not in LATER}
 
 
 # Steps ----------------------------------------------------------------------------------------

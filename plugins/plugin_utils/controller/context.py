@@ -95,6 +95,7 @@ class StepContext:
         me = identity.identity(self.guard.parent, task_vars, action._task, asks)
         patience = Patience(settings.rules.progress_deadline, self.transport.say, self.guard.check)
         self.session = Session(store, settings.service, me, settings.lease, patience)
+        self.context.journal = self.session.journal
 
     @cached_property
     def loop(self) -> ReconcileLoop:

@@ -48,6 +48,25 @@ class Generations(StepPart):
         if kept:
             self.record.settings[generation] = kept
 
+    def unknown(self) -> str:
+        """Return what a rollback would do because the settings of the stable revision are unknown;
+        "" if they are known, or the platform keeps them itself.
+        """
+        stable = self.record.stable
+        if (
+            stable is None
+            or stable.generation in self.record.settings
+            or given(self.settings) is None
+            or self.loop.platform.names_instances
+        ):
+            return ""
+        return (
+            f"the settings that {stable.revision} was rolled out with are unknown, since an earlier"
+            " version of progressive.rollout did not keep them: a rollback starts its instances"
+            " with the current settings. If these are new, abort, and run restart.yml with the"
+            " previous ones first, which keeps them"
+        )
+
     def differences(self, generation: int) -> list[str]:
         """Return how the settings of a generation differ from those of this run; empty where they
         are unknown.

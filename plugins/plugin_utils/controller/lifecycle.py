@@ -16,7 +16,8 @@ from functools import cached_property
 from ..base import clock
 from ..base.errors import TRANSIENT, InputError, RolloutFailed
 from ..base.text import moment
-from ..config import remembered, strategy
+from ..config import remembered
+from ..config.fingerprint import fingerprint
 from ..config.freeze import ALWAYS
 from ..engine.budget import whole
 from ..engine.instances import is_orphaned
@@ -116,7 +117,7 @@ class Lifecycle(StepPart):
             kind=kind,
             updated=now,
             entered=clock.now(),
-            plan=strategy.fingerprint(plan),
+            plan=fingerprint(plan),
             base=base,
             played=replicas,
             baseline=baseline,
@@ -165,18 +166,8 @@ class Lifecycle(StepPart):
             self.generations.begin(generation, None if forward else last_of(record, revision))
         if baseline and record.stable:
             self.generations.begin(baseline, record.stable.generation)
-        if (
-            forward
-            and record.stable
-            and generation in record.settings
-            and record.stable.generation not in record.settings
-            and not self.loop.platform.names_instances  # it has kept them itself
-        ):
-            self.step.say(
-                f"{record.service}: the settings that {record.stable.revision} was rolled out with"
-                " are unknown; its instances are restarted with the current settings, which are"
-                " recorded from this rollout on"
-            )
+        if forward and (unknown := self.generations.unknown()):
+            (self.step.warn or self.step.say)(f"{record.service}: {unknown}")
 
     def check_resumable(self, rollout: Rollout, revision: str) -> None:
         """Refuse to resume the rollout for another revision or plan, or with other settings."""
@@ -189,7 +180,7 @@ class Lifecycle(StepPart):
                 f" {rollout.revision}, roll it back (rollback.yml), or set rollout_supersede: true",
                 "PR-601",
             )
-        if rollout.kind.forward and rollout.plan != strategy.fingerprint(self.settings.plan):
+        if rollout.kind.forward and not self._follows_plan(rollout):
             raise RolloutFailed(
                 f"rollout_steps: strategy, steps or gates have changed since the rollout of {title}"
                 " began; rerun with the original ones, or abort it (abort.yml) and start again",
@@ -197,6 +188,31 @@ class Lifecycle(StepPart):
             )
         if not self.step.restored:
             self.generations.resume(rollout)
+
+    def _follows_plan(self, rollout: Rollout) -> bool:
+        """Return whether the rollout may be resumed with the plan given now.
+
+        Nothing of the plan is ahead of a rollback and of the hold of a blue-green rollout.
+        """
+        plan = self.settings.plan
+        switched = rollout.phase == Phase.HOLDING and rollout.strategy == "blue_green"
+        if rollout.phase == Phase.ROLLING_BACK or switched:
+            return True
+        if rollout.plan == fingerprint(plan):
+            return True
+        if rollout.given or plan.strategy != rollout.strategy:
+            return False
+        # The version that began it did not keep its settings, and hashed the plan as it was written
+        names = ("", "prepare", *(stage.name for stage in self.stages.of(rollout)))
+        known = rollout.name in names
+        if known:
+            self.step.say(
+                f"{self.record.service} {rollout.revision}: begun by an earlier version of"
+                " progressive.rollout, so it is not known whether rollout_steps, rollout_gates or"
+                f" rollout_analysis have changed since; continuing at {rollout.name or 'the start'}"
+                " with the current ones"
+            )
+        return known
 
     def resume(self, rollout: Rollout, replicas: int) -> Result:
         """Resume the rollout in progress, held or not, with this number of replicas."""
@@ -210,6 +226,8 @@ class Lifecycle(StepPart):
         identity = self.step.session.identity
         rollout.request, rollout.host = identity.request, identity.host
         if not self.step.restored:
+            if rollout.phase != Phase.HOLDING:
+                rollout.plan = fingerprint(self.settings.plan)
             rollout.given = remembered.of(self.step.given)
         self.loop.event(events.Resume(phase=rollout.phase, by=identity.holder, window=self._bypass))
         self.loop.commit()

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import typing as t
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
@@ -14,6 +15,7 @@ from ..base import clock
 from ..base.errors import TRANSIENT, Aborted, InputError, RolloutFailed
 from ..engine.model import Composition, Instance, Phase, State
 from ..engine.strategy import Plan, Stage, rolling
+from ..state import commands, events
 from ..state.record import Kind, Outcome, Record, Rollout
 from .context import StepContext, StepPart
 from .expectation import Expectation
@@ -38,6 +40,25 @@ class Rollback(StepPart):
             rollout.ending = Outcome.ABORTED
         if cause is not None:
             rollout.cause = cause.id
+
+    def aborting(self) -> Mapping[str, t.Any] | None:
+        """Return the command to abort the rollout in progress that no run has obeyed yet."""
+        rollout = self.record.open
+        if rollout is None or commands.refusal(rollout.phase, "abort"):
+            return None
+        sent = commands.not_withdrawn(self.step.session.commands())
+        aborts = (one for one in sent if (one["word"], one["rollout"]) == ("abort", rollout.id))
+        return next(aborts, None)
+
+    def abort(self, rollout: Rollout, command: Mapping[str, t.Any]) -> None:
+        """Obey an operator who aborts the rollout, whatever its plan is now."""
+        why, told = command.get("why") or None, commands.sentence(command)
+        self.record.obeyed = command["number"]
+        self.loop.event(events.CommandTaken(word="abort", by=command["by"], why=why, refused=""))
+        self.loop.say(f"{self.settings.service} {rollout.revision}: {told}")
+        self.start(rollout, told, Aborted(told))
+        self.loop.commit()
+        self.begin_now(rollout)
 
     def begin_now(self, rollout: Rollout) -> None:
         """Run one reconcile iteration of the rollback, without waiting for the step `rollback`.

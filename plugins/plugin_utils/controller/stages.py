@@ -18,6 +18,7 @@ from ..engine.budget import Budget, ResolvedBudget
 from ..engine.model import Composition, Instance, Phase
 from ..engine.shares import Target
 from ..engine.strategy import (
+    FINISH,
     InvalidSteps,
     Plan,
     RolloutTarget,
@@ -44,7 +45,11 @@ class Stages(StepPart, abc.ABC):
 
     def ahead(self, rollout: Rollout) -> Sequence[Stage]:
         """Return the stages of a rollout from the current one on."""
-        return stages_ahead(self.of(rollout), rollout)
+        ahead = stages_ahead(self.of(rollout), rollout)
+        if rollout.phase != Phase.HOLDING:
+            return ahead
+        # It is promoted, whatever a plan that has changed since has before that.
+        return [stage for stage in ahead if stage.part == FINISH]
 
     def plan_of(self, rollout: Rollout) -> Plan:
         """Return the plan that a rollout follows.

@@ -367,7 +367,7 @@ class Supervisor:
                 word=name, by=command["by"], why=why, replicas=replicas, refused=refused
             )
             self._report.event(taken)
-            sent = _sentence(command)
+            sent = commands.sentence(command)
             self._report.tell(f"{sent}{f'; refused: {refused} [PR-700]' if refused else ''}")
             skip = (not refused and self._obey(command, sent)) or skip
         return skip
@@ -443,10 +443,3 @@ class RollbackGate:
             self._records.clear()
             self._next = self._now() + self.gate.interval
         return wanted
-
-
-def _sentence(command: Mapping[str, t.Any]) -> str:
-    """Return a command, who sent it and why, for people."""
-    number = f" to {command['replicas']}" if command.get("replicas") else ""
-    why = f": {command['why']}" if command.get("why") else ""
-    return f"{command['word']}{number} sent by {command['by']}{why}"

@@ -31,6 +31,18 @@ class AccessLog:
 
 
 @dataclass
+class Journal:
+    """The journal of the service, which hosts remember: no run with another one acts on them."""
+
+    id: str = ""  # random, and the same wherever the journal is moved to; empty: it has none yet
+    place: str = ""  # where it is, for people
+
+    def named(self) -> dict[str, str]:
+        """Return what hosts are told; nothing as long as there is no journal."""
+        return {"id": self.id, "place": self.place} if self.id else {}
+
+
+@dataclass
 class Context:
     """What every driver is made with, besides its own options."""
 
@@ -41,6 +53,7 @@ class Context:
     platform: Callable[[Transport], PlatformDriver] = _no_platform
     # Of the lease; 0 while only observing. Hosts and balancers refuse commands of a lower epoch.
     epoch: int = 0
+    journal: Journal = field(default_factory=Journal)
     # By instance, what the journal has of deployments in place.
     deployed: Mapping[str, Deployment] = field(default_factory=dict)
     # By unreachable host, what was last seen there; the journal keeps it from run to run.

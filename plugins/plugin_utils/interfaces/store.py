@@ -38,6 +38,10 @@ class StoreDriver(BaseDriver):
     place: str = ""
     """Where people find the record; empty: nowhere that they could look at it."""
 
+    home: str = ""
+    """The same for hosts, which remember it: told apart from every other place, and without
+    secrets; empty: `place`."""
+
     def check(self) -> None:
         """Raise InputError for what would fail in the middle of a rollout, such as rights."""
 

@@ -34,6 +34,7 @@ from ._answers import (
     Found,
     Problems,
     Stale,
+    refuse_foreign,
     refuse_problems,
     refuse_silent,
     refuse_stale,
@@ -148,8 +149,13 @@ class Hosts(PlatformDriver):
                 " would not be seen; run it without --limit, or name the hosts to use here",
                 "PR-128",
             )
-        request = {"check": {"path": self._path, **self._needs()}}
-        answers = self._ask_all("look at", dict.fromkeys(self._hosts, request), TIMEOUT, InputError)
+        request = {
+            "check": {"path": self._path, **self._needs()},
+            "service": self.context.service,
+        }
+        requests = {host: {**request, "host": host} for host in self._hosts}
+        answers = self._ask_all("look at", requests, TIMEOUT, InputError)
+        refuse_foreign(answers, self.context.journal, self._path)
         self.machines = {
             host: answer["machine"] for host, answer in answers.items() if "machine" in answer
         }
@@ -250,6 +256,7 @@ class Hosts(PlatformDriver):
             "service": self.context.service,
             "path": self._path,
             "epoch": epoch,
+            "journal": self.context.journal.named(),
             # Ids name one instance of the service, wherever it is: hosts pass over others' ids.
             "stop": list(stop),
             "forget": list(forget),

@@ -136,3 +136,10 @@ def ahead(phase: Phase, command: str) -> Phase:
     return _AHEAD.get(command) or (
         Phase.PROMOTING if phase in (Phase.PROMOTING, Phase.HOLDING) else Phase.PROGRESSING
     )
+
+
+def sentence(command: Mapping[str, t.Any]) -> str:
+    """Return a command, who sent it and why, for people."""
+    number = f" to {command['replicas']}" if command.get("replicas") else ""
+    why = f": {command['why']}" if command.get("why") else ""
+    return f"{command['word']}{number} sent by {command['by']}{why}"

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 import typing as t
 from collections.abc import Callable, Mapping, Sequence
 
 from ..base.errors import AlreadyRunning, LeaseHeld, LeaseLost, RolloutError
+from ..interfaces.context import Journal
 from ..interfaces.store import Lease, StoreDriver
 from . import identity as holder
 from .patience import Patience
@@ -41,6 +43,7 @@ class Session:
         self.ttl = ttl
         self.epoch = 0  # of the lease, a fencing token; 0 without a lease
         self.record = Record(service)
+        self.journal = Journal(place=store.home or store.place)
         self.changed = False  # whether the record is to be written soon
         self._renewed = 0.0
         self._writing = threading.Lock()
@@ -65,6 +68,9 @@ class Session:
     def read(self) -> Record:
         """Read and return the record."""
         self.record = Record.load(self.service, self.store.load(), self.store.place)
+        if self.epoch and not self.record.journal:  # the next commit writes it
+            self.record.journal = self.journal.id or secrets.token_hex(8)
+        self.journal.id = self.record.journal
         return self.record
 
     def look(self) -> tuple[Lease | None, Record]:

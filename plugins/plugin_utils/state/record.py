@@ -253,6 +253,8 @@ class Record:
     # by host, the instances there when the last rollout ended
     placed: dict[str, list[str]] = field(default_factory=dict)
     autoscaler: Autoscaler | None = None  # until it is put back
+    # random, in the journal wherever it is moved to: hosts remember which journal they belong to
+    journal: str = ""
 
     @property
     def open(self) -> Rollout | None:

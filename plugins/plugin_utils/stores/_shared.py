@@ -152,7 +152,7 @@ class SharedStore(StoreDriver):
     def _held(self, found: Found) -> tuple[Json | None, Json]:
         """Return the lease that is held, expired or not, and what is kept of it always."""
         held, kept = _journal.held(found.texts.get(LEASE), self._where(LEASE), self._service)
-        kept = {"schema": _journal.SCHEMA, "events": 0, "rollout": "", "mark": "", **kept}
+        kept = {"schema": _journal.LEASE_SCHEMA, "events": 0, "rollout": "", "mark": "", **kept}
         if held:
             held = kept
             if found.alive is None:
@@ -201,7 +201,7 @@ class SharedStore(StoreDriver):
         texts: dict[str, str] = {}
         drop: list[str] = []
         if record is not None:
-            texts[RECORD] = _journal.joined([{**record, "schema": _journal.SCHEMA}])
+            texts[RECORD] = _journal.joined([_journal.written(record)])
         if new:
             whole = self._record(found) if record is None else record
             rollout = _journal.rollout(self._service, whole.get("id"))

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import os
 import typing as t
 from collections.abc import Mapping, Sequence
 
@@ -49,6 +50,7 @@ class Driver(StoreDriver):
         self._where = f"host {host}" if host else label(host)
         self._request = {"path": path, "service": context.service, "where": self._where}
         self.place = f"{path}/journal/{context.service}.json on {self._where}"  # of the record
+        self.home = self.place if host else f"{self.place}, {os.uname().nodename}"
 
     def load(self) -> dict[str, t.Any]:
         return t.cast("dict[str, t.Any]", self._ask("load")["record"])
