@@ -96,6 +96,7 @@ class _Begin(StepPart):
             if same is None:
                 return self._nothing_to_do(revision, replicas)
             kind = same
+        self.validation.check_health()
         if kind not in (Kind.SCALE, Kind.REBALANCE):
             self.validation.check_same_balancers()
         for line in self.validation.risks(replicas, plan):

@@ -115,6 +115,8 @@ class ActionModule(StepAction):
         validation.check(replicas, step.settings.plan)
         step.loop.observe_fleet()
         Lifecycle(step).adopt()
+        if step.record.open is None:
+            validation.check_health()
         found = validation.risks(replicas, step.settings.plan)
         base = validation.kept_replicas(replicas, step.settings.plan)
         return {**show(step, revision, replicas, base), "risks": found}

@@ -28,7 +28,17 @@ from ..state.record import Record
 
 SECRET = "<secret, not kept>"  # instead of a value
 # Arguments that identify the rollout, or concern one run only.
-NOT_KEPT = ("service", "revision", "replicas", "store", "supersede", "order", "older", "notify")
+NOT_KEPT = (
+    "service",
+    "revision",
+    "replicas",
+    "store",
+    "supersede",
+    "order",
+    "older",
+    "new_check",
+    "notify",
+)
 # Arguments of this run that override those kept, unless they are the defaults that roles pass.
 OF_RUN: Mapping[str, t.Any] = {
     "wait": "1h",

@@ -63,6 +63,7 @@ class Settings:
     window: tuple[Window, ...]  # in which alone it moves; none: always
     order: int | None  # of the revision among all
     older: bool  # whether an older revision may follow
+    new_check: bool  # whether instances that run need not pass the check
     supersede: bool
     wait: float  # how long a run waits for a person before it parks the rollout
     autoscaler: Autoscaler | None
@@ -134,6 +135,7 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
                 "freeze",
                 "order",
                 "older",
+                "new_check",
                 "supersede",
                 "wait",
                 "report",

@@ -179,7 +179,10 @@ class Lifecycle(StepPart):
             )
 
     def check_resumable(self, rollout: Rollout, revision: str) -> None:
-        """Refuse to resume the rollout for another revision or plan, or with other settings."""
+        """Refuse to resume the rollout for another revision or plan, or with other settings.
+
+        One that is being rolled back starts nothing with these any more.
+        """
         title = f"{self.record.service} {rollout.revision}"
         if rollout.revision != revision:
             why = f": {rollout.reason}" if rollout.reason else ""
@@ -189,10 +192,13 @@ class Lifecycle(StepPart):
                 f" {rollout.revision}, roll it back (rollback.yml), or set rollout_supersede: true",
                 "PR-601",
             )
+        if rollout.phase == Phase.ROLLING_BACK:
+            return
         if rollout.kind.forward and rollout.plan != strategy.fingerprint(self.settings.plan):
             raise RolloutFailed(
                 f"rollout_steps: strategy, steps or gates have changed since the rollout of {title}"
-                " began; rerun with the original ones, or abort it (abort.yml) and start again",
+                " began; rerun with the original ones, or roll it back (rollback.yml) and start"
+                " again",
                 "PR-602",
             )
         if not self.step.restored:
@@ -200,8 +206,8 @@ class Lifecycle(StepPart):
 
     def resume(self, rollout: Rollout, replicas: int) -> Result:
         """Resume the rollout in progress, held or not, with this number of replicas."""
-        changed = rollout.phase == Phase.HELD
-        if self._scaled_by_play(rollout, replicas):
+        changed, back = rollout.phase == Phase.HELD, rollout.phase == Phase.ROLLING_BACK
+        if not back and self._scaled_by_play(rollout, replicas):
             changed = True
             renumber(rollout, replicas, self.loop.fleet, self.stages.of)
         rollout.played = replicas
