@@ -136,6 +136,7 @@ class Lifecycle(StepPart):
             strategy=record.rollout.strategy,
             order=record.rollout.order,
             window=self._bypass,
+            notify=self._receivers,
         )
         self.loop.event(begun)
         self.note_plan(record.rollout)
@@ -146,6 +147,11 @@ class Lifecycle(StepPart):
         """Return the place of the revision among all, as given or as known."""
         given = self.settings.order if kind.forward else None
         return self.record.order_of(revision) if given is None else given
+
+    @property
+    def _receivers(self) -> list[str]:
+        """The receivers that are told of what follows."""
+        return [one.name for one in self.settings.notify]
 
     @property
     def _bypass(self) -> str | None:
@@ -217,7 +223,13 @@ class Lifecycle(StepPart):
         rollout.request, rollout.host = identity.request, identity.host
         if not self.step.restored:
             rollout.given = remembered.of(self.step.given)
-        self.loop.event(events.Resume(phase=rollout.phase, by=identity.holder, window=self._bypass))
+        resumed = events.Resume(
+            phase=rollout.phase,
+            by=identity.holder,
+            window=self._bypass,
+            notify=self._receivers,
+        )
+        self.loop.event(resumed)
         self.loop.commit()
         began = moment(rollout.started)
         return self.step.report(
