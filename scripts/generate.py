@@ -409,6 +409,7 @@ def role_entries() -> dict[str, list[Entry]]:
     platform = {
         "platform": {"required": True, "text": "Where instances run: C(driver) and its options."}
     }
+    known_platform = {"platform": {"text": platform["platform"]["text"]}}
     command = {"command": {"required": True, "text": "The command."}}
     away = (
         "replicas",
@@ -474,8 +475,9 @@ def role_entries() -> dict[str, list[Entry]]:
         Entry(
             "status",
             "Show the rollout, the fleet and the lease",
-            "Reads only.",
-            some("service", "platform", "traffic", "health", "store", "follow", **platform),
+            "Reads only. The service and the store are enough: a rollout in progress is shown with"
+            " the variables that it began with, and otherwise the journal alone is shown.",
+            some("service", "platform", "traffic", "health", "store", "follow", **known_platform),
         ),
         Entry(
             "watch",

@@ -106,6 +106,7 @@ class _Begin(StepPart):
                 return self._nothing_to_do(revision, replicas)
             kind = same
         self.validation.check_neighbours()
+        self.validation.check_health()
         if kind not in (Kind.SCALE, Kind.REBALANCE):
             self.validation.check_same_balancers()
         for line in self.validation.risks(replicas, plan):

@@ -8,9 +8,13 @@ from __future__ import annotations
 import shlex
 import typing as t
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from ..plugin_utils.base import clock
+from ..plugin_utils.base.errors import InputError
 from ..plugin_utils.base.text import clean
+from ..plugin_utils.config import remembered
+from ..plugin_utils.config.settings import NO_PLATFORM
 from ..plugin_utils.controller.action import StepAction
 from ..plugin_utils.controller.context import Result, StepContext
 from ..plugin_utils.inputs.options import FLAG, Field, Options
@@ -29,12 +33,28 @@ class ActionModule(StepAction):
         Field("show", FLAG, "Whether to also show the lines.", default=False),
     )
 
+    def needs_platform(self, args: Mapping[str, t.Any]) -> bool:
+        return bool(args.get("platform"))
+
+    def _run(self, task_vars: dict[str, t.Any]) -> Result:
+        """Run the step; without a platform, with the variables that the rollout began with."""
+        if not self._task.args.get("platform"):
+            with self._open(task_vars) as step:
+                kept = remembered.of_rollout(step.session.read())
+            with suppress(InputError):  # secrets of it are missing: the journal alone is shown
+                remembered.restored(kept, self._task.args)
+                self._task.args["kept"] = kept
+        return super()._run(task_vars)
+
     def perform(self, step: StepContext) -> Result:
         record = step.session.read()
         store, rollout = step.session.store, record.rollout
         lease = store.lease()
-        troubles = step.loop.observe_partly()
-        known = instances(step)
+        if step.settings.platform is NO_PLATFORM:
+            troubles, known = ["instances, since rollout_platform is not given"], []
+        else:
+            troubles = step.loop.observe_partly()
+            known = instances(step)
         held = (
             {"holder": lease.holder, "since": lease.since, "until": lease.until} if lease else None
         )

@@ -116,6 +116,8 @@ class ActionModule(StepAction):
         step.loop.observe_fleet()
         validation.check_neighbours()
         Lifecycle(step).adopt()
+        if step.record.open is None:
+            validation.check_health()
         found = validation.risks(replicas, step.settings.plan)
         base = validation.kept_replicas(replicas, step.settings.plan)
         return {**show(step, revision, replicas, base), "risks": found}

@@ -1379,6 +1379,11 @@ options:
     description: Whether a revision that is older by O(order) may be rolled out anyway.
     type: bool
     default: false
+  new_check:
+    description: Whether O(health) may be a check that no running instance passes, since only the new revision answers
+      it. If V(false), such a check is refused before anything is touched.
+    type: bool
+    default: false
   supersede:
     description: Whether a rollout of another revision that is in progress gives way to this one. A run that is working
       on it is told to give way, and this run waits for it for at most O(progress_deadline). If V(false), this rollout

@@ -26,7 +26,7 @@ TWICE = [{"set_weight": 10}, {"pause": {}}, {"set_weight": 50}, {"pause": "1m"},
 
 @pytest.fixture
 def awx() -> Iterator[Awx]:
-    made = Awx()
+    made = Awx({path.name for path in PROJECT.glob("*.yml")})
     for kind, name in (
         ("credentials", "shop hosts"),
         ("teams", "shop operators"),
@@ -50,7 +50,11 @@ AWX = {
         {
             "name": "shop chat",
             "type": "webhook",
-            "configuration": {"url": "https://chat.example.com/", "http_method": "POST"},
+            "configuration": {
+                "url": "https://chat.example.com/",
+                "http_method": "POST",
+                "headers": {},
+            },
             "on": ["started", "success", "error"],
         },
     ],
@@ -148,6 +152,20 @@ def test_the_workflow_has_an_approval_for_each_wait_and_a_second_run_changes_not
     }
     (question,) = awx.survey(awx.named("job_templates", "shop watch"))
     assert (question["variable"], question["default"]) == ("rollout_watch", "1h")
+
+
+@pytest.mark.long
+def test_it_goes_on_after_an_update_of_the_project_that_failed(
+    playground: Playground, awx: Awx
+) -> None:
+    little = {"project": AWX["project"]}
+    awx.unreadable = True
+    failed = make(playground, awx, TWICE[:2], rollout_awx=little)
+    assert failed.rc != 0 and "Project Update" in failed.output, failed.output
+    assert awx.names("projects") == ["shop"] and awx.names("job_templates") == []
+    awx.unreadable = False
+    after = make(playground, awx, TWICE[:2], rollout_awx=little)
+    assert after.rc == 0 and "shop rollout" in awx.names("job_templates"), after.output
 
 
 @pytest.mark.long

@@ -100,7 +100,7 @@ def test_a_rollout_that_nobody_works_on_is_not_followed_for_ever(playground: Pla
     run.kill()
     outcome = follower.wait()
     assert outcome.rc != 0 and outcome.failed.msg.endswith("[PR-704]"), outcome.output
-    assert "to roll back: ansible-playbook progressive.rollout.rollback" in outcome.output
+    assert "to roll back: ansible-playbook progressive.rollout.abort" in outcome.output
 
 
 def test_a_failure_is_told_in_one_block_and_its_results_are_small(playground: Playground) -> None:

@@ -13,11 +13,13 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import requests
+import yaml
 from ansible_collections.progressive.rollout.tests.support.playbook import Playground
 from ansible_collections.progressive.rollout.tests.support.ports import free_port
 from ansible_collections.progressive.rollout.tests.support.waiting import until
@@ -27,6 +29,39 @@ PROGRAM = ROOT / ".cache/eda/bin/ansible-rulebook"
 TOKEN = "t0ken-of-alertmanager"
 
 
+def documented() -> list[str]:
+    """The command of the page."""
+    page = (ROOT / "docs/how-to/metrics.md").read_text()
+    command = page.partition("<!-- test: rulebook -->\n```sh\n")[2].partition("\n")[0]
+    return [str(PROGRAM), *command.split()[1:]]
+
+
+def installed(home: Path) -> Path:
+    """Install the artefact that users get; return where collections are."""
+    galaxy = [str(PROGRAM.with_name("ansible-galaxy")), "collection"]
+    subprocess.run([*galaxy, "build", "--output-path", home], cwd=ROOT, check=True)
+    (artefact,) = home.glob("progressive-rollout-*.tar.gz")
+    where = home / "collections"
+    subprocess.run([*galaxy, "install", "--offline", artefact, "-p", where], check=True)
+    return where
+
+
+def write_inventory(playground: Playground, folder: Path) -> None:
+    """Write the inventory of the example for AWX, with this machine in place of its hosts."""
+    inventory = yaml.safe_load((ROOT / "docs/examples/awx/inventory.yml").read_text())
+    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    for group in inventory.values():
+        del group["vars"]  # no root is needed here
+        for name in group["hosts"]:
+            address = playground.addresses.get(name, "127.0.0.1")
+            group["hosts"][name] = {"ansible_host": address, **local}
+    platform = {**playground.variables["rollout_platform"], "hosts": "shop"}
+    variables = {**playground.variables, "rollout_platform": platform}
+    (folder / "group_vars").mkdir(parents=True)
+    (folder / "inventory.yml").write_text(yaml.safe_dump(inventory))
+    (folder / "group_vars/all.yml").write_text(json.dumps(variables))
+
+
 class Rulebook:
     """A run of the rulebook, with the variables of a playground's service."""
 
@@ -34,25 +69,25 @@ class Rulebook:
         assert PROGRAM.exists(), "run: VENV=.cache/eda scripts/setup run eda"
         self.port = free_port()
         home = playground.home
-        inventory = json.loads((home / "hosts.json").read_text())
-        inventory["all"]["vars"] = dict(playground.variables)
-        inventory["all"]["hosts"] = {"localhost": {"ansible_connection": "local"}}
-        (home / "eda.json").write_text(json.dumps(inventory))
+        write_inventory(playground, home / "inventory")
         given = {"alertmanager_port": self.port, "alertmanager_token": TOKEN}
-        (home / "vars.json").write_text(json.dumps(given))
+        (home / "alertmanager.yml").write_text(json.dumps(given))
         self.log = home / "rulebook.log"
         kept = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
         environment = {
             **kept,
             "PATH": f"{PROGRAM.parent}:{os.environ['PATH']}",
             "ANSIBLE_HOME": str(home / "eda"),
-            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache/collections"),
+            "ANSIBLE_COLLECTIONS_PATH": str(installed(home)),
         }
-        command = [str(PROGRAM), "--rulebook", "progressive.rollout.alertmanager"]
-        command += ["--inventory", str(home / "eda.json"), "--vars", str(home / "vars.json")]
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                command, env=environment, stdout=log, stderr=log, start_new_session=True, cwd=home
+                documented(),
+                env=environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd=home,
             )
         until(lambda: self.ended or self.listens(), "ansible-rulebook", 120)
         assert not self.ended, self.log.read_text()

@@ -24,7 +24,10 @@ Object = dict[str, t.Any]
 class Awx:
     """A server on loopback with an organization, and what is referred to by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, playbooks: t.Collection[str] = ()) -> None:
+        """`playbooks` are those in the repository of every project."""
+        self.repository = set(playbooks)
+        self.unreadable = False  # so that a project's update fails
         self.objects: dict[str, dict[int, Object]] = {}
         self.lists: dict[str, list[int]] = {}  # ids, by the path of a list of an object
         self.surveys: dict[str, Object] = {}
@@ -53,7 +56,7 @@ class Awx:
             **fields,
             "id": number,
             "url": url,
-            "related": {"survey_spec": f"{url}survey_spec/"},
+            "related": {"survey_spec": f"{url}survey_spec/", "update": f"{url}update/"},
             "summary_fields": {"object_roles": roles},
         }
         self.objects.setdefault(kind, {})[number] = made
@@ -123,7 +126,9 @@ class Awx:
     def post(self, path: str, body: Object) -> tuple[int, Object]:
         kind, *rest = path.removeprefix(ROOT).strip("/").split("/")
         if not rest:
-            return 201, self.create(kind, body)
+            return self._refused(kind, body) or (201, self.create(kind, body))
+        if rest[1] == "update":
+            return 202, self._update(self.objects[kind][int(rest[0])])
         if rest[1] == "survey_spec":
             self.surveys[path] = body
             return 200, {}
@@ -136,8 +141,34 @@ class Awx:
         listed.remove(body["id"]) if body.get("disassociate") else listed.append(body["id"])
         return 204, {}
 
+    def _update(self, project: Object) -> Object:
+        """Update a project from its repository, as AWX does in a job."""
+        update = {"finished": "2026-01-05T06:00:00Z", "failed": self.unreadable}
+        if not self.unreadable:
+            project["playbooks"] = sorted(self.repository)
+            project["scm_revision"] = str(hash(tuple(project["playbooks"])))
+        status = "failed" if self.unreadable else "successful"
+        return self.create(
+            "project_updates", {**update, "status": status, "scm_revision": project["scm_revision"]}
+        )
+
+    def _refused(self, kind: str, body: Object) -> tuple[int, Object] | None:
+        """Return the answer to an object that AWX refuses."""
+        if kind == "job_templates" and "playbook" in body:
+            project = self.objects["projects"][int(body["project"])]
+            if body["playbook"] not in project.get("playbooks", ()):
+                return 400, {"playbook": ["Playbook not found for project."]}
+        if kind == "notification_templates" and body.get("notification_type") == "webhook":
+            missing = {"url", "http_method", "headers"} - body["notification_configuration"].keys()
+            if missing:
+                why = "Missing required fields for Notification Configuration"
+                return 400, {"notification_configuration": [f"{why}: {sorted(missing)}."]}
+        return None
+
     def patch(self, path: str, body: Object) -> tuple[int, Object]:
         kind, number = path.removeprefix(ROOT).strip("/").split("/")
+        if refused := self._refused(kind, {**self.objects[kind][int(number)], **body}):
+            return refused
         self.objects[kind][int(number)] |= body
         return 200, self.objects[kind][int(number)]
 

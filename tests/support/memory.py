@@ -51,9 +51,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.aut
     AutoscalerDriver,
     State,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
-    HealthCheck,
-)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import (
     D,
@@ -357,10 +354,13 @@ class MemoryRun(StepContext):
         )
         self.transport = t.cast(t.Any, Here())
         self.context = Context(
-            "shop", self.transport, HealthCheck(), lambda _transport: t.cast(t.Any, Platform(world))
+            "shop",
+            self.transport,
+            settings.checks,
+            lambda _transport: t.cast(t.Any, Platform(world)),
         )
         world.context = self.context
-        self.checker = HealthMonitor(HealthCheck(), self.transport)
+        self.checker = HealthMonitor(settings.checks, self.transport)
         self.guard = Guard(self.checker.wake)
         store = Store({"path": service.path, "host": None}, self.context)
         store.world = world

@@ -5,9 +5,18 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.command_line import (
     operator_command,
 )
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_inventories_and_files_of_variables_are_repeated() -> None:
@@ -29,3 +38,35 @@ def test_a_job_of_awx_has_no_command_line() -> None:
     assert operator_command("resume", "shop", {"inventory": ["/runner/inventory"]}, job=True) == (
         "launch the job template of resume.yml for shop"
     )
+
+
+def test_a_command_without_a_playbook_is_sent_by_control() -> None:
+    assert operator_command("skip", "shop", {}) == (
+        "ansible-playbook progressive.rollout.control -e rollout_service=shop"
+        " -e rollout_command=skip"
+    )
+    for name in commands.COMMANDS:
+        playbook = operator_command(name, "shop", {}).split()[1].rpartition(".")[2]
+        assert (ROOT / f"playbooks/{playbook}.yml").exists()
+
+
+def test_the_line_carries_where_the_journal_is() -> None:
+    store = {"driver": "file", "host": "lb1", "path": "/srv/my journals"}
+    words = shlex.split(operator_command("abort", "shop", {}, more={"rollout_store": store}))
+    assert json.loads(words[-1]) == {"rollout_store": store}
+
+
+@pytest.mark.parametrize(
+    ("store", "found"),
+    [
+        ({}, {}),
+        ({"driver": "file", "path": "/var/lib/rollout"}, {}),
+        ({"path": "/j"}, {"rollout_store": {"driver": "file", "path": "/j"}}),
+        ({"driver": "postgresql", "servers": ["db"], "password": "hunter2"}, {}),
+    ],
+)
+def test_what_finds_the_journal_is_no_secret(
+    store: dict[str, str], found: dict[str, object]
+) -> None:
+    settings = parse({"service": "shop", "store": store}, drivers=False)
+    assert settings.to_find == found

@@ -182,23 +182,37 @@ def test_the_last_rollout_is_told_even_where_another_has_begun(
     assert [event for event, revision in told(server) if revision == "1"] == ["begun", "promoted"]
 
 
+def test_a_receiver_that_is_new_is_not_told_of_the_past(server: Server, tmp_path: Path) -> None:
+    service = shop(tmp_path)
+    service.play(revision="1")
+    service.play(revision="2", gates=APPROVED)
+    service.say("promote")
+    service.play(revision="2", gates=APPROVED, notify=[receiver(server)])
+    assert told(server) == [("promoted", "2")]
+
+
 def test_a_rollout_of_last_week_is_not_told(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service = shop(tmp_path)
-    service.play(revision="1")
+    service = shop(tmp_path, receiver(server))
+    with monkeypatch.context() as away:
+        away.setattr(announcer._Line, "tell", lambda *_args: None)
+        service.play(revision="1")
     monkeypatch.setattr(announcer, "RECENT", -1.0)
-    service.step(begin, {}, revision="1", notify=[receiver(server)])
+    service.step(begin, {}, revision="1")
     assert not server.requests
 
 
-def test_nobody_is_told_in_check_mode(server: Server, tmp_path: Path) -> None:
-    service = shop(tmp_path)
-    service.play(revision="1")
-    given: dict[str, t.Any] = {"revision": "1", "notify": [receiver(server)]}
-    service.step(begin, {}, check_mode=True, **given)
+def test_nobody_is_told_in_check_mode(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = shop(tmp_path, receiver(server))
+    with monkeypatch.context() as away:
+        away.setattr(announcer._Line, "tell", lambda *_args: None)
+        service.play(revision="1")
+    service.step(begin, {}, check_mode=True, revision="1")
     assert not server.requests
-    service.step(begin, {}, **given)
+    service.step(begin, {}, revision="1")
     assert told(server) == [("begun", "1"), ("promoted", "1")]
 
 

@@ -1189,6 +1189,19 @@ def test_a_wait_that_ends_by_itself_has_no_end_of_the_run(now: SimpleNamespace) 
     assert walk.hints == ["to continue: run promote", "to roll back: run abort"]
 
 
+def test_the_old_instances_that_are_kept_warm_are_stopped_by_skip(now: SimpleNamespace) -> None:
+    walk = holding(now)
+    walk.turn()
+    walk.turn(5)
+    walk.turn()
+    assert walk.hints[-2:] == [
+        "to stop the old instances now: run skip",
+        "to roll back: run abort",
+    ]
+    for line in walk.hints[-2:]:
+        assert not commands.refusal(Phase.HOLDING, line.split()[-1])
+
+
 def test_a_paused_rollout_is_resumed(now: SimpleNamespace) -> None:
     walk = Walk(now)
     walk.say("pause")

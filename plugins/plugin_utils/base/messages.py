@@ -168,6 +168,11 @@ MESSAGES: Mapping[str, Message] = {
         "No analysis of the rollout has a metric of this name.",
         "Use one of the names that the message lists.",
     ),
+    "PR-133": Message(
+        "No running instance passes the check that `rollout_health` asks for, so it may be wrong.",
+        "Correct it. If only the new revision answers it, set `rollout_new_check: true` for this"
+        " rollout.",
+    ),
     "PR-151": Message(
         "The targets of a rollout do not divide its hosts or load balancers.",
         "Name each in exactly one target of `rollout_targets`.",

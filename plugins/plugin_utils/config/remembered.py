@@ -28,7 +28,17 @@ from ..state.record import Record
 
 SECRET = "<secret, not kept>"  # instead of a value
 # Arguments that identify the rollout, or concern one run only.
-NOT_KEPT = ("service", "revision", "replicas", "store", "supersede", "order", "older", "notify")
+NOT_KEPT = (
+    "service",
+    "revision",
+    "replicas",
+    "store",
+    "supersede",
+    "order",
+    "older",
+    "new_check",
+    "notify",
+)
 # Arguments of this run that override those kept, unless they are the defaults that roles pass.
 OF_RUN: Mapping[str, t.Any] = {
     "wait": "1h",
@@ -127,12 +137,12 @@ def _marked(table: Options, given: Mapping[str, t.Any]) -> dict[str, t.Any]:
     """Return options with a mark instead of secrets: by the table, or a URL that holds one."""
     secret = table.parted(given)[1]
     return {
-        name: SECRET if name in secret or (value and _holds_secret(value)) else value
+        name: SECRET if name in secret or (value and holds_secret(value)) else value
         for name, value in given.items()
     }
 
 
-def _holds_secret(value: t.Any) -> bool:
+def holds_secret(value: t.Any) -> bool:
     """Return whether a value is a URL with a password, or a query that may be a token."""
     if not isinstance(value, str) or "://" not in value:
         return False

@@ -29,6 +29,7 @@ from . import gates, strategy
 from .autoscaler import FOLLOW, Autoscaler
 from .freeze import Window
 from .notify import Receiver
+from .remembered import holds_secret
 from .variables import COMMON, PREFIX
 
 # For steps that do not work with the fleet.
@@ -63,12 +64,28 @@ class Settings:
     window: tuple[Window, ...]  # in which alone it moves; none: always
     order: int | None  # of the revision among all
     older: bool  # whether an older revision may follow
+    new_check: bool  # whether instances that run need not pass the check
     supersede: bool
     wait: float  # how long a run waits for a person before it parks the rollout
     autoscaler: Autoscaler | None
     report: str | None  # the path of the rollout's report
     notify: tuple[Receiver, ...]
     metrics: dict[str, t.Any] | None  # where they are written and pushed
+
+    @property
+    def to_find(self) -> dict[str, t.Any]:
+        """The variables by which another run finds the journal, unless one of them is secret."""
+        options, table = self.store.options, self.store.module.options
+        given = {
+            name: value
+            for name, value in options.items()
+            if name not in table or value != table[name].default
+        }
+        if not given and self.store.name == COMMON["store"].default["driver"]:
+            return {}
+        shown, secret = table.parted(given)
+        hidden = secret or any(holds_secret(value) for value in shown.values())
+        return {} if hidden else {"rollout_store": {"driver": self.store.name, **shown}}
 
 
 def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
@@ -134,6 +151,7 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
                 "freeze",
                 "order",
                 "older",
+                "new_check",
                 "supersede",
                 "wait",
                 "report",

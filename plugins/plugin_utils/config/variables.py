@@ -391,6 +391,13 @@ COMMON = Options(
         default=False,
     ),
     Field(
+        "new_check",
+        FLAG,
+        "Whether O(health) may be a check that no running instance passes, since only the new"
+        " revision answers it. If V(false), such a check is refused before anything is touched.",
+        default=False,
+    ),
+    Field(
         "supersede",
         FLAG,
         "Whether a rollout of another revision that is in progress gives way to this one. A run"

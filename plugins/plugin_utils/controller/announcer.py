@@ -58,7 +58,10 @@ class Announcer:
         self._notices = Notices(self._service, "")
 
     def catch_up(self, timelines: Sequence[Timeline]) -> None:
-        """Send what earlier runs were not able to send of the last rollouts, oldest first."""
+        """Send what earlier runs were not able to send of the last rollouts, oldest first.
+
+        Only to receivers that these runs had: one that is new is not told of the past.
+        """
         told = {
             (event.get("notice"), event.get("to"))
             for one in timelines
@@ -68,9 +71,15 @@ class Announcer:
         for one in timelines:
             self._notices = Notices(self._service, one.rollout)
             since = time.time() - RECENT if one.over else 0.0
-            for notice in filter(None, map(self._notices.take, one.events)):
+            due: object = None  # in a timeline of an earlier version, all
+            for event in one.events:
+                due = event.get("notify", due)
+                notice = self._notices.take(event)
+                if notice is None or notice.at < since:
+                    continue
                 for line in self._lines:
-                    if notice.at >= since and (notice.id, line.name) not in told:
+                    mine = not isinstance(due, list) or line.name in due
+                    if mine and (notice.id, line.name) not in told:
                         line.tell(notice)
 
     def take(self, rollout: str, committed: Iterable[Mapping[str, t.Any]]) -> None:

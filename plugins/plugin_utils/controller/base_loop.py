@@ -29,6 +29,7 @@ from ..state.record import Rollout
 from . import timing
 from .actuator import Actuator
 from .autoscaling import Autoscaling
+from .checks import Checks
 from .interrupt import Guard
 from .observer import Observer, Snapshot
 from .placement import Placement
@@ -65,6 +66,7 @@ class BaseLoop:
         self.previews = [
             PreviewPool(preview.traffic, preview.idle_only) for preview in self.traffic.previews()
         ]
+        self.checks = Checks(settings, context, session, self.platform)
         self.reported: set[str] = set()  # stable instances whose failure was reported
         self.recorder = Recorder(session, self.balanced, lambda: self.observer.counters.served)
         self.observer = Observer(
@@ -75,6 +77,7 @@ class BaseLoop:
             context=context,
             checker=checker,
             watch_new=self.rules.watch_new,
+            check_of=self.checks.of,
             targets=self.targets,
             say=say,
             now=now,

@@ -182,9 +182,12 @@ class StepContext:
 
     # -- for people ----------------------------------------------------------------------------
 
-    def command(self, name: str) -> str:
-        """Return how a person runs a playbook of the collection for this service."""
-        return self.session.identity.command(name, self.settings.service)
+    def command(self, name: str, **more: str) -> str:
+        """Return how a person runs a playbook of the collection for this service, with `more`
+        variables.
+        """
+        known = {**more, **self.settings.to_find}
+        return self.session.identity.command(name, self.settings.service, known)
 
     @property
     def fleet(self) -> Sequence[Instance]:

@@ -47,7 +47,7 @@ def _next(step: StepContext, rollout: Rollout) -> list[tuple[str, str]]:
     if rollout.phase == Phase.HELD:
         return [
             ("continue", step.command("resume")),
-            ("roll back", step.command("rollback")),
+            ("roll back", step.command("abort")),
             ("look", step.command("status")),
         ]
     return [("look", step.command("status")), ("compare", step.command("report"))]

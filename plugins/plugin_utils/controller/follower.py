@@ -122,8 +122,10 @@ class Follower(StepPart):
 
     def _waits(self, rollout: Rollout) -> Result:
         """Return the result where a person has to decide, and say with which commands."""
-        first = "resume" if rollout.paused else "promote"
-        for effect, command in (("continue", first), ("roll back", "abort")):
+        onward = ("continue", "resume" if rollout.paused else "promote")
+        if rollout.phase == Phase.HOLDING:
+            onward = ("stop the old instances now", "skip")
+        for effect, command in (onward, ("roll back", "abort")):
             self.step.say(f"to {effect}: {self.step.command(command)}")
         told = f"{self._title(rollout)}: {self._heard.waits}"
         return self.step.report(False, msg=told, outcome="", waiting=True)
@@ -138,8 +140,10 @@ class Follower(StepPart):
             return
         self._alone = clock.now() if self._alone is None else self._alone
         if clock.now() - self._alone >= timing.HAND_OVER:
-            for effect, name in (("continue", "rollout"), ("roll back", "rollback")):
-                self.step.say(f"to {effect}: {self.step.command(name)}")
+            again = self.step.command("rollout", rollout_revision=rollout.revision)
+            self.step.say(f"to continue: {again}")
+            if rollout.phase != Phase.ROLLING_BACK:
+                self.step.say(f"to roll back: {self.step.command('abort')}")
             why = "the run that holds the lease was killed" if lease else "no run holds the lease"
             raise RolloutFailed(
                 f"{self._title(rollout)} is {rollout.phase.replace('_', ' ')}, and no run works on"

@@ -101,7 +101,8 @@ class Generations(StepPart):
             raise RolloutFailed(
                 f"rollout_platform or rollout_health has changed since the rollout of {title} "
                 f"began ({what}); rerun with the original "
-                "settings, or start again with these (rollout_supersede: true)",
+                "settings, roll it back (rollback.yml), or start again with these"
+                " (rollout_supersede: true)",
                 "PR-603",
             )
         self.step.say(f"{title}: new instances get the current settings ({what})")

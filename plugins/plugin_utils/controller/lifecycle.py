@@ -137,6 +137,7 @@ class Lifecycle(StepPart):
             strategy=record.rollout.strategy,
             order=record.rollout.order,
             window=self._bypass,
+            notify=self._receivers,
         )
         self.loop.event(begun)
         self.note_plan(record.rollout)
@@ -147,6 +148,11 @@ class Lifecycle(StepPart):
         """Return the place of the revision among all, as given or as known."""
         given = self.settings.order if kind.forward else None
         return self.record.order_of(revision) if given is None else given
+
+    @property
+    def _receivers(self) -> list[str]:
+        """The receivers that are told of what follows."""
+        return [one.name for one in self.settings.notify]
 
     @property
     def _bypass(self) -> str | None:
@@ -170,7 +176,10 @@ class Lifecycle(StepPart):
             (self.step.warn or self.step.say)(f"{record.service}: {unknown}")
 
     def check_resumable(self, rollout: Rollout, revision: str) -> None:
-        """Refuse to resume the rollout for another revision or plan, or with other settings."""
+        """Refuse to resume the rollout for another revision or plan, or with other settings.
+
+        One that is being rolled back starts nothing with these any more.
+        """
         title = f"{self.record.service} {rollout.revision}"
         if rollout.revision != revision:
             why = f": {rollout.reason}" if rollout.reason else ""
@@ -180,10 +189,13 @@ class Lifecycle(StepPart):
                 f" {rollout.revision}, roll it back (rollback.yml), or set rollout_supersede: true",
                 "PR-601",
             )
+        if rollout.phase == Phase.ROLLING_BACK:
+            return
         if rollout.kind.forward and not self._follows_plan(rollout):
             raise RolloutFailed(
                 f"rollout_steps: strategy, steps or gates have changed since the rollout of {title}"
-                " began; rerun with the original ones, or abort it (abort.yml) and start again",
+                " began; rerun with the original ones, or roll it back (rollback.yml) and start"
+                " again",
                 "PR-602",
             )
         if not self.step.restored:
@@ -192,13 +204,11 @@ class Lifecycle(StepPart):
     def _follows_plan(self, rollout: Rollout) -> bool:
         """Return whether the rollout may be resumed with the plan given now.
 
-        Nothing of the plan is ahead of a rollback and of the hold of a blue-green rollout.
+        Nothing of the plan is ahead of the hold of a blue-green rollout.
         """
         plan = self.settings.plan
         switched = rollout.phase == Phase.HOLDING and rollout.strategy == "blue_green"
-        if rollout.phase == Phase.ROLLING_BACK or switched:
-            return True
-        if rollout.plan == fingerprint(plan):
+        if switched or rollout.plan == fingerprint(plan):
             return True
         if rollout.given or plan.strategy != rollout.strategy:
             return False
@@ -216,8 +226,8 @@ class Lifecycle(StepPart):
 
     def resume(self, rollout: Rollout, replicas: int) -> Result:
         """Resume the rollout in progress, held or not, with this number of replicas."""
-        changed = rollout.phase == Phase.HELD
-        if self._scaled_by_play(rollout, replicas):
+        changed, back = rollout.phase == Phase.HELD, rollout.phase == Phase.ROLLING_BACK
+        if not back and self._scaled_by_play(rollout, replicas):
             changed = True
             renumber(rollout, replicas, self.loop.fleet, self.stages.of)
         rollout.played = replicas
@@ -229,7 +239,13 @@ class Lifecycle(StepPart):
             if rollout.phase != Phase.HOLDING:
                 rollout.plan = fingerprint(self.settings.plan)
             rollout.given = remembered.of(self.step.given)
-        self.loop.event(events.Resume(phase=rollout.phase, by=identity.holder, window=self._bypass))
+        resumed = events.Resume(
+            phase=rollout.phase,
+            by=identity.holder,
+            window=self._bypass,
+            notify=self._receivers,
+        )
+        self.loop.event(resumed)
         self.loop.commit()
         began = moment(rollout.started)
         return self.step.report(

@@ -301,7 +301,7 @@ class ReconcileLoop(BaseLoop):
                 lines.tell,
                 lambda text: self.say(f"{title} {text}"),
                 self.checker.wake,
-                lambda command: me.command(command, service),
+                lambda command: me.command(command, service, self.settings.to_find),
             ),
             now=self.now,
         )

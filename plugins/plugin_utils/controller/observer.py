@@ -14,6 +14,7 @@ from ..base.errors import TRANSIENT, PlatformError
 from ..engine.model import Instance, Process, Rotation, State
 from ..engine.shares import Target
 from ..health.monitor import HealthMonitor
+from ..interfaces.check import HealthCheck
 from ..interfaces.context import Context
 from ..interfaces.platform import Labels, PlatformDriver, Report
 from ..interfaces.traffic import Table, TrafficDriver
@@ -52,6 +53,7 @@ class Observer:
         context: Context,
         checker: HealthMonitor,
         watch_new: float,
+        check_of: Callable[[int], HealthCheck],
         targets: Sequence[Target] = (),
         say: Callable[[str], None],
         now: Callable[[], float],
@@ -67,6 +69,7 @@ class Observer:
         self._context = context
         self._checker = checker
         self._watch_new = watch_new
+        self._check_of = check_of
         self._targets = targets
         self._say = say
         self._now = now
@@ -220,13 +223,15 @@ class Observer:
         if self._known is None:
             self._known = {report.labels.id for report in self.reports}
         known = self._known
+        asked = [report for report in self.reports if report.process in WATCHED]
+        checks = {r.labels.id: self._check_of(r.labels.generation) for r in asked}
         self._checker.watch(
             {
                 r.labels.id: (r.labels.endpoint, r.labels.host, r.labels.id in known, r.created)
-                for r in self.reports
-                if r.process in WATCHED
-                and (r.labels.endpoint.known or not self._context.health.enabled)
-            }
+                for r in asked
+                if r.labels.endpoint.known or not checks[r.labels.id].enabled
+            },
+            checks,
         )
         if first:
             self._checker.settle(timing.FIRST_CHECKS)

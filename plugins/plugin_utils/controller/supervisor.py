@@ -331,6 +331,8 @@ class Supervisor:
         """Yield the commands that end the present wait, each with what it does."""
         if self.rollout.paused:
             yield "continue", "resume"
+        elif self._phase_for_commands == Phase.HOLDING:
+            yield "stop the old instances now", "skip"
         elif not self._held or self._doubt:
             yield "continue", "promote"
         yield "roll back", "abort"

@@ -23,6 +23,7 @@ from . import gate_runner, resources
 from .context import StepContext, StepPart
 from .regions import refuse_unknown_balancers
 from .stages import LaunchStages, refuse_in_place
+from .timing import FIRST_CHECKS
 
 # Options of rollout_traffic that neither choose load balancers nor affect how old and new instances
 # share them.
@@ -195,6 +196,30 @@ class Validation(StepPart):
                         " each service a pool of its own, and remove servers that are left over",
                         "PR-314",
                     )
+
+    def check_health(self) -> None:
+        """Refuse a new check that no instance of the stable revision passes, which may be wrong."""
+        loop, stable = self.loop, self.record.stable
+        patience = self.settings.checks.timeout + FIRST_CHECKS
+        tried = stable and loop.checks.tried(loop.reports, loop.fleet, stable.generation, patience)
+        if not (stable and tried) or not all(tried.values()):
+            return
+        allowed = self.settings.new_check and not loop.traffic.shares_check
+        if allowed:
+            return
+        http = self.settings.checks.check.http
+        what = f"GET {http.path}" if http else "it"
+        remedy = (
+            "rollout_traffic asks all instances by it, so it must be one that they pass, such as"
+            " {tcp: true} for this rollout"
+            if self.settings.new_check
+            else "if only the new revision answers it, set rollout_new_check: true"
+        )
+        raise InputError(
+            f"rollout_health: 0 of {count(len(tried), 'instance')} of {stable.revision} pass"
+            f" {what}: {next(iter(tried.values()))}; correct it, or {remedy}",
+            "PR-133",
+        )
 
     def check_same_balancers(self) -> None:
         """Refuse a canary or second set on other load balancers than the old instances are on."""

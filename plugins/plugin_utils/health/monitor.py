@@ -52,6 +52,7 @@ class Target:
     host: str
     known: bool
     created: float
+    health: HealthCheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,38 +91,61 @@ class HealthMonitor:
         on_outcome: Callable[[str, Probe], None] = lambda name, probe: None,
     ) -> None:
         """Ask `forks` hosts at the same time with `from: host`. `on_outcome` is called in
-        another thread.
+        another thread. `health` is how instances are asked that have no check of their own.
         """
         self._health = health
+        self._transport = transport
+        self._forks = forks
         self._on_outcome = on_outcome
         self._watched: dict[str, _Watched] = {}
         self._unasked: set[str] = set()
         self._lock = threading.Lock()
         # its put is safe in a signal handler; True: from `wake`
         self._news: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self._worker = _Worker(health, transport, forks, self._note) if health.enabled else None
+        self._workers: dict[HealthCheck, _Worker] = {}
 
-    def watch(self, targets: Mapping[str, tuple[Endpoint, str, bool, float]]) -> None:
-        """Watch exactly these instances (endpoint, host, known, created); forget all others."""
+    def watch(
+        self,
+        targets: Mapping[str, tuple[Endpoint, str, bool, float]],
+        checks: Mapping[str, HealthCheck] | None = None,
+    ) -> None:
+        """Watch exactly these instances (endpoint, host, known, created); forget all others.
+
+        `checks` has those of instances that are asked by another check than the monitor's.
+        """
         begun, gone = [], []
         with self._lock:
             before, self._watched = self._watched, {}
             for name, (endpoint, host, known, created) in targets.items():
-                old = before.get(name)
-                if old and (old.target.endpoint, old.target.host) == (endpoint, host):
+                old, health = before.get(name), (checks or {}).get(name, self._health)
+                if old and (old.target.endpoint, old.target.host, old.target.health) == (
+                    endpoint,
+                    host,
+                    health,
+                ):
                     self._watched[name] = old
                 else:
-                    self._watched[name] = self._begin(name, Target(endpoint, host, known, created))
+                    target = Target(endpoint, host, known, created, health)
+                    self._watched[name] = self._begin(name, target)
                     begun.append(self._watched[name])
             gone = [old for name, old in before.items() if self._watched.get(name) is not old]
-            if self._worker:
-                self._unasked -= {old.id for old in gone}
-                self._unasked |= {new.id for new in begun}
-        if self._worker and (begun or gone):
-            self._worker.replace(begun, gone)
+            self._unasked -= {old.id for old in gone}
+            self._unasked |= {new.id for new in begun if new.target.health.enabled}
+        for health in {one.target.health for one in (*begun, *gone)}:
+            if health.enabled:
+                self._worker(health).replace(
+                    [one for one in begun if one.target.health == health],
+                    [one for one in gone if one.target.health == health],
+                )
+
+    def _worker(self, health: HealthCheck) -> _Worker:
+        """Return the thread that asks by this check."""
+        if health not in self._workers:
+            self._workers[health] = _Worker(health, self._transport, self._forks, self._note)
+        return self._workers[health]
 
     def _begin(self, name: str, target: Target) -> _Watched:
-        if not self._health.enabled:
+        if not target.health.enabled:
             return _Watched(name, target, HealthStatus(Health.NONE, target.created))
         return _Watched(name, target, HealthStatus(Health.PENDING, clock.now(), "not asked yet"))
 
@@ -166,13 +190,14 @@ class HealthMonitor:
 
     def close(self) -> None:
         """Stop asking. The last outcomes can still be read."""
-        if self._worker:
-            self._worker.close()
+        for worker in self._workers.values():
+            worker.close()
 
     def _note(self, watched: _Watched, probe: Probe) -> None:
         """Record an outcome. Called in the background thread."""
         self._on_outcome(watched.id, probe)
-        rules = self._health.rise, self._health.fall
+        health = watched.target.health
+        rules = health.rise, health.fall
         streak = advance(watched.streak, probe.passed, *rules, watched.target.known)
         changed = streak.health is not watched.streak.health
         since = watched.vital.since

@@ -121,6 +121,8 @@ class TrafficDriver(BaseDriver):
     """The clusters that each have a load balancer of this name, for their own instances alone."""
     divides: bool = True
     """Whether requests can be divided by weights, other than none and all of them."""
+    shares_check: bool = False
+    """Whether all instances are asked by the present `rollout_health`, whatever their revision."""
     drain_timeout: float = 30.0
     """Seconds that requests in flight have until an instance is stopped."""
     settle_time: float = 0.0

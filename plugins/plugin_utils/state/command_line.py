@@ -5,13 +5,23 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import typing as t
 from collections.abc import Mapping
 
+from .commands import COMMANDS
+
+WITH_PLAYBOOK = ("pause", "resume", "promote", "abort", "scale")  # the others are sent by control
+
 
 def operator_command(
-    command: str, service: str, arguments: Mapping[str, t.Any], job: bool = False
+    command: str,
+    service: str,
+    arguments: Mapping[str, t.Any],
+    job: bool = False,
+    *,
+    more: Mapping[str, t.Any] | None = None,
 ) -> str:
     """Return what a person types, or launches in AWX, to send a command.
 
@@ -21,13 +31,23 @@ def operator_command(
         arguments: The command line's arguments of this run, as Ansible has parsed them. Files of
             variables and inventories are repeated; single variables are not: they may hold secrets.
         job: Whether this run is a job of AWX.
+        more: Other variables that the command needs, without secrets: those of a play are not
+            where another playbook finds them.
     """
+    playbook = "control" if command in COMMANDS and command not in WITH_PLAYBOOK else command
     if job:
-        return f"launch the job template of {command}.yml for {service}"
-    words = ["ansible-playbook", f"progressive.rollout.{command}"]
+        how = f" with rollout_command={command}" if playbook != command else ""
+        return f"launch the job template of {playbook}.yml for {service}{how}"
+    words = ["ansible-playbook", f"progressive.rollout.{playbook}"]
     for source in arguments.get("inventory") or ():
         words += ["-i", str(source)]
     for given in arguments.get("extra_vars") or ():
         if str(given).startswith("@"):
             words += ["-e", str(given)]
-    return shlex.join([*words, "-e", f"rollout_service={service}"])
+    words += ["-e", f"rollout_service={service}"]
+    if playbook != command:
+        words += ["-e", f"rollout_command={command}"]
+    for name, value in (more or {}).items():
+        written = f"{name}={value}" if isinstance(value, str) else json.dumps({name: value})
+        words += ["-e", written]
+    return shlex.join(words)

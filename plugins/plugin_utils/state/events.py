@@ -48,6 +48,9 @@ class Begin(Event):
     window: t.Annotated[str | None, "`always` where `rollout_window` is not to bind this run"] = (
         None
     )
+    notify: t.Annotated[
+        Sequence[str] | None, "the names of the receivers of `rollout_notify` from then on"
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +74,9 @@ class Resume(Event):
     window: t.Annotated[str | None, "`always` where `rollout_window` is not to bind this run"] = (
         None
     )
+    notify: t.Annotated[
+        Sequence[str] | None, "the names of the receivers of `rollout_notify` from then on"
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,9 +38,11 @@ class Identity:
         """Return whether this repeats a request of the same play for another of its hosts."""
         return self.request != "" and self.request == request and self.host != host
 
-    def command(self, command: str, service: str) -> str:
-        """Return how a person sends an operator command for this run's rollout."""
-        return operator_command(command, service, context.CLIARGS, bool(self.job))
+    def command(self, command: str, service: str, more: Mapping[str, t.Any] | None = None) -> str:
+        """Return how a person sends an operator command for this run's rollout, with `more`
+        variables.
+        """
+        return operator_command(command, service, context.CLIARGS, bool(self.job), more=more)
 
     @property
     def at_rest(self) -> dict[str, t.Any]:

@@ -114,6 +114,7 @@ class Driver(TrafficDriver):
     """The Envoys of one service, kept in the same state."""
 
     counts = COUNTED
+    shares_check = True
 
     def __init__(self, options: Mapping[str, t.Any], context: Context, pool: str = "") -> None:
         """Take the options; `pool` names a pool of the service other than that of its clients."""

@@ -94,6 +94,7 @@ class Driver(TrafficDriver):
     """The nginxes of one service, kept in the same state."""
 
     unsupported = UNSUPPORTED
+    shares_check = True
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self.context, self.transport = context, context.transport
