@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from ..plugin_utils.base import clock
 from ..plugin_utils.base.text import clean
+from ..plugin_utils.config.variables import SHOW
 from ..plugin_utils.controller.action import StepAction
 from ..plugin_utils.controller.context import Result, StepContext
 from ..plugin_utils.inputs.options import FLAG, Field, Options
@@ -26,7 +27,7 @@ class ActionModule(StepAction):
             "Whether to return the events of the rollout as well. There can be many.",
             default=False,
         ),
-        Field("show", FLAG, "Whether to also show the lines.", default=False),
+        SHOW,
     )
 
     def perform(self, step: StepContext) -> Result:
@@ -41,8 +42,6 @@ class ActionModule(StepAction):
         events = list(store.timeline(rollout.id)) if rollout else []
         far = status.progress(record.open, planned(events), clock.now()) if record.open else {}
         lines = status.lines(record, held, known, troubles, far)
-        for line in lines if step.own["show"] else ():
-            step.say(line)
         return step.report(
             False,
             instances=known,
