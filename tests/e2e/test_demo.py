@@ -18,10 +18,7 @@ from ansible_collections.progressive.rollout.tests.support.playbook import ROOT
 
 QUICK = {"demo_env": {"LATENCY": "0.005"}, "rollout_min_ready": 0}
 OUTPUT = {  # as scripts/demo has it
-    "ANSIBLE_CALLBACK_PLUGINS": str(ROOT / "scripts/demo.d"),
-    "ANSIBLE_STDOUT_CALLBACK": "brief",
-    "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false",
-    "ANSIBLE_DISPLAY_OK_HOSTS": "false",
+    "ANSIBLE_STDOUT_CALLBACK": "progressive.rollout.brief",
     "ANSIBLE_FORCE_COLOR": "1",
 }
 RED = "\033[0;31m"
@@ -42,7 +39,9 @@ def demo(state: Path, **variables: t.Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command,
         cwd=ROOT,
-        env=os.environ | OUTPUT,
+        env=os.environ
+        | OUTPUT
+        | ({"ANSIBLE_COLOR_ERROR": "normal"} if variables.get("demo_fail") else {}),
         capture_output=True,
         text=True,
         check=False,
