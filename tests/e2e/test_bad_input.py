@@ -129,7 +129,7 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
     (
         "no driver",
         {"rollout_platform.driver": GONE},
-        ("rollout_platform.driver:", "process", "PR-108"),
+        ("rollout_platform.driver:", "process", "PR-102"),
     ),
     ("no command", {"rollout_platform.command": GONE}, ("rollout_platform", "command")),
     ("no ports", {"rollout_platform.ports": GONE}, ("rollout_platform", "ports")),
