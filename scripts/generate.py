@@ -352,7 +352,7 @@ def step_options(entries: Sequence[Entry]) -> str:
 
 def _fallback(field: Field) -> str:
     """Return the filter for a variable that may be missing."""
-    if field.default is not None or field.name == "service":
+    if field.default is not None:
         return ""
     empty = field.kind.type == "dict" and field.name != "analysis"  # there, {} is none
     return " | default({})" if empty else " | default('')"
@@ -371,23 +371,25 @@ def as_variable(field: Field) -> Docs:
     """Return an option as the spec of a role's variable.
 
     A survey of AWX answers with texts, and with an empty one for no answer. The steps take both,
-    and check types and an option's own options.
+    and check everything themselves, in one line: Ansible would refuse a wrong or missing value
+    with the whole spec. So what it would check is said in the description only.
     """
     found = documented(field)
-    if found["type"] != "str":
+    if found["type"] != "str":  # Ansible takes anything for one
         found["type"] = "raw"
         found.pop("elements", None)
-    below = found.pop("suboptions", None)
+    required, below = found.pop("required", False), found.pop("suboptions", None)
+    allowed = found.pop("choices", ())
     text = found["description"]
     lines = [as_variables(line) for line in ([text] if isinstance(text, str) else text)]
     if below:
         lines.append("C(ansible-doc progressive.rollout.begin) shows its options.")
-    if isinstance(found.get("choices"), dict):
-        lines += [
-            f"V({name}) - {as_variables(sentence)}" for name, sentence in found["choices"].items()
-        ]
-    if "choices" in found:
-        found["choices"] = [*found["choices"], *([] if field.required else [""])]
+    if isinstance(allowed, dict):
+        lines += [f"V({name}) - {as_variables(sentence)}" for name, sentence in allowed.items()]
+    elif allowed:
+        lines.append(f"One of {', '.join(f'V({name})' for name in allowed)}.")
+    if required:
+        lines.append("Required.")
     return {**found, "description": lines if len(lines) > 1 else lines[0]}
 
 

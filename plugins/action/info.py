@@ -15,6 +15,7 @@ from ..plugin_utils.base.errors import InputError
 from ..plugin_utils.base.text import clean
 from ..plugin_utils.config import remembered
 from ..plugin_utils.config.settings import NO_PLATFORM
+from ..plugin_utils.config.variables import SHOW
 from ..plugin_utils.controller.action import StepAction
 from ..plugin_utils.controller.context import Result, StepContext
 from ..plugin_utils.inputs.options import FLAG, Field, Options
@@ -30,7 +31,7 @@ class ActionModule(StepAction):
             "Whether to return the events of the rollout as well. There can be many.",
             default=False,
         ),
-        Field("show", FLAG, "Whether to also show the lines.", default=False),
+        SHOW,
     )
 
     def needs_platform(self, args: Mapping[str, t.Any]) -> bool:
@@ -61,8 +62,6 @@ class ActionModule(StepAction):
         events = list(store.timeline(rollout.id)) if rollout else []
         far = status.progress(record.open, planned(events), clock.now()) if record.open else {}
         lines = status.lines(record, held, known, troubles, far)
-        for line in lines if step.own["show"] else ():
-            step.say(line)
         return step.report(
             False,
             instances=known,

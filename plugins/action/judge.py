@@ -9,7 +9,7 @@ import typing as t
 from collections.abc import Mapping
 
 from ..plugin_utils.analysis import replay
-from ..plugin_utils.config.variables import ID, TRY
+from ..plugin_utils.config.variables import ID, SHOW, TRY
 from ..plugin_utils.controller.action import StepAction
 from ..plugin_utils.controller.context import Result, StepContext
 from ..plugin_utils.controller.reports import Reports
@@ -17,7 +17,7 @@ from ..plugin_utils.inputs.options import Options
 
 
 class ActionModule(StepAction):
-    own = Options(ID, TRY)
+    own = Options(ID, TRY, SHOW)
 
     def needs_platform(self, args: Mapping[str, t.Any]) -> bool:
         return False  # the journal has all, whatever hosts and load balancers do

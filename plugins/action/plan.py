@@ -15,7 +15,7 @@ from ..plugin_utils.analysis.needs import needs, rate_of
 from ..plugin_utils.base.errors import InputError
 from ..plugin_utils.base.text import moment
 from ..plugin_utils.config import freeze
-from ..plugin_utils.config.variables import PLAY_HOSTS, VARIABLE_NAMES
+from ..plugin_utils.config.variables import PLAY_HOSTS, SHOW, VARIABLE_NAMES
 from ..plugin_utils.controller import gate_runner
 from ..plugin_utils.controller.action import StepAction
 from ..plugin_utils.controller.context import Result, StepContext
@@ -90,6 +90,7 @@ class ActionModule(StepAction):
         ),
         VARIABLE_NAMES,
         PLAY_HOSTS,
+        SHOW,
     )
 
     def needs_platform(self, args: Mapping[str, t.Any]) -> bool:

@@ -13,12 +13,22 @@ from ..plugin_utils.config.variables import ID
 from ..plugin_utils.controller.action import StepAction
 from ..plugin_utils.controller.context import Result, StepContext
 from ..plugin_utils.controller.reports import Reports
-from ..plugin_utils.inputs.options import Options
+from ..plugin_utils.inputs.options import Field, Options, choice
 from ..plugin_utils.report import history
 
 
 class ActionModule(StepAction):
-    own = Options(ID)
+    own = Options(
+        ID,
+        Field(
+            "show",
+            choice(
+                report="The files written, or without O(report) the Markdown.",
+                history="The history of the service.",
+            ),
+            "What to also show.",
+        ),
+    )
 
     def needs_platform(self, args: Mapping[str, t.Any]) -> bool:
         return False  # the journal has all, whatever hosts and load balancers do
@@ -28,13 +38,19 @@ class ActionModule(StepAction):
         reports = Reports(record, step.session.store)
         entries = history.entries(record)
         known: Result = {"history": entries, "lines": history.lines(record, entries)}
+        show = step.own.get("show")
+        if show == "history" or (show and not reports.rollouts):
+            step.show(known["lines"])
         if not reports.rollouts:
             return step.report(False, files=[], markdown="", **known)
         id = reports.known(step.own.get("id"))
         path = step.settings.report
         files = reports.files(id, path) if path else {}
         changed = write(reports, files, path or "", step.check_mode)
-        return step.report(bool(changed), files=list(files), markdown=reports.markdown(id), **known)
+        markdown = reports.markdown(id)
+        if show == "report":
+            step.show(list(files) or markdown.splitlines())
+        return step.report(bool(changed), files=list(files), markdown=markdown, **known)
 
 
 def write(reports: Reports, files: Mapping[str, str], path: str, check: bool) -> list[str]:

@@ -69,7 +69,7 @@ def divide(step: StepContext, share: int) -> Result:
     here = (forward.stages.ahead(rollout) or found[-1:])[0]
     waypoint = replace(as_it_is(fleet, here.waypoint, rollout.previous), weight=share)
     check_ready(step, rollout, share)
-    diff = {"before": f"{before} %\n", "after": f"{share} %\n"}
+    diff = {"before": f"{before or 0} %\n", "after": f"{share} %\n"}
     if step.check_mode:
         return step.report(before != share, diff=diff)
     forward.run_scalable(lambda: Stage("traffic", waypoint), rollout, rollout.revision)

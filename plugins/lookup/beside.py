@@ -61,6 +61,8 @@ class LookupModule(LookupBase):
 
 
 def _find(path: str, places: list[str], variable: str) -> str:
+    if not path:
+        raise AnsibleLookupError(f"{variable}: not given, but required [PR-102]")
     path = os.path.expanduser(path)
     playbooks = {os.path.abspath(playbook) for playbook in context.CLIARGS.get("args") or ()}
     there = (whole for place in places if os.path.isfile(whole := os.path.join(place, path)))

@@ -24,6 +24,10 @@ options:
       C(marginal), C(weights) and C(dry_run) of an analysis, and C(metrics) with a C(name) and the options of its judge,
       such as C(tolerance) and C(detect).'
     type: dict
+  show:
+    description: Whether to also show the lines.
+    type: bool
+    default: false
 extends_documentation_fragment:
   - progressive.rollout.rollout
 attributes:

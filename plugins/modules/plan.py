@@ -62,6 +62,10 @@ options:
       in place (C(driver=static) of O(platform)).
     type: list
     elements: str
+  show:
+    description: Whether to also show the lines.
+    type: bool
+    default: false
 extends_documentation_fragment:
   - progressive.rollout.rollout
 attributes:

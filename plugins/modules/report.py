@@ -20,6 +20,12 @@ options:
   id:
     description: Id of a rollout that C(history.yml) shows. The last one if not given.
     type: str
+  show:
+    description: What to also show.
+    type: str
+    choices:
+      report: The files written, or without O(report) the Markdown.
+      history: The history of the service.
 extends_documentation_fragment:
   - progressive.rollout.rollout
 attributes:

@@ -21,10 +21,7 @@ QUICK = {"demo_env": {"LATENCY": "0.005"}, "rollout_min_ready": 0, "rollout_repl
 STRATEGIES = ["rolling", "canary", "blue_green"]
 REJECTED = {"canary"}  # the strategies whose rollouts notice that a revision fails requests
 OUTPUT = {  # as scripts/demo has it
-    "ANSIBLE_CALLBACK_PLUGINS": str(ROOT / "scripts/demo.d"),
-    "ANSIBLE_STDOUT_CALLBACK": "brief",
-    "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false",
-    "ANSIBLE_DISPLAY_OK_HOSTS": "false",
+    "ANSIBLE_STDOUT_CALLBACK": "progressive.rollout.brief",
     "ANSIBLE_FORCE_COLOR": "1",
 }
 RED = "\033[0;31m"
@@ -47,7 +44,10 @@ def demo(
     return subprocess.run(
         command,
         cwd=ROOT,
-        env=os.environ | OUTPUT | (environment or {}),
+        env=os.environ
+        | OUTPUT
+        | ({"ANSIBLE_COLOR_ERROR": "normal"} if variables.get("demo_fail") else {})
+        | (environment or {}),
         capture_output=True,
         text=True,
         check=False,

@@ -31,12 +31,13 @@ def test_rollouts_leave_reports_and_a_history(playground: Playground) -> None:
     assert outcome.rc == 0 and single.read_text().startswith("# ✓ Promoted: shop 1")
     assert outcome.one("Write the report").result["files"] == [str(single)]
     shown = playground.run(REPORT, {"rollout_report": None})
-    assert shown.rc == 0 and "✕ Rolled back" in shown.one("Show the report").result["msg"][0]
+    assert shown.rc == 0 and "\n# ✕ Rolled back" in shown.output
 
     history = playground.run(HISTORY)
     assert history.rc == 0
-    lines = history.one("Show the history").result["msg"]
+    lines = history.one("Show the history").result["lines"]
     assert second in lines[1] and "rolled back" in lines[1] and first in lines[2]
+    assert all(f"\n{line}\n" in history.output for line in lines)
 
 
 def test_a_step_writes_what_it_says_and_only_what_changed(playground: Playground) -> None:

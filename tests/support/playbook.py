@@ -224,10 +224,12 @@ class Playground:
         env: Mapping[str, str] | None = None,
         forked: bool = False,
         machine: str = "",
+        reader: str = "",
     ) -> Run:
         """Begin ansible-playbook: a playbook of the collection, one by its path, or plays as
         data. `variables` are added to the playground's own (None takes one away); `options` are
         ansible-playbook's own, as `--check`. `machine`: the name of the controller, another one.
+        `reader`: a shell command that its output is piped to, and that itself succeeds.
         """
         number = next(self._numbers)
         if not isinstance(playbook, str):
@@ -242,7 +244,9 @@ class Playground:
         (self.home / f"{number}.json").write_text(json.dumps(given))
         program = str(Path(sys.executable).with_name("ansible-playbook"))
         renamed = 'hostname "$0" && exec "$@"'
+        piped = f'set -o pipefail; "$@" | {reader}'
         argv = [
+            *(("bash", "-c", piped, "bash") if reader else ()),
             *(("unshare", "--uts", "sh", "-c", renamed, machine) if machine else ()),
             program,
             "-i",

@@ -149,7 +149,8 @@ def test_a_set_that_changes_nothing_is_noticed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ({"driver": "nomad"}, "there is no driver 'nomad'"),
+        ({"driver": "xx"}, "there is no driver 'xx'; known: command, hpa, keda,"),
+        ({"driver": "kedda"}, "there is no driver 'kedda'; did you mean keda?"),
         ({"mode": "pause"}, r"rollout_autoscaler\.mode"),
         ({"limit": "never"}, r"rollout_autoscaler\.limit"),
         ({"set": ["/bin/set", "{min}"]}, r"set: has no \{max\}, so it would always set the same"),

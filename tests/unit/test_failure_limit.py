@@ -58,7 +58,7 @@ def test_what_may_fail_in_a_group_is_not_made_good_by_others_that_work(shop: Ser
     # failed.
     crash(shop, range(2, 40, 2))
     with pytest.raises(
-        RolloutFailed, match=r"2 .* in this stage \(its failure limit is 2\). Last: shop-12"
+        RolloutFailed, match=r"2 .* in this stage \(allowed_failures 1\). Last: shop-12"
     ):
         shop.play(revision="2", **groups(4, 1, 1))
     assert shop.running == {"1": SIZE} and (shop.journal.rollout or pytest.fail()).failed == 2

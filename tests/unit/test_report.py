@@ -619,3 +619,17 @@ def test_a_store_that_fails_is_told_once(tmp_path: Path, monkeypatch: pytest.Mon
     until(lambda: bool(said), "the trouble")
     live.close()
     assert len(said) == 1 and "PR-630" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("2026-11-23T19:03:11Z", "2026-11-23T19:03:11Z"),
+        ("canary (2.4.1-rc.1+b7), not_ready: 5 %.", "canary (2.4.1-rc.1+b7), not_ready: 5 %."),
+        ("a|b [c](https://d) *e* _f_ `g`", "a\\|b \\[c\\](https\\://d) \\*e\\* \\_f\\_ \\`g\\`"),
+        ("#12 !34 $5 ~x @ann :smile:", "\\#12 \\!34 \\$5 \\~x @\u200bann \\:smile:"),
+        ("<b>&", "&lt;b&gt;&amp;"),
+    ],
+)
+def test_markdown_escapes_only_what_it_needs(text: str, shown: str) -> None:
+    assert render.escaped(text) == shown

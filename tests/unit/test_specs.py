@@ -137,6 +137,20 @@ def test_a_strategys_role_is_rolling_with_its_strategy(strategy: str) -> None:
     )
 
 
+@pytest.mark.parametrize("role", ["rolling", "in_place"])
+def test_roles_leave_the_checks_to_the_steps(role: str) -> None:
+    """Ansible refuses a value with 12 kB of the role's spec."""
+    specs = yaml.safe_load((ROOT / f"roles/{role}/meta/argument_specs.yml").read_text())
+    for entry in specs["argument_specs"].values():
+        for option in entry["options"].values():
+            assert set(option) <= {"description", "type", "default"}
+            assert option["type"] in ("raw", "str")
+    options = specs["argument_specs"]["main"]["options"]
+    assert options["rollout_service"]["description"][-1] == "Required."
+    choices = " ".join(options["rollout_on_failure"]["description"])
+    assert all(f"V({one})" in choices for one in ("rollback", "hold", "continue"))
+
+
 def test_the_guides_name_every_variable() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     text = "\n".join(page.read_text() for page in pages)

@@ -164,9 +164,9 @@ def test_an_ended_one() -> None:
 def test_columns_stand_below_each_other() -> None:
     odd = instance("shop-100", state="not_ready", rotation=None, detail="boom\ncrash")
     heading, first, second = lines(Record("shop"), None, [instance("shop-1"), odd])[2:]
-    assert heading == "instance  revision  host  state      rotation  requests  age   detail"
-    assert first == "shop-1    2         web1  ready      in        3         12 s"
-    assert second == "shop-100  2         web1  not ready  -         -         12 s  boom | crash"
+    assert heading == "instance  revision  host  state      rotation  open  age   detail"
+    assert first == "shop-1    2         web1  ready      in        3     12 s"
+    assert second == "shop-100  2         web1  not ready  -         -     12 s  boom | crash"
 
 
 def test_columns_that_say_nothing_are_left_out_and_what_runs_is_said_once() -> None:
@@ -183,3 +183,15 @@ def test_columns_that_say_nothing_are_left_out_and_what_runs_is_said_once() -> N
 def test_spans_of_time() -> None:
     spans = [span(seconds) for seconds in (0.4, 119, 125, 7200, 90061, 200000)]
     assert spans == ["0 s", "119 s", "2 min 05 s", "2 h 00 min", "25 h 01 min", "2 d 7 h"]
+
+
+def test_a_service_that_gets_no_requests_is_told_first() -> None:
+    told = "no load balancer sends requests to any instance; run rollout.yml again"
+    known = record("held")
+    known.stable = Composition("1", 1, 2)
+    out = [instance("shop-1", rotation="absent"), instance("shop-2", rotation="out")]
+    assert lines(known, None, out)[0] == told
+    assert told not in lines(known, None, [*out, instance("shop-3", rotation="partial")])
+    assert told not in lines(known, None, out, ["lb1: no answer"])  # who knows
+    assert told not in lines(known, None, [instance("shop-1", rotation=None)])  # no load balancer
+    assert told not in lines(record("held"), None, out)  # a first deployment

@@ -22,12 +22,12 @@ def driver(kind: type[BaseDriver], default: str | None = None) -> Kind:
         options = values.mapping(given, variable)
         name = options.pop("driver", default)
         if not isinstance(name, str) or not name:
-            what = (
-                "not given; give one"
+            what, message = (
+                ("not given, but required; write one", "PR-102")
                 if name is None
-                else f"{name!r} is not the name of a driver; write one"
+                else (f"{name!r} is not the name of a driver; write one", "PR-108")
             )
-            raise InputError(f"{variable}.driver: {what}, as in {{driver: process}}", "PR-108")
+            raise InputError(f"{variable}.driver: {what}, as in {{driver: process}}", message)
         module = loader.load(kind, name, variable)
         return DriverChoice(name, module, module.check(options, variable))
 

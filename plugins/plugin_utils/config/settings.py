@@ -104,7 +104,8 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
         )
     if drivers and known["platform"] is None:
         raise InputError(
-            "rollout_platform.driver: not given; give one, as in driver: process", "PR-102"
+            "rollout_platform.driver: not given, but required; write one, as in {driver: process}",
+            "PR-102",
         )
     on_failure = FailureAction(known["on_failure"])
     limit, total = (None, None) if on_failure is FailureAction.CONTINUE else known["failure_limit"]

@@ -278,8 +278,8 @@ def _refuse_unused(strategy: str, auto: bool, delay: float, hold: float | None) 
         }
         for variable in (variable for variable, given in unlike.items() if given):
             raise InputError(
-                f"{variable}: has no effect with rollout_strategy {strategy}, only with blue_green;"
-                " remove it",
+                f"{variable}: has no effect with rollout_strategy {strategy}, only with"
+                f" {'canary and ' if variable == 'rollout_hold' else ''}blue_green; remove it",
                 "PR-107",
             )
     if delay and not auto:

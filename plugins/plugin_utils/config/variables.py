@@ -507,6 +507,7 @@ TASK_FILE = (
     "A relative path is looked up next to the playbook, in the working directory and next to the"
     " inventory."
 )
+SHOW = Field("show", FLAG, "Whether to also show the lines.", default=False)
 ID = Field(
     "id",
     TEXT,

@@ -21,8 +21,11 @@ from ..inputs import values
 from ..inputs.options import Options
 from ..inputs.yaml_numbers import refuse_odd_numbers
 from .context import Result, StepContext
+from .output import forgive_readers
 
 display = Display()
+# Ansible's main process imports an action plugin before it forks the task's worker.
+forgive_readers()
 
 
 class StepAction(ActionBase):

@@ -300,10 +300,21 @@ class StepContext:
         )
 
     def report(self, changed: bool, **more: t.Any) -> Result:
-        """Return the result of every step; a `msg` is shown as well, since results need -v."""
+        """Return the result of every step.
+
+        A `msg` is shown as well, since results need -v, and so are `lines` where the option `show`
+        asks for them.
+        """
         if "msg" in more:
             self.say(more["msg"])
+        if self.own.get("show") is True:
+            self.show(more["lines"])
         return {"changed": changed, "rollout": self.describe(changed), **more}
+
+    def show(self, lines: Sequence[str]) -> None:
+        """Show lines to the operator."""
+        for line in lines:
+            self.say(line)
 
     def would(self, path: Sequence[Waypoint], revision: str, **more: t.Any) -> Result:
         """Return the result in check mode: what the step would do on this path."""

@@ -156,8 +156,8 @@ def failure_limits(rules: Rules, progress: ProgressTracker, stable: bool) -> Ite
         yield FailureLimit(count, rules.failure_limit, text)
     if rules.stage_limit is not None and not stable:
         text = (
-            f"{progress.failed} {_failures(progress.failed)} in this stage (its failure limit is"
-            f" {rules.stage_limit})"
+            f"{progress.failed} {_failures(progress.failed)} in this stage"
+            f" (allowed_failures {rules.stage_limit - 1})"
         )
         yield FailureLimit(progress.failed, rules.stage_limit, text)
     if rules.total_limit is not None and not stable:

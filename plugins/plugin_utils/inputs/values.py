@@ -31,7 +31,7 @@ _SERVICE = re.compile(r"[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?")
 _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
 _LABEL = re.compile(r"\w[\w .,:/+%-]{0,59}")
 _PORTS = re.compile(r"([0-9]{1,5})\s*-\s*([0-9]{1,5})")
-_WHOLE = re.compile(r"-?[0-9]{1,9}")
+_WHOLE = re.compile(r"-?[0-9]{1,13}")
 _YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 LONGEST = 366 * 86400.0  # seconds of any duration
 MOST = 10_000  # instances of a service
@@ -106,6 +106,8 @@ def revision(value: t.Any, variable: str) -> str:
 def _name(value: t.Any, variable: str, pattern: re.Pattern[str], rule: str) -> str:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         example = "1.10 would become 1.1" if isinstance(value, float) else "010 would become 8"
+        if value < 0:
+            raise InputError(f"{variable}: {value!r} is not a name; use {rule}", "PR-120")
         raise InputError(
             f'{variable}: {value!r} is a number; quote it ("{value}"), or {example}', "PR-103"
         )

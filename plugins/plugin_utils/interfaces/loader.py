@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import re
 import typing as t
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..base.errors import InputError
 from ..base.names import HERE
@@ -70,9 +72,7 @@ def load(kind: type[D], name: str, variable: str) -> DriverModule[D]:
         if not path.startswith(str(exc.name)):
             raise
         raise InputError(
-            f"{variable}.driver: there is no driver {name!r}; write a name from the documentation,"
-            " or namespace.collection.name",
-            "PR-108",
+            f"{variable}.driver: there is no driver {name!r}; {_hint(kind, name)}", "PR-108"
         ) from None
     found = vars(module)
     driver, options = found.get("Driver"), found.get("OPTIONS")
@@ -83,3 +83,13 @@ def load(kind: type[D], name: str, variable: str) -> DriverModule[D]:
             "PR-108",
         )
     return DriverModule(driver, options)
+
+
+def _hint(kind: type[BaseDriver], name: str) -> str:
+    """Return the driver of this collection that may be meant, or all of this kind."""
+    folder = Path(__file__).parents[1] / kind.folder
+    names = sorted(path.stem for path in folder.glob("[a-z]*.py"))
+    near = difflib.get_close_matches(name, names, n=1)
+    if near:
+        return f"did you mean {near[0]}?"
+    return f"known: {', '.join(names)}, and namespace.collection.name"

@@ -8,6 +8,7 @@ templates, which are files beside this one.
 from __future__ import annotations
 
 import functools
+import re
 import typing as t
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -139,13 +140,15 @@ def _serving(story: Story) -> dict[str, str]:
     return {}
 
 
-SPECIAL = frozenset("\\`*_{}[]()#+-.!|~^$:=")  # in Markdown, as hosts of repositories extend it
+# What means something within a line of Markdown, as hosts of repositories extend it. Lists and
+# headings begin a line, which no text of ours does, and _ means nothing within a word.
+SPECIAL = re.compile(r"[\\`*\[\]|~^$]|(?<![^\W_])_|_(?![^\W_])|[#!%](?=\w)|:(?=//|[A-Za-z]\w*:)|==")
 INSTEAD = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("@", "@\u200b"))
 
 
 def escaped(value: t.Any) -> str:
     """Return a text in which Markdown, HTML, mentions and references mean nothing."""
-    kept = "".join(f"\\{char}" if char in SPECIAL else char for char in _line(value))
+    kept = SPECIAL.sub(lambda match: f"\\{match[0]}", _line(value))
     for char, instead in INSTEAD:
         kept = kept.replace(char, instead)
     return kept

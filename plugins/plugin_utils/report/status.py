@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from ..base.errors import InputError
 from ..base.text import columns, moment, printable, span
-from ..engine.model import Phase
+from ..engine.model import Phase, Rotation
 from ..inputs import values
 from ..state.record import Record, Rollout
 from .messages import ended
@@ -24,11 +24,14 @@ COLUMNS = (
     "host",
     "state",
     "rotation",
-    "requests",
+    "open",  # requests
     "age",
     "restarts",
     "detail",
 )
+
+
+UNSERVED = "no load balancer sends requests to any instance; run rollout.yml again"
 
 
 def lines(
@@ -49,7 +52,14 @@ def lines(
     """
     unseen = [f"unknown at present: {trouble}" for trouble in troubles]
     head = [_rollout(record), _lease(record, lease), *(_far(far) if far else ())]
-    return [printable(line) for line in (*head, *unseen, *_table(instances))]
+    idle = [UNSERVED] if not troubles and record.stable and _unserved(instances) else []
+    return [printable(line) for line in (*idle, *head, *unseen, *_table(instances))]
+
+
+def _unserved(instances: Sequence[Mapping[str, t.Any]]) -> bool:
+    """Return whether there are load balancers, and none has an instance in rotation."""
+    places = {one["rotation"] for one in instances if one["rotation"]}
+    return bool(places) and not places & {Rotation.IN.value, Rotation.PARTIAL.value}
 
 
 def progress(rollout: Rollout, planned: Sequence[str], now: float) -> dict[str, t.Any]:
