@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ..base.text import count
 from ..engine.model import Instance
-from ..state.record import Kind, Outcome, Rollout
+from ..state.record import WITHOUT_VERDICT, Kind, Outcome, Rollout
 
 
 def ended(service: str, rollout: Rollout, why: bool = True) -> str:
@@ -32,6 +32,8 @@ def ended(service: str, rollout: Rollout, why: bool = True) -> str:
     previous = rollout.previous
     if rollout.kind == Kind.ROLLBACK and previous and previous.revision != rollout.revision:
         reason = f" ({rollout.reason or f'rolled back from {previous.revision}'})"
+    if why and rollout.reason.startswith(WITHOUT_VERDICT):
+        return f"{title} {outcome} {rollout.reason}; {done}{took}"
     return f"{title} {outcome}: {done}{took}{reason}"
 
 
