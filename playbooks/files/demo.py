@@ -407,7 +407,7 @@ def duration(
     """How long it took; if it is known how long it would take at best, that too, and if it went
     back, how long that took.
     """
-    text = f"{rollout['updated'] - rollout['started']:.1f} s"
+    text = f"{rollout['updated'] - rollout['started']:.1f} s ({rollout['elapsed']:.1f} s of work)"
     back = [
         event["at"]
         for event in timeline

@@ -8,7 +8,7 @@ Pure, on a clock of its own.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from .budget import Budget
@@ -75,6 +75,24 @@ def settled(instance: Instance) -> Instance:
     )
 
 
+def observed(fleet: Iterable[Instance], now: float) -> list[Instance]:
+    """Return the fleet as it is, on the clock of a forecast: 0 is now, what was before is less.
+
+    What is not ready is taken to start, and what has ended or does not answer is left out.
+    """
+    found = []
+    for one in fleet:
+        if one.state is State.READY:
+            since = float("-inf") if one.ready_since is None else one.ready_since - now
+            found.append(replace(one, created=one.created - now, ready_since=since, active=0))
+        elif one.state in (State.STARTING, State.NOT_READY):
+            found.append(replace(one, state=State.STARTING, created=one.created - now))
+        elif one.state is State.DRAINING:
+            since = now if one.draining_since is None else one.draining_since
+            found.append(replace(one, draining_since=since - now, active=0))
+    return found
+
+
 class _Simulation:
     """A fleet in which every instance becomes ready and ends in time."""
 
@@ -97,8 +115,18 @@ class _Simulation:
         self.instances = {instance.id: instance for instance in fleet}
         self.clock, self.created, self.replaced = 0.0, 0, 0
         self.progress = ProgressTracker(0.0)
-        self.alarms: list[tuple[float, str]] = []  # when an instance becomes ready or ends
+        self.alarms = list(self._under_way())  # when an instance becomes ready or ends
+        heapq.heapify(self.alarms)
         self.peak, self.least = 0, len(self.instances)
+
+    def _under_way(self) -> Iterator[tuple[float, str]]:
+        """Yield when what has begun will be over; what is late may be so at any moment."""
+        for name, one in self.instances.items():
+            if one.state is State.STARTING:
+                yield max(0.0, one.created + self.start), name
+                self.instances[name] = replace(one, created=max(one.created, -self.start))
+            elif one.state is State.DRAINING and one.draining_since is not None:
+                yield max(0.0, one.draining_since + self.stop), name
 
     def run(self) -> bool:
         """Go along the path; return whether its end is reached."""
