@@ -41,11 +41,11 @@ def ended(service: str, rollout: Rollout, why: bool = True) -> str:
 
 def lasted(rollout: Rollout) -> str:
     """Return how long a rollout took that has ended, with its waits where it had any."""
-    seconds = max(0.0, rollout.updated - rollout.started)
-    waited = seconds - rollout.elapsed
-    if waited < WORTH_NAMING:
+    seconds = round(max(0.0, rollout.updated - rollout.started), 1)
+    worked = round(rollout.elapsed, 1)
+    if seconds - worked < WORTH_NAMING:
         return f"{seconds:.1f} s"
-    return f"{seconds:.1f} s ({rollout.elapsed:.1f} s of work, {waited:.1f} s waiting)"
+    return f"{seconds:.1f} s ({worked:.1f} s of work, {seconds - worked:.1f} s waiting)"
 
 
 def _back(rollout: Rollout) -> str:
