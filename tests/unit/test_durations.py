@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import typing as t
+from dataclasses import replace
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.durations import (
@@ -89,3 +90,20 @@ def test_what_is_there_takes_nothing_and_what_has_ended_counts_for_nothing() -> 
     new = [instance("c", 2, State.READY), instance("d", 2, State.READY)]
     assert left(*new) == 0
     assert left(*new, instance("e", 1, State.FAILED), instance("f", 1, State.STOPPED)) == 0
+
+
+@pytest.mark.parametrize("rotation", list(Rotation))
+def test_what_is_ready_is_in_service_soon_wherever_the_load_balancers_have_it(
+    rotation: Rotation,
+) -> None:
+    fresh = replace(instance("c", 2, State.READY), rotation=rotation, lb_healthy=False)
+    assert left(instance("d", 2, State.READY), fresh, instance("a", 1, State.READY)) == 2.0
+
+
+@pytest.mark.parametrize("surge", [1, 10])
+def test_the_rest_of_a_long_rollout_is_taken_to_go_on_at_the_same_pace(surge: int) -> None:
+    fleet = observed([instance(str(number), 1, State.READY) for number in range(60)], NOW)
+    path, budget = [rolling(2, 60)], Budget(surge, 0)
+    whole = forecast(fleet, path, budget, Rules(), 4.0, 2.0).seconds
+    part = forecast(fleet, path, budget, Rules(), 4.0, 2.0, looks=60 * 20).seconds
+    assert whole and part == pytest.approx(whole, rel=0.25)

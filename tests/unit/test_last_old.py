@@ -157,7 +157,7 @@ def test_a_promotion_without_a_verdict_says_so_with_the_numbers_and_is_no_good_e
 
 
 @pytest.mark.parametrize(
-    ("seconds", "interval"), [(1, 0.5), (9, 0.6), (30, 2.0), (150, 10.0), (1e6, 10.0)]
+    ("seconds", "interval"), [(1, 1.0), (18, 1.2), (30, 2.0), (150, 10.0), (1e6, 10.0)]
 )
 def test_the_default_analysis_looks_as_often_as_the_rollout_is_short(
     seconds: float, interval: float

@@ -46,7 +46,9 @@ _LOGGED = 20.0  # seconds between two looks at access logs: Envoy writes its own
 # Of the analysis that nobody asked for: how many looks at counters a rollout has if it takes as
 # long as expected, a few more than ten since it may be quicker,
 LOOKS = 15
-PACE = (0.5, 10.0)  # seconds between two of them, at least and at most,
+# seconds between two of them, at least and at most: the shorter they are, the more looks one short
+# outage of an instance is in, which the judge takes for several,
+PACE = (1.0, 10.0)
 UNKNOWN = 30.0  # and how many seconds a rollout takes of which nothing is known
 
 

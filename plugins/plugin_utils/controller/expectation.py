@@ -17,7 +17,8 @@ from ..report.progress import Expected
 from .context import StepContext, StepPart
 from .durations import Durations, Times
 
-PART = 0.05  # of the time that forecasts may take: those of a large fleet are made less often
+PART = 0.05  # of the time that forecasts may take: those of a large fleet are made less often,
+LOOKS = 40_000  # and look at so many instances, which takes a tenth of a second
 
 
 class Expectation(StepPart):
@@ -62,6 +63,7 @@ class Expectation(StepPart):
             settings.rules,
             times.start,
             times.stop,
+            LOOKS,
         ).seconds
 
 

@@ -299,9 +299,6 @@ class ReconcileLoop(BaseLoop):
             plan, seconds = self.settings.plan, expected(self.fleet)
             seconds = (UNKNOWN if seconds is None else seconds) + waits(plan)
             gates = [paced(gate, seconds) for gate in plan.background]
-            for gate in gates:
-                if gate.by_default:
-                    self.observer.count_often(gate.options["interval"] / 2)
             self._background = GateRunner(
                 gates, self.context, rollout.background, self.now, self.checker.wake
             )

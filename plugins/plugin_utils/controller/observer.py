@@ -76,7 +76,6 @@ class Observer:
         self._out: dict[str, float] = {}  # draining instances, by when they were out of rotation
         self.next_platform = self._next_counters = float("-inf")  # when to observe them next
         self._pause = timing.PLATFORM[0]
-        self._counting = timing.COUNTERS
 
     def observe(self) -> Snapshot:
         """Observe the service; the first time, wait until each instance was checked once."""
@@ -149,13 +148,9 @@ class Observer:
             r.labels for r in self.reports if r.process not in (Process.STOPPED, Process.FAILED)
         ]
 
-    def count_often(self, seconds: float) -> None:
-        """Add up what the load balancers have counted at least that often."""
-        self._counting = min(self._counting, seconds)
-
     def count(self) -> None:
         """Add up what the load balancers have counted."""
-        self._next_counters = self._now() + self._counting
+        self._next_counters = self._now() + timing.COUNTERS
         self.counters.take(self._table or {}, self.living())
 
     def cut(self) -> None:
