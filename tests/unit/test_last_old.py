@@ -114,7 +114,8 @@ def counted(new: tuple[int, int], stable: tuple[int, int], looks: int = 4) -> t.
 
 
 def test_only_a_new_side_that_fails_more_is_doubted() -> None:
-    for new, stable in (((60, 0), (60, 0)), ((60, 1), (60, 1)), ((60, 0), (60, 3))):
+    equal = [((60, 0), (60, 0)), ((60, 1), (60, 1)), ((60, 0), (60, 3)), ((60, 4), (60, 3))]
+    for new, stable in equal:
         metric, analysis = counted(new, stable)
         assert progress.doubts([metric], analysis) == ""
         assert progress.left_open(analysis, {"errors": metric.memory}) == ""

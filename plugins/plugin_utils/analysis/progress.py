@@ -18,7 +18,7 @@ from ..engine.judges.counts import Counts
 from ..engine.judges.threshold import AnalysisPhase, MeasurementCounts, assess, worst
 from ..interfaces.gate import FAIL, PASS, PERSON, WAIT
 from . import judging
-from .spec import KAYENTA, THRESHOLD, Analysis, Metric
+from .spec import KAYENTA, SEQUENTIAL, THRESHOLD, Analysis, Metric
 
 KEPT = 10  # last measurements of each metric that are kept (Argo's measurementRetention)
 LONGEST = 400  # characters of a message about all metrics, or of an error of one
@@ -170,8 +170,8 @@ def left_open(analysis: Analysis, memory: Mapping[str, t.Any]) -> str:
         memory: What its driver has kept of each metric.
     """
     texts = []
-    for metric in analysis.metrics:
-        if not metric.decides or analysis.dry_run or metric.name not in memory:
+    for metric in () if analysis.dry_run else analysis.metrics:
+        if metric.judge != SEQUENTIAL or not metric.decides or metric.name not in memory:
             continue
         known = MetricProgress(metric)
         known.restore(memory[metric.name])
