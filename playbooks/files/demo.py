@@ -10,8 +10,8 @@ summary, and an end without leftovers.
     demo.py elsewhere  rolls a revision out in a run of its own; returns at once
     demo.py seen       waits until clients have seen a revision
     demo.py ended      waits for the end of that other run
-    demo.py summary    of the rollout that `info` (on stdin) tells of: its time, shares and
-                       switches, the requests served and failed
+    demo.py summary    of the last rollout in the journal: its time, shares and switches, the
+                       requests served and failed
     demo.py stop       ends what is left of a demo, by pid and start time, and nothing else
 
 All of it lives in one directory, `--state`.
@@ -367,13 +367,25 @@ def ideal(starts: list[float], surge: int, pause: float) -> tuple[float, float]:
 Timeline = list[dict[str, t.Any]]
 
 
-def summary(state: Path, info: dict[str, t.Any], surge: int, pause: float) -> None:
-    rollout, now = info["rollout"], counts(reports(state))
+def journal(state: Path) -> tuple[dict[str, t.Any], Timeline]:
+    """The last rollout and its events: the journal has them, whatever hosts do by now."""
+    path = state / "journal/journal/demo.json"
+    record = json.loads(path.read_text())
+    rollout = record["rollout"]
+    events = path.with_suffix("") / f"{rollout['id']}.jsonl"
+    rollout["previous"] = (rollout["previous"] or {}).get("revision")
+    rollout["stable"] = record["stable"]["revision"]
+    return rollout, [json.loads(line) for line in events.read_text().splitlines()]
+
+
+def summary(state: Path, surge: int, pause: float) -> None:
+    rollout, timeline = journal(state)
+    now = counts(reports(state))
     before = json.loads((state / "counted.json").read_text())
     replace_file(str(state / "counted.json"), json.dumps(now))
     served, failed = (Counter(now[kind]) - Counter(before[kind]) for kind in ("served", "failed"))
-    rows = duration(state, rollout, info["timeline"], surge, pause)
-    rows += [*shares(info["timeline"]), *switches(info["timeline"])]
+    rows = duration(state, rollout, timeline, surge, pause)
+    rows += [*shares(timeline), *switches(timeline)]
     rows += [
         (
             "requests served",
@@ -407,7 +419,7 @@ def duration(
     """How long it took; if it is known how long it would take at best, that too, and if it went
     back, how long that took.
     """
-    text = f"{rollout['updated'] - rollout['started']:.1f} s"
+    text = f"{rollout['updated'] - rollout['started']:.1f} s ({rollout['elapsed']:.1f} s of work)"
     back = [
         event["at"]
         for event in timeline
@@ -485,7 +497,7 @@ def main() -> None:
         "start": lambda: start(state, options.balancer),
         "load": lambda: load(state, options.seconds),
         "elsewhere": lambda: elsewhere(state, options.revision),
-        "summary": lambda: summary(state, json.load(sys.stdin), options.surge, options.pause),
+        "summary": lambda: summary(state, options.surge, options.pause),
         "stop": lambda: stop(state),
     }
     parser.add_argument("what", choices=(*waits, *brief))

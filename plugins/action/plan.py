@@ -11,15 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..plugin_utils.analysis import spec
-from ..plugin_utils.analysis.needs import needs, rate_of
+from ..plugin_utils.analysis.needs import needs, rate_of, too_short
 from ..plugin_utils.base.errors import InputError
 from ..plugin_utils.base.text import moment
 from ..plugin_utils.config import freeze
+from ..plugin_utils.config.gates import waits
 from ..plugin_utils.config.variables import PLAY_HOSTS, SHOW, VARIABLE_NAMES
 from ..plugin_utils.controller import gate_runner
 from ..plugin_utils.controller.action import StepAction
 from ..plugin_utils.controller.context import Result, StepContext
-from ..plugin_utils.controller.expectation import Times, measured
+from ..plugin_utils.controller.durations import Times
+from ..plugin_utils.controller.expectation import measured
 from ..plugin_utils.controller.generations import Generations
 from ..plugin_utils.controller.in_place_plan import InPlacePlan
 from ..plugin_utils.controller.lifecycle import Lifecycle
@@ -169,7 +171,7 @@ def show(step: StepContext, revision: str, replicas: int, base: int) -> Result:
         "shares": "by the load balancers' weights" if weighted else "by the number of instances",
         "orders": [stable.order if stable else None, step.settings.order],
         "stopped": stopped_now(step),
-        "watched": watched(step),
+        "watched": watched(step, forecast["seconds"]),
         "requests": requests(step, found),
         "measured": times is not None,
         "unknown": unknown(found, times is not None, loop.balanced),
@@ -198,25 +200,35 @@ def stopped_now(step: StepContext) -> str:
     return f"{found}, until {moment(found.until)}" if found else ""
 
 
-def watched(step: StepContext) -> list[str]:
-    """Return what may end the rollout at any moment, each in a few words."""
+def watched(step: StepContext, seconds: float | None) -> list[str]:
+    """Return what may end the rollout at any moment, each in a few words.
+
+    `seconds`: that the rollout is expected to take, without its waits; None: not known.
+    """
     plan, context = step.settings.plan, step.context
-    usual = spec.standard(context.counted, bool(context.access_log))
+    usual, rate = spec.standard(context.counted, bool(context.access_log)), last_rate(step)
+    lasts = None if seconds is None else seconds + waits(plan)
     found = []
     for gate in plan.background:
         known = spec.parse(gate.options, gate.variable, usual)
         names = ", ".join(one.name for one in known.metrics)
         about = " (the default)" if gate.by_default else " (dry run)" if known.dry_run else ""
-        found.append(f"analysis: {names}{about}")
+        short = too_short(gate, usual, rate, lasts)
+        found.append(f"analysis: {names}{about}{f'; {short}' if short else ''}")
     return found + [f"{gate.key} ({gate.driver})" for gate in plan.rollback_gates]
 
 
 def requests(step: StepContext, found: Sequence[Stage]) -> list[dict[str, t.Any]]:
     """Return how many requests each analysis needs, and how long at the last rollout's traffic."""
-    context, last = step.context, step.record.rollout
+    context = step.context
     usual = spec.standard(context.counted, bool(context.access_log))
-    rate = rate_of(step.session.store.timeline(last.id)) if last else None
-    return needs(found, usual, rate)
+    return needs(found, usual, last_rate(step))
+
+
+def last_rate(step: StepContext) -> float | None:
+    """Return the requests a second in the last rollout; None: nothing has counted them."""
+    last = step.record.rollout
+    return rate_of(step.session.store.timeline(last.id)) if last else None
 
 
 def wait(gate: Gate) -> dict[str, t.Any]:

@@ -855,3 +855,22 @@ def test_new_messages_fail_where_asked(
     assert len(asked) == 3, "two looks for the old instances"
     alone = {**messages(boom=3), "compared": False}
     assert Judged(now, logged(alone, **options)).end().verdict == PERSON
+
+
+def test_it_says_by_what_the_new_side_looks_worse_before_that_is_decided(
+    now: SimpleNamespace,
+) -> None:
+    """Not of errors that are none yet (`at_least`), and not in a dry run."""
+    for options, doubt in (
+        ({}, "errors 6 of 600 against 0 of 600"),
+        ({"at_least": 0.5}, ""),
+        ({"dry_run": True}, ""),
+    ):
+        looks = (counts((number, 100 * number), (0, 100 * number)) for number in range(1, 7))
+        judged = Judged(now, metric("errors", looks, **options), count=0)
+        answers = []
+        for _look in range(6):
+            answers.append(judged.ask())
+            now.seconds += 10
+        assert {answer.verdict for answer in answers} == {WAIT}
+        assert answers[0].doubt == "" and answers[-1].doubt[: len(doubt) or None] == doubt

@@ -751,3 +751,28 @@ def test_an_entry_of_no_instance_is_left_over_unless_it_only_finishes_its_reques
         assert walk.loop.has_orphaned_entries() == left, server
         del world.servers[gone]
         walk.loop.observe_fleet()
+
+
+@pytest.mark.usefixtures("virtual")
+@pytest.mark.parametrize("doubted", [True, False])
+def test_the_last_old_instance_stays_for_a_verdict_where_the_new_side_looks_worse(
+    walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch, doubted: bool
+) -> None:
+    """With nothing that decides it stays for 15 s, and not a moment where all is well."""
+    world, served = World(), []
+
+    def at() -> None:
+        alive = {r.labels.endpoint: r.labels.revision for r in world.alive()}
+        shown = {e: one for e, one in world.servers.items() if one.rotation is Rotation.IN}
+        served.append((clock.now(), sorted(alive.get(endpoint, "") for endpoint in shown)))
+
+    world.fails = lambda _call: at()
+    walk = walking(world)
+    monkeypatch.setattr(GateRunner, "doubt", "errors 4 of 240" if doubted else "")
+    began = clock.now()
+    walk.loop.run_stage(Stage("replace", rolling(2, 3), watched=True), "2", walk.rollout, dict)
+    done(world)
+    last = max(when for when, revisions in served if "1" in revisions) - began
+    assert (15 <= last < 17) if doubted else last < 5
+    assert not [revisions for _when, revisions in served if not revisions]
+    assert walk.rollout.elapsed < 5

@@ -11,6 +11,7 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.needs import (
     needs,
     rate_of,
+    too_short,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import gates
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.counts import (
@@ -125,3 +126,16 @@ def test_the_traffic_is_that_between_the_counts_of_a_timeline() -> None:
 )
 def test_traffic_that_was_not_counted_is_not_known(events: list[dict[str, t.Any]]) -> None:
     assert rate_of(events) is None
+
+
+@pytest.mark.parametrize(
+    ("rate", "seconds", "told"),
+    [(1.0, 20.0, True), (400.0, 20.0, False), (1.0, 3600.0, False), (None, 20.0, False)],
+)
+def test_a_rollout_that_ends_before_the_first_verdict_is_told(
+    rate: float | None, seconds: float, told: bool
+) -> None:
+    assert bool(too_short(analysis(), USUAL, rate, seconds)) == told
+    assert not too_short(analysis(), USUAL, rate, None)
+    latency = analysis(metrics=[{"name": "latency", "of": "latency"}])
+    assert not too_short(latency, USUAL, rate, seconds)

@@ -312,11 +312,11 @@ def test_every_command_names_a_playbook_files_and_variables_that_exist(
 
 COUNTS = (  # of a line of progress
     r"  new \d+/\d+ ready( \((\d+ (starting|not ready|failed)(, )?)+\))?  old \d+"
-    r"(  traffic \d+ %)?  \d\d:\d\d(, about \d+ s left)?"
+    r"(  traffic \d+ %)?  \d\d:\d\d(, about \d+ s left)?(, longer than expected by \d+ s)?"
 )
 LINE = re.compile(
     rf"demo (1 -> 2{COUNTS}"
-    r"|2 promoted: \d+ instances? replaced(, \d+ starts? failed,)? in [\d.]+ s)"
+    r"|2 promoted: \d+ instances? replaced(, \d+ starts? failed,)? in [\d.]+ s( \([\d.]+ s of work, [\d.]+ s waiting\))?)"
 )
 
 

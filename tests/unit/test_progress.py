@@ -185,16 +185,16 @@ def test_clock() -> None:
     ]
 
 
-def test_an_estimate_shrinks_until_it_says_nothing() -> None:
-    fleets = [some(n) for n in range(6)]
-    endings = [line.rpartition("  ")[2] for line in said(*fleets, expected=lambda _fleet: 14.0)]
-    assert endings == [
+def test_the_time_left_is_forecast_anew_at_each_line_and_an_overrun_is_told() -> None:
+    expected = iter([14.0, 9.0, 4.0, 3.0, 1.2, 0.0])
+    lines = said(*(some(n) for n in range(6)), expected=lambda _fleet: next(expected))
+    assert [line.rpartition("  ")[2] for line in lines] == [
         "00:00, about 14 s left",
         "00:05, about 9 s left",
         "00:10, about 4 s left",
-        "00:15",
-        "00:20",
-        "00:25",
+        "00:15, about 3 s left, longer than expected by 4 s",
+        "00:20, about 1 s left, longer than expected by 7 s",
+        "00:25, longer than expected by 11 s",
     ]
 
 
@@ -202,10 +202,10 @@ def test_nothing_is_expected_of_what_is_not_known() -> None:
     assert not any("left" in line for line in said(some(1), some(2)))
 
 
-def test_the_expectation_is_of_the_fleet_that_the_stage_begins_with() -> None:
+def test_the_expectation_is_of_the_fleet_as_it_is() -> None:
     seen: list[int] = []
     said(some(1), some(2), expected=lambda fleet: seen.append(len(fleet)))
-    assert seen == [1]
+    assert seen == [1, 2]
 
 
 def test_the_same_line_is_not_repeated_at_once() -> None:

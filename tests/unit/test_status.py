@@ -156,8 +156,8 @@ def test_an_ended_one() -> None:
     ended = record("progressing")
     ended.close("rolled_back", "it crashes", 60.0)
     assert (
-        lines(ended, None, [])[0]
-        == "1970-01-01T00:01:00Z: shop 2 rolled back to 1 after 0.0 s. Why: it crashes"
+        lines(ended, None, [])[0] == "1970-01-01T00:01:00Z: shop 2 rolled back to 1 after 60.0 s"
+        " (0.0 s of work, 60.0 s waiting). Why: it crashes"
     )
 
 

@@ -1222,3 +1222,39 @@ def test_a_silent_wait_has_a_heartbeat_each_minute(now: SimpleNamespace) -> None
         walk.turn(1)
     beats = [line.rpartition("(")[2] for line in walk.hints if "(waiting for " in line]
     assert beats == ["waiting for 60 s)", "waiting for 2 min 00 s)"]
+
+
+# -- the last old instances ------------------------------------------------------------------------
+
+LOOKS_WORSE = Answer(WAIT, "errors 4 of 240", doubt="errors 4 of 240 against 0 of 240")
+
+
+def test_the_last_old_instances_stay_while_the_new_side_looks_worse_and_not_for_long(
+    now: SimpleNamespace,
+) -> None:
+    walk = watched(now, WAITS, LOOKS_WORSE)
+    walk.turn(arrived=False)
+    assert not walk.supervisor.awaits_verdict() and not walk.lines
+    walk.turn(arrived=False)
+    assert walk.supervisor.awaits_verdict() and walk.supervisor.awaits_verdict()
+    (line,) = walk.lines
+    assert line.startswith("errors 4 of 240 against 0 of 240") and "15 s" in line
+    assert [event["person"] for event in walk.kinds("wait")] == [False]
+    walk.turn(after=14.9, arrived=False)
+    assert walk.supervisor.awaits_verdict()
+    walk.turn(after=0.2, arrived=False)
+    assert not walk.supervisor.awaits_verdict()
+
+
+def test_they_stay_no_longer_once_the_new_side_looks_good_or_a_person_promotes(
+    now: SimpleNamespace,
+) -> None:
+    walk = watched(now, LOOKS_WORSE, WAITS)
+    walk.turn(arrived=False)
+    assert walk.supervisor.awaits_verdict()
+    walk.turn(arrived=False)
+    assert not walk.supervisor.awaits_verdict()
+    walk = watched(now, LOOKS_WORSE)
+    walk.turn(arrived=False)
+    walk.rollout.full = True
+    assert not walk.supervisor.awaits_verdict()

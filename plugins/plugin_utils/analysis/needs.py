@@ -16,6 +16,8 @@ from ..interfaces.traffic import COUNTS
 from . import spec
 from .spec import SEQUENTIAL, Metric
 
+HALF = 0.5  # of the requests go to new instances, on average over a rollout that replaces all
+
 
 def needs(
     stages: Iterable[Stage], usual: Sequence[Mapping[str, str]], rate: float | None
@@ -31,6 +33,31 @@ def needs(
         for metric in analysis.metrics
         if metric.judge == SEQUENTIAL and not metric.dry_run and _counts(metric)
     ]
+
+
+def too_short(
+    gate: Gate, usual: Sequence[Mapping[str, str]], rate: float | None, seconds: float | None
+) -> str:
+    """Return that a rollout is expected to end before a background analysis can decide, and why.
+
+    Empty where it is not, or where the requests a second or the rollout's seconds are not known.
+    """
+    if not rate or seconds is None:
+        return ""
+    analysis = spec.parse(gate.options, gate.variable, usual)
+    counting = [one for one in analysis.metrics if one.judge == SEQUENTIAL and _counts(one)]
+    if not counting:
+        return ""
+    rules, expected = counting[0].rules, math.floor(HALF * rate * seconds)
+    alpha, detect = SIDES * rules["alpha"], rules["detect"]
+    new = requests_for(HALF, alpha, rules["tolerance"], detect)
+    if new is not None and expected >= new:
+        return ""
+    shown = "no number shows" if new is None else f"{new:,} show"
+    return (
+        "this rollout is expected to end before the first verdict: new instances get about"
+        f" {expected:,} requests, and {shown} an error rate of {detect:g}"
+    )
 
 
 def rate_of(timeline: Iterable[Mapping[str, t.Any]]) -> float | None:

@@ -14,13 +14,17 @@ from dataclasses import asdict, replace
 
 from ..base.errors import MetricError
 from ..base.text import clean
+from ..engine.judges.counts import Counts
 from ..engine.judges.threshold import AnalysisPhase, MeasurementCounts, assess, worst
 from ..interfaces.gate import FAIL, PASS, PERSON, WAIT
 from . import judging
-from .spec import KAYENTA, THRESHOLD, Analysis, Metric
+from .spec import KAYENTA, SEQUENTIAL, THRESHOLD, Analysis, Metric
 
 KEPT = 10  # last measurements of each metric that are kept (Argo's measurementRetention)
 LONGEST = 400  # characters of a message about all metrics, or of an error of one
+# From this e-value on the new side looks worse. Fewer than one good revision in thirty looks so at
+# the end of a rollout, and three errors on the new side alone are enough.
+SUSPECT = 3.0
 _VERDICTS = {AnalysisPhase.FAILED: FAIL, AnalysisPhase.SUCCESSFUL: PASS}
 _WOULD = {PASS: "would pass", FAIL: "would fail", PERSON: "would ask an operator"}
 
@@ -48,6 +52,14 @@ class MetricProgress:
         kayenta = self.metric.judge == KAYENTA and self.phase is not AnalysisPhase.ERROR
         more = self.watched and not kayenta and self.phase is not AnalysisPhase.FAILED
         return more or not self.phase.over
+
+    @property
+    def doubt(self) -> str:
+        """By what the new side looks worse, where that is not enough for a failure."""
+        last = self.recent[-1] if self.recent else {}
+        bad = self.state.get("reached", 1) > 0  # and not below `at_least`
+        open_ = self.metric.decides and last.get("phase") == AnalysisPhase.SUCCESSFUL.value
+        return self._sentence if open_ and bad and last.get("evidence", 0.0) >= SUSPECT else ""
 
     def judge(self, result: t.Any, error: MetricError | None, at: float) -> None:
         """Judge one measurement."""
@@ -82,6 +94,20 @@ class MetricProgress:
             self.phase = AnalysisPhase.INCONCLUSIVE
         if phase is AnalysisPhase.ERROR:
             self._reason = f"{self._reason}: {value}"
+
+    @property
+    def left_open(self) -> str:
+        """The errors of both sides, where the new one has more without being failed for that."""
+        measured = [one for one in self.recent if isinstance(one.get("value"), Mapping)]
+        last = measured[-1] if measured else {}
+        sides = [last.get("value", {}).get(side) for side in ("new", "stable")]
+        if not all(isinstance(side, Mapping) and "errors" in side for side in sides):
+            return ""
+        new, stable = (Counts(side["requests"], side["errors"]) for side in sides)
+        rules = self.metric.rules
+        more = new.rate > max(rules["tolerance"] * stable.rate, rules["at_least"])
+        chance = stable.requests > 0 and last.get("evidence", 0.0) <= 1
+        return f"{self.name} {new} against {stable}" if more and not chance else ""
 
     @property
     def memory(self) -> dict[str, t.Any]:
@@ -129,6 +155,28 @@ class MetricProgress:
         name = "" if self._sentence.startswith(f"{self.name} ") else f"{self.name} "
         prefix = "inconclusive: " if self.phase is AnalysisPhase.INCONCLUSIVE else ""
         return f"{prefix}{name}{text}{' (dry run)' if self.metric.dry_run else ''}"
+
+
+def doubts(metrics: Sequence[MetricProgress], analysis: Analysis) -> str:
+    """Return by what the new side looks worse, where that is not enough for a failure."""
+    return "" if analysis.dry_run else _joined(metric.doubt for metric in metrics if metric.doubt)
+
+
+def left_open(analysis: Analysis, memory: Mapping[str, t.Any]) -> str:
+    """Return the metrics by which more requests to the new side failed, without a verdict.
+
+    Args:
+        analysis: What was measured, to the end of the rollout.
+        memory: What its driver has kept of each metric.
+    """
+    texts = []
+    for metric in () if analysis.dry_run else analysis.metrics:
+        if metric.judge != SEQUENTIAL or not metric.decides or metric.name not in memory:
+            continue
+        known = MetricProgress(metric)
+        known.restore(memory[metric.name])
+        texts.append(known.left_open)
+    return ", ".join(text for text in texts if text)
 
 
 def decide(metrics: Sequence[MetricProgress], analysis: Analysis) -> tuple[str, str]:

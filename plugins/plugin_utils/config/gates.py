@@ -43,6 +43,13 @@ CALLS = {
 }
 _ANALYSIS = "rollout_analysis"
 _LOGGED = 20.0  # seconds between two looks at access logs: Envoy writes its own every 10 s
+# Of the analysis that nobody asked for: how many looks at counters a rollout has if it takes as
+# long as expected, a few more than ten since it may be quicker,
+LOOKS = 15
+# seconds between two of them, at least and at most: the shorter they are, the more looks one short
+# outage of an instance is in, which the judge takes for several,
+PACE = (1.0, 10.0)
+UNKNOWN = 30.0  # and how many seconds a rollout takes of which nothing is known
 
 
 # Options --------------------------------------------------------------------------------------
@@ -298,13 +305,43 @@ def watched(plan: Plan, traffic: DriverChoice[TrafficDriver], alike: bool = True
     if has_own or not (logs or counted) or plan.strategy == "blue_green":
         return plan
     usual = [one for one in spec.standard(counted, logs) if alike or one["name"] != "latency"]
-    metrics = usual + spec.refusals(counted, logs)
-    given = {"metrics": metrics, **({"interval": _LOGGED} if logs else {})}
+    metrics = [
+        {**one, "interval": _LOGGED} if one.get("driver") == "access_log" else one
+        for one in [*usual, *spec.refusals(counted, logs)]
+    ]
     key = "default analysis" if plan.background else "analysis"
-    gate = analysis({**given, "timeout": "unlimited"}, key, _ANALYSIS, Person())
+    given = {"metrics": metrics, "timeout": "unlimited"}
+    gate = analysis(given, key, _ANALYSIS, Person())
     options = {**gate.options, "count": 0}
     gate = replace(gate, options=options, by_default=True, on_error="ignore")
     return replace(plan, background=(*plan.background, gate))
+
+
+def paced(gate: Gate, seconds: float) -> Gate:
+    """Return a background gate for a rollout that is expected to take so many seconds.
+
+    The analysis that nobody asked for looks at counters often enough for it; any other stays.
+    """
+    if not gate.by_default:
+        return gate
+    least, most = PACE
+    interval = min(most, max(least, seconds / LOOKS))
+    return replace(gate, options={**gate.options, "interval": interval})
+
+
+def waits(plan: Plan) -> float:
+    """Return the seconds that the plan's gates take; infinite where that is not known."""
+    throughout = {gate.key for gate in (*plan.background, *plan.rollback_gates)}
+    return sum(_lasts(gate) for gate in plan.gates if gate.key not in throughout)
+
+
+def _lasts(gate: Gate) -> float:
+    if gate.driver == "pause" and gate.options.get("duration") is not None:
+        return float(gate.options["duration"])
+    if gate.driver == "analysis":
+        usual = spec.standard(("errors", "latency"), False)
+        return spec.parse(gate.options, gate.variable, usual).lasts
+    return math.inf
 
 
 def absolute(analysis: Gate) -> list[Limits]:

@@ -1,33 +1,28 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How long a rollout is expected to take, from what the service's instances took before."""
+"""How long a rollout is expected to take, from what the service's instances take."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cached_property
-from statistics import median
 
+from ..base import clock
 from ..base.errors import StoreError
-from ..engine.forecast import forecast, settled
-from ..engine.model import Instance, State
+from ..engine.forecast import forecast, observed
+from ..engine.model import Instance
 from ..engine.strategy import Stage
 from ..report.progress import Expected
 from .context import StepContext, StepPart
+from .durations import Durations, Times
 
-
-@dataclass(frozen=True)
-class Times:
-    """What an instance takes, in seconds (medians)."""
-
-    start: float  # until it is ready
-    stop: float  # from the drain to its end
+PART = 0.05  # of the time that forecasts may take: those of a large fleet are made less often,
+LOOKS = 40_000  # and look at so many instances, which takes a tenth of a second
 
 
 class Expectation(StepPart):
-    """Expect a rollout to take as long as the service's instances took in the one before."""
+    """Expect instances to take as long as in this rollout so far, or else as in the one before."""
 
     @cached_property
     def times(self) -> Times | None:
@@ -42,35 +37,39 @@ class Expectation(StepPart):
             return None  # an estimate is not worth a failure
 
     def along(self, path: Sequence[Stage]) -> Expected:
-        """Return what expects the seconds that this path takes, without waits for gates."""
+        """Return what expects the seconds that this path still takes, without waits for gates."""
+        left: float | None = None
+        at = due = float("-inf")  # when that was forecast, and is to be again
 
         def expected(fleet: Sequence[Instance]) -> float | None:
-            if self.times is None or not path:
-                return None
-            settings, times = self.step.settings, self.times
-            return forecast(
-                [settled(instance) for instance in fleet if instance.state is State.READY],
-                [stage.waypoint for stage in path],
-                settings.budget,
-                settings.rules,
-                times.start,
-                times.stop,
-            ).seconds
+            nonlocal left, at, due
+            began = clock.now()
+            if began >= due:
+                left, at = self._forecast(fleet, path), began
+                due = began + (clock.now() - began) / PART
+            return None if left is None else max(0.0, left - (began - at))
 
         return expected
+
+    def _forecast(self, fleet: Sequence[Instance], path: Sequence[Stage]) -> float | None:
+        """Return the seconds that the path takes from this fleet; None: that is not known."""
+        settings, times = self.step.settings, self.loop.recorder.durations.times(self.times)
+        if times is None or not path:
+            return None
+        return forecast(
+            observed(fleet, clock.now()),
+            [stage.waypoint for stage in path],
+            settings.budget,
+            settings.rules,
+            times.start,
+            times.stop,
+            LOOKS,
+        ).seconds
 
 
 def measured(step: StepContext, rollout: str) -> Times | None:
     """Return what instances took in a rollout; None: no instance became ready in it."""
-    first: dict[str, dict[str, float]] = {}
+    found = Durations()
     for event in step.session.store.timeline(rollout):
-        if event.get("kind") == "state" and event.keys() >= {"instance", "state", "at"}:
-            first.setdefault(event["instance"], {}).setdefault(event["state"], event["at"])
-    starts = _between(first.values(), "starting", "ready")
-    stops = _between(first.values(), "draining", "stopped")
-    return Times(median(starts), median(stops) if stops else 0.0) if starts else None
-
-
-def _between(instances: Iterable[Mapping[str, float]], begin: str, end: str) -> list[float]:
-    """Return how long each instance that was in both states took from one to the other."""
-    return [states[end] - states[begin] for states in instances if states.keys() >= {begin, end}]
+        found.take(event)
+    return found.times()

@@ -80,10 +80,16 @@ class GateRunner:
         self._questions: dict[str, _Question] = {}  # in progress
         self._due: dict[str, float] = {}  # when to ask next
         self._messages: dict[str, str] = {}  # of gates that wait
+        self._doubts: dict[str, str] = {}  # of those to which the new revision looks worse
         self._verdicts: list[Verdict] = []
         self._looks: list[tuple[Gate, Mapping[str, t.Any]]] = []
         self._changed = False
         self._closed = False
+
+    @property
+    def doubt(self) -> str:
+        """By what the new revision looks worse to gates that have not decided."""
+        return "; ".join(self._doubts.values())
 
     def poll(self, rollout: Mapping[str, t.Any]) -> GateStatus:
         """Take in answers, ask the gates that are due, and return their status. Never blocks."""
@@ -213,6 +219,9 @@ class GateRunner:
             return
         if gate.by_default and answer.verdict == PERSON:
             answer = replace(answer, verdict=WAIT)
+        self._doubts.pop(gate.key, None)
+        if answer.doubt and answer.verdict == WAIT:
+            self._doubts[gate.key] = clean(answer.doubt, _SHOWN)
         if answer.memory is not None:
             record.memory, self._changed = dict(answer.memory), True
         if answer.looked:
@@ -251,6 +260,7 @@ class GateRunner:
             self._drivers[gate.key].cancel()
         self._due.pop(gate.key, None)
         self._messages.pop(gate.key, None)
+        self._doubts.pop(gate.key, None)
 
     def _state(self, gate: Gate, record: GateRecord) -> str:
         """Return a waiting gate's latest message."""

@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 
+from ..analysis import spec
+from ..analysis.progress import left_open
 from ..base import clock
 from ..base.errors import TRANSIENT, InputError, RolloutFailed
 from ..base.text import moment
@@ -25,7 +27,7 @@ from ..engine.model import Composition, Instance, Phase, Process, State
 from ..engine.shares import counted
 from ..report.messages import ended, left_behind
 from ..state import events
-from ..state.record import Kind, Outcome, Rollout
+from ..state.record import WITHOUT_VERDICT, GateState, Kind, Outcome, Rollout
 from . import failures
 from .context import Result, StepContext, StepPart
 from .generations import Generations, last_of, prune
@@ -380,6 +382,8 @@ class Lifecycle(StepPart):
         ):
             # A rollback is never itself rolled back, so no previous revision is kept.
             record.before = None if rollout.kind == Kind.ROLLBACK else left
+        if outcome == Outcome.PROMOTED and rollout.kind.forward:
+            reason = reason or self._without_verdict(rollout)
         self.loop.empty_previews()
         self.loop.forget_dead()
         self.loop.event(events.End(outcome=outcome, reason=reason))
@@ -388,6 +392,18 @@ class Lifecycle(StepPart):
         self.places.note()
         self.loop.commit()
         self._tell_end(rollout)
+
+    def _without_verdict(self, rollout: Rollout) -> str:
+        """Return what background analyses count against the new revision, undecided."""
+        context = self.step.context
+        usual = spec.standard(context.counted, bool(context.access_log))
+        texts = [
+            left_open(spec.parse(gate.options, gate.variable, usual), record.memory or {})
+            for gate in self.settings.plan.background
+            if (record := rollout.background.get(gate.key)) and record.state == GateState.WAITING
+        ]
+        text = "; ".join(text for text in texts if text)
+        return f"{WITHOUT_VERDICT}: {text}" if text else ""
 
     def _tell_end(self, rollout: Rollout) -> None:
         service = self.record.service

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..base.errors import TRANSIENT, RolloutFailed
+from ..config.gates import UNKNOWN, paced, waits
 from ..engine.evaluate import Decision, evaluate
 from ..engine.instances import can_admit, can_stop, ids
 from ..engine.model import Composition, Phase, Process, Rotation, State
@@ -76,7 +77,8 @@ class ReconcileLoop(BaseLoop):
         self._aim(stage, rollout)
         if decide:
             self.actuator.split = None
-        supervisor = self._supervise(stage, rollout, lines, title)
+        background = self._background_gates(stage, rollout, expected)
+        supervisor = self._supervise(stage, rollout, lines, title, background)
         run = StageRun(
             self,
             stage,
@@ -286,8 +288,10 @@ class ReconcileLoop(BaseLoop):
         for pool in self.previews:
             pool.wanted = forward and (waypoint.new_idle or not pool.idle_only)
 
-    def _supervise(self, stage: Stage, rollout: Rollout, lines: Lines, title: str) -> Supervisor:
-        """Return a supervisor of the stage."""
+    def _supervise(
+        self, stage: Stage, rollout: Rollout, lines: Lines, title: str, background: GateRunner
+    ) -> Supervisor:
+        """Return a supervisor of the stage, with the runner of the background gates."""
         me, service = self.session.identity, self.settings.service
         return Supervisor(
             stage,
@@ -295,7 +299,7 @@ class ReconcileLoop(BaseLoop):
             settings=self.settings,
             session=self.session,
             context=self.context,
-            background=self._background_gates(stage, rollout),
+            background=background,
             reporter=Reporter(
                 self.event,
                 lines.tell,
@@ -306,12 +310,17 @@ class ReconcileLoop(BaseLoop):
             now=self.now,
         )
 
-    def _background_gates(self, stage: Stage, rollout: Rollout) -> GateRunner:
-        """Return the background gates' runner, one for all stages; idle if unwatched."""
+    def _background_gates(self, stage: Stage, rollout: Rollout, expected: Expected) -> GateRunner:
+        """Return the background gates' runner, one for all stages; idle if unwatched.
+
+        They are asked as often as the time that the rollout is expected to take needs.
+        """
         if not stage.watched or rollout.phase == Phase.ROLLING_BACK:
             return GateRunner((), self.context, {})
         if self._background is None:
-            gates = self.settings.plan.background
+            plan, seconds = self.settings.plan, expected(self.fleet)
+            seconds = (UNKNOWN if seconds is None else seconds) + waits(plan)
+            gates = [paced(gate, seconds) for gate in plan.background]
             self._background = GateRunner(
                 gates, self.context, rollout.background, self.now, self.checker.wake
             )

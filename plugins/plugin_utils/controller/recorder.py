@@ -18,6 +18,7 @@ from ..state.lease import Session
 from . import fleet as fleets
 from . import timing
 from .announcer import Announcer
+from .durations import Durations
 
 # events before which the requests counted so far are written
 CLOSING = ("stage", "verdict", "parked", "interrupted", "end")
@@ -53,6 +54,7 @@ class Recorder:
         self._troubled = False
         self._serving: set[str] = set()  # the instances in rotation, as last written
         self._requests = RequestCounts()
+        self.durations = Durations()  # of what happened to instances in this rollout
 
     @property
     def due(self) -> bool:
@@ -72,6 +74,7 @@ class Recorder:
         shown = {k: v for k, v in found.items() if k not in ("kind", "results")}
         trace.note(f"{event.kind}: {trace.words(shown)}")
         self._events.append({"at": round(at, 3)} | found)
+        self.durations.take(self._events[-1])
 
     def commit(self) -> None:
         """Write the record and the events, and renew the lease."""
@@ -166,6 +169,7 @@ class Recorder:
         states: dict[str, str] = {}
         rollout = self._session.record.open if self._session.epoch else None
         for event in self._session.timeline(rollout.id) if rollout else ():
+            self.durations.take(event)
             if event.get("kind") == "state" and event.get("instance"):
                 states[event["instance"]] = event.get("state", "")
             elif event.get("kind") == "traffic":

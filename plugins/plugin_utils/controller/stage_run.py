@@ -13,6 +13,7 @@ from ..base.errors import TRANSIENT, RolloutFailed
 from ..engine.autoscaling import measured
 from ..engine.budget import Budget
 from ..engine.evaluate import Decision
+from ..engine.last_old import ends_comparison
 from ..engine.model import Composition, Instance, Phase, Rotation, State
 from ..engine.progress import ProgressTracker, Rules
 from ..engine.rebalance import mark_leaving
@@ -60,6 +61,7 @@ class StageRun:
         # of this iteration and of the one before
         self._decision, self._before = Decision(), Decision()
         self._arrived = False  # whether the fleet is at the waypoint
+        self._kept = False  # whether the last old instances stay until a gate has decided
         # to new and to all instances, when they were last counted
         self._requests: tuple[int, int] | None = None
         self._backoff = timing.Backoff()
@@ -83,7 +85,7 @@ class StageRun:
                 self._lines.show(
                     self._loop.fleet, self._stage.waypoint, self._progress.total, now()
                 )
-                rollout.elapsed += now() - began
+                rollout.elapsed += 0.0 if self._kept else now() - began
             began = now()
             self._rest()
 
@@ -95,7 +97,8 @@ class StageRun:
             return proceed
         waypoint = self._loop.fitted(self._waypoint(proceed))
         snapshot = self._loop.observe_for(waypoint)
-        self._decision = decision = self._evaluate(snapshot, waypoint)
+        waypoint, decision = self._evaluate(snapshot, waypoint, proceed)
+        self._decision = decision
         if (
             decision.stable_lost
             and proceed is Proceed.GO
@@ -104,8 +107,10 @@ class StageRun:
             return Proceed.SKIP
         if decision.failed:
             self._fail(snapshot, waypoint)
-        self._arrived = decision.reached and self._loop.actuator.is_tidy(
-            snapshot, self._rules.drain_timeout
+        self._arrived = (
+            decision.reached
+            and not self._kept
+            and self._loop.actuator.is_tidy(snapshot, self._rules.drain_timeout)
         )
         if self._arrived or (self._rollout.force and waypoint.new_idle):
             if proceed is Proceed.GO and self._passes(snapshot, waypoint):
@@ -130,19 +135,36 @@ class StageRun:
             self._hold_at = as_it_is(self._loop.observe_fleet(), waypoint, self._rollout.previous)
         return self._hold_at
 
-    def _evaluate(self, snapshot: Snapshot, waypoint: Waypoint) -> Decision:
-        """Ask the engine what to do now, and note its answer."""
+    def _evaluate(
+        self, snapshot: Snapshot, waypoint: Waypoint, proceed: Proceed
+    ) -> tuple[Waypoint, Decision]:
+        """Ask the engine what to do now, and note its answer. Return it with where that leads.
+
+        Where it would end a comparison that is not decided, the fleet stays as it is for now.
+        """
         if waited := self._loop.session.take_waited():  # for the journal: no lack of progress
             since = min(self._loop.now(), self._progress.since + waited)
             self._rollout.tally = replace(self._progress, since=since)
         fleet = mark_leaving(snapshot.fleet, snapshot.leaving or ())
-        budget = self._loop.settings.budget
-        decision = self._decide(
-            fleet, waypoint, budget, self._rules, self._progress, self._loop.now()
+        decision = self._decision_at(fleet, waypoint)
+        self._kept = (
+            proceed is Proceed.GO
+            and ends_comparison(fleet, waypoint, decision)
+            and self._supervisor.awaits_verdict()
         )
+        if self._kept:
+            waypoint = as_it_is(fleet, waypoint, self._rollout.previous)
+            self._rollout.tally = replace(self._progress, since=self._loop.now())
+            decision = self._decision_at(fleet, waypoint)
         self._rollout.count(decision.progress)
         self._loop.recorder.note_decision(decision)
-        return decision
+        return waypoint, decision
+
+    def _decision_at(self, fleet: Sequence[Instance], waypoint: Waypoint) -> Decision:
+        """Return what the engine does now on the way to a waypoint."""
+        loop = self._loop
+        budget = loop.settings.budget
+        return self._decide(fleet, waypoint, budget, self._rules, self._progress, loop.now())
 
     def _fail(self, snapshot: Snapshot, waypoint: Waypoint) -> t.NoReturn:
         """End the stage, because the engine says so."""

@@ -16,6 +16,7 @@ from ..base.errors import Aborted, GateFailed, GaveWay, Parked, RolloutFailed
 from ..base.text import moment, span
 from ..config.freeze import Freeze, stopped
 from ..config.settings import Settings
+from ..engine.last_old import longest
 from ..engine.model import FailureAction, Phase
 from ..engine.strategy import FINISH, REPLACE, Gate, Stage
 from ..interfaces.context import Context
@@ -82,6 +83,9 @@ class Supervisor:
         self._next_commands = float("-inf")
         self._stopped: Freeze | None = None  # why nothing may move
         self._doubt = ""  # why the background gates need a person
+        # since when the last old instances stay for a verdict, and until when at most
+        self._undecided: float | None = None
+        self._until = float("-inf")
         self._lost_reported = False  # that no stable instance serves
         # by a command or a freeze, or at a gate that was left
         self._held = rollout.phase.waits and not rollout.gates
@@ -145,6 +149,22 @@ class Supervisor:
             return True
         self._wait(self.stage.waiting, status.message, self._needs_person, self._needs_person)
         return False
+
+    def awaits_verdict(self) -> bool:
+        """Return whether the last old instances stay for now: the new revision looks worse to a
+        background gate, which has not decided yet.
+        """
+        doubt = "" if self._back or self.rollout.full else self._background.doubt
+        if not doubt:
+            return False
+        if self._undecided is None:
+            self._undecided = self._now()
+            seconds = longest(self._undecided - self.rollout.started)
+            self._until = self._undecided + seconds
+            what = f"the last old instances stay until that is decided, for {span(seconds)} at most"
+            self._report.event(events.WaitingFor(what=f"{doubt}: {what}", person=False))
+            self._report.tell(f"{doubt}: {what}")
+        return self._now() < self._until
 
     def stable_lost(self) -> Proceed:
         """Return what to do now that no stable instance serves; raises RolloutFailed to hold."""

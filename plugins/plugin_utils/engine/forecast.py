@@ -8,7 +8,8 @@ Pure, on a clock of its own.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from .budget import Budget
@@ -47,14 +48,17 @@ def forecast(
     rules: Rules,
     start: float,
     stop: float,
+    looks: float = math.inf,
 ) -> Forecast:
     """Forecast a rollout of `fleet` along `path`, where an instance takes `start` seconds to be
     ready and `stop` to end.
+
+    After so many `looks` at single instances, the rest is taken to go on at the same pace.
     """
     simulation = _Simulation(fleet, path, budget, rules, start, stop)
-    arrived = simulation.run()
+    arrived = simulation.run(looks)
     return Forecast(
-        simulation.clock if arrived else None,
+        simulation.seconds if arrived else None,
         simulation.peak,
         simulation.least,
         simulation.replaced,
@@ -73,6 +77,27 @@ def settled(instance: Instance) -> Instance:
         lb_healthy=True,
         host=instance.host,
     )
+
+
+def observed(fleet: Iterable[Instance], now: float) -> list[Instance]:
+    """Return the fleet as it is, on the clock of a forecast: 0 is now, what was before is less.
+
+    What is not ready is taken to start, what is ready to pass the load balancers' checks, and what
+    has ended or does not answer is left out.
+    """
+    found = []
+    for one in fleet:
+        since, place = one.ready_since, Rotation.IN if one.in_rotation else Rotation.OUT
+        one = replace(one, created=one.created - now, active=0, lb_healthy=True)
+        if one.state is State.READY:
+            since = float("-inf") if since is None else since - now
+            found.append(replace(one, ready_since=since, rotation=place))
+        elif one.state in (State.STARTING, State.NOT_READY):
+            found.append(replace(one, state=State.STARTING, rotation=Rotation.OUT))
+        elif one.state is State.DRAINING:
+            since = 0.0 if one.draining_since is None else one.draining_since - now
+            found.append(replace(one, draining_since=since, rotation=Rotation.OUT))
+    return found
 
 
 class _Simulation:
@@ -97,12 +122,34 @@ class _Simulation:
         self.instances = {instance.id: instance for instance in fleet}
         self.clock, self.created, self.replaced = 0.0, 0, 0
         self.progress = ProgressTracker(0.0)
-        self.alarms: list[tuple[float, str]] = []  # when an instance becomes ready or ends
+        self.alarms = list(self._under_way())  # when an instance becomes ready or ends
+        heapq.heapify(self.alarms)
+        self.cut = False  # whether the rest of the path is left out
         self.peak, self.least = 0, len(self.instances)
 
-    def run(self) -> bool:
-        """Go along the path; return whether its end is reached."""
+    def _under_way(self) -> Iterator[tuple[float, str]]:
+        """Yield when what has begun will be over; what is late may be so at any moment."""
+        for name, one in self.instances.items():
+            if one.state is State.STARTING:
+                yield max(0.0, one.created + self.start), name
+                self.instances[name] = replace(one, created=max(one.created, -self.start))
+            elif one.state is State.DRAINING and one.draining_since is not None:
+                yield max(0.0, one.draining_since + self.stop), name
+
+    @property
+    def seconds(self) -> float:
+        """How long the whole path takes: as long as it took, or at the same pace."""
+        there = sum(one.generation != self.path[-1].generation for one in self.instances.values())
+        left = max(0, there - self.path[-1].old)
+        return self.clock * (1 + left / self.replaced) if self.cut else self.clock
+
+    def run(self, looks: float) -> bool:
+        """Go along the path, or a part of it; return whether its end can be reached."""
         while True:
+            looks -= len(self.instances)
+            if looks < 0 and self.replaced:
+                self.cut = True
+                return True
             self._measure()
             fleet = list(self.instances.values())
             decision = evaluate(

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..analysis import samples, spec
-from ..analysis.progress import KEPT, MetricProgress, decide
+from ..analysis.progress import KEPT, MetricProgress, decide, doubts
 from ..analysis.spec import SEQUENTIAL, THRESHOLD, Metric
 from ..base import clock
 from ..base.errors import InputError, MetricError
@@ -95,7 +95,8 @@ class Driver(GateDriver):
             again = 0.0 if self._asked and verdict == WAIT else min(max(0.05, soonest), LONG)
         last = -1 if verdict == WAIT else -KEPT
         shown = {m.name: m.recent[last:] for m in self._metrics if judged or verdict != WAIT}
-        return Answer(verdict, sentence, memory, shown, again, self._looked())
+        doubt = doubts(self._metrics, self._analysis)
+        return Answer(verdict, sentence, memory, shown, again, self._looked(), doubt)
 
     def _looked(self) -> dict[str, t.Any]:
         """Return the results that were judged, for the timeline; empty if there are none."""

@@ -25,6 +25,7 @@ class Answer:
     samples: Mapping[str, t.Any] = field(default_factory=dict)  # the data behind it
     again: float | None = None  # seconds until asking again; None: the gate's `interval`
     looked: Mapping[str, t.Any] = field(default_factory=dict)  # of an analysis: `events.Looked`
+    doubt: str = ""  # by what the new revision looks worse, where that is not enough to fail
 
 
 class GateDriver(BaseDriver):

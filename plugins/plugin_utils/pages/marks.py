@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..base.text import clean, count
+from ..state.record import WITHOUT_VERDICT
 
 Event = Mapping[str, t.Any]
 MOST = 200  # marks that are shown; of more, the first and the last
@@ -160,8 +161,9 @@ def _switched(event: Event) -> Mark:
 
 def _end(event: Event) -> Mark:
     outcome = _text(event, "outcome").replace("_", " ")
-    tone = "good" if outcome == "promoted" else "bad"
-    return Mark(0, tone, f"End: {outcome}", why=_text(event, "reason"))
+    tone, why = "good" if outcome == "promoted" else "bad", _text(event, "reason")
+    tone = "warn" if tone == "good" and why.startswith(WITHOUT_VERDICT) else tone
+    return Mark(0, tone, f"End: {outcome}", why=why)
 
 
 def _plain(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from ..base.messages import MESSAGES
 from ..base.text import clean
+from ..state.record import WITHOUT_VERDICT
 from . import marks
 from .fleet import Fleet, Lane, Point
 from .marks import Mark
@@ -105,7 +106,8 @@ class Story:
     def tone(self) -> str:
         """Whether that is good or bad, or still open."""
         held = self.rollout.get("phase") in ("held", "rolling_back")
-        return "bad" if held else TONES.get(self.outcome, "bad")
+        tone = "bad" if held else TONES.get(self.outcome, "bad")
+        return "warn" if tone == "good" and self.reason.startswith(WITHOUT_VERDICT) else tone
 
     @property
     def headline(self) -> str:

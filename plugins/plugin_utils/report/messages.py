@@ -9,17 +9,19 @@ from collections.abc import Sequence
 
 from ..base.text import count
 from ..engine.model import Instance
-from ..state.record import Kind, Outcome, Rollout
+from ..state.record import WITHOUT_VERDICT, Kind, Outcome, Rollout
+
+WORTH_NAMING = 1.0  # seconds that a rollout waited
 
 
 def ended(service: str, rollout: Rollout, why: bool = True) -> str:
     """Return how a rollout ended, in a line, with the reason unless `why` is false."""
     outcome, title = rollout.outcome.replace("_", " "), f"{service} {rollout.revision}"
     failed = f", {count(rollout.failed, 'start')} failed" if rollout.failed else ""
-    took = f"{failed}{',' if failed else ''} in {rollout.elapsed:.1f} s"
+    took = f"{failed}{',' if failed else ''} in {lasted(rollout)}"
     reason = f". Why: {rollout.reason}" if rollout.reason and why else ""
     if rollout.outcome != Outcome.PROMOTED:
-        return f"{title} {outcome}{_back(rollout)} after {rollout.elapsed:.1f} s{failed}{reason}"
+        return f"{title} {outcome}{_back(rollout)} after {lasted(rollout)}{failed}{reason}"
     if rollout.kind == Kind.SCALE:
         return f"{title} scaled: {count(rollout.replicas, 'instance')}{took}"
     if rollout.kind == Kind.REBALANCE:
@@ -32,7 +34,18 @@ def ended(service: str, rollout: Rollout, why: bool = True) -> str:
     previous = rollout.previous
     if rollout.kind == Kind.ROLLBACK and previous and previous.revision != rollout.revision:
         reason = f" ({rollout.reason or f'rolled back from {previous.revision}'})"
+    if why and rollout.reason.startswith(WITHOUT_VERDICT):
+        return f"{title} {outcome} {rollout.reason}; {done}{took}"
     return f"{title} {outcome}: {done}{took}{reason}"
+
+
+def lasted(rollout: Rollout) -> str:
+    """Return how long a rollout took that has ended, with its waits where it had any."""
+    seconds = round(max(0.0, rollout.updated - rollout.started), 1)
+    worked = round(rollout.elapsed, 1)
+    if seconds - worked < WORTH_NAMING:
+        return f"{seconds:.1f} s"
+    return f"{seconds:.1f} s ({worked:.1f} s of work, {seconds - worked:.1f} s waiting)"
 
 
 def _back(rollout: Rollout) -> str:

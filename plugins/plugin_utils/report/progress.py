@@ -17,7 +17,8 @@ from ..state.record import Kind, Rollout
 
 SEPARATOR = "  "
 Expected = Callable[[Sequence[Instance]], float | None]
-WORTH_TELLING = 2.0  # seconds left, below which an estimate says nothing
+LEAST = 0.5  # seconds left, below which an estimate says nothing
+LATE, PART = 2.0, 0.1  # seconds, and the part of what was expected, that an overrun is told from
 
 
 @dataclass(frozen=True)
@@ -66,14 +67,15 @@ class Lines:
             started: When the rollout began.
             heading: Begins each line about counts; the title, if not given.
             expected: Returns the seconds until the rollout ends, if nothing goes wrong and without
-                waits for gates, for the fleet that the stage begins with; None: unknown.
+                waits for gates, for the fleet as it is; None: unknown.
         """
         self._say = say
         self._title = title
         self._heading = heading or Heading(title)
         self._started = started
         self._expected = expected
-        self._end: float | None = None  # when the rollout is expected to end
+        # since when the end is expected, and when it was then
+        self._forecast: tuple[float, float] | None = None
         self._next, self._first = -math.inf, math.inf  # when lines are due, and the first was
         self._last = ""
 
@@ -96,15 +98,12 @@ class Lines:
         text = describe(fleet, waypoint, self._heading, failed)
         if text == self._last and (force or now < self._next + 15):
             return
-        if not self._last:
-            expected = self._expected(fleet)
-            self._end = None if expected is None else now + expected
         self._first = min(self._first, now)
         heading = [self._heading.title, self._heading.stage]
         words = [
             *(word for word in heading if word),
             text,
-            clock(now - self._started) + self._left(now),
+            clock(now - self._started) + self._left(self._expected(fleet), now),
         ]
         self._say(SEPARATOR.join(words))
         self._last = text
@@ -114,10 +113,18 @@ class Lines:
         """Show one line that is not about counts."""
         self._say(f"{self._title} {text}")
 
-    def _left(self, now: float) -> str:
-        """Return how long the rollout is expected to take from now on, if that is known."""
-        left = 0.0 if self._end is None else self._end - now
-        return f", about {span(left)} left" if left > WORTH_TELLING else ""
+    def _left(self, expected: float | None, now: float) -> str:
+        """Return how long the rollout is expected to take from now on, if that is known, and by how
+        much that is longer than was expected at first.
+        """
+        if expected is None:
+            return ""
+        since, end = self._forecast = self._forecast or (now, now + expected)
+        late = now + expected - end
+        overrun = late > max(LATE, PART * (end - since))
+        return (f", about {span(max(1.0, expected))} left" if expected > LEAST else "") + (
+            f", longer than expected by {span(late)}" if overrun else ""
+        )
 
 
 def describe(

@@ -57,6 +57,8 @@ class GateState(StrEnum):
     FAILED = "failed"
 
 
+WITHOUT_VERDICT = "without a verdict"  # begins the reason of a promotion that measurements doubt
+
 # The annotation says which values the journal may have; see `shapes.py`.
 Strategy = t.Annotated[str, t.Literal["rolling", "canary", "blue_green"]]
 
