@@ -19,7 +19,8 @@ from ansible_collections.progressive.rollout.tests.support.waiting import LONG
 
 QUICK = {"demo_env": {"LATENCY": "0.005"}, "rollout_min_ready": 0, "rollout_replicas": 3}
 STRATEGIES = ["rolling", "canary", "blue_green"]
-REJECTED = {"canary", "rolling"}  # the strategies whose rollouts notice that a revision fails requests
+# the strategies whose rollouts notice that a revision fails requests
+REJECTED = {"canary", "rolling"}
 OUTPUT = {  # as scripts/demo has it
     "ANSIBLE_STDOUT_CALLBACK": "progressive.rollout.brief",
     "ANSIBLE_FORCE_COLOR": "1",
