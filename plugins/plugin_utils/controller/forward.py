@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import typing as t
 from collections.abc import Callable
 
 from ..base import clock
@@ -12,7 +13,7 @@ from ..base.errors import Aborted, GateFailed, RolloutFailed
 from ..engine.evaluate import limit
 from ..engine.model import FailureAction, Phase
 from ..engine.strategy import FINISH, PARTS, PROMOTE, REPLACE, Gate, Stage
-from ..report.failure import without_log
+from ..report.failure import rolled_back, without_log
 from ..state import events
 from ..state.record import Kind, Outcome, Rollout
 from .context import Result, StepContext, StepPart
@@ -203,12 +204,27 @@ class Forward(StepPart):
             self.lifecycle.close(Outcome.FAILED, str(exc), settled=False)
             left = "; the fleet is left as it is"
         else:
-            self.rollback.start(rollout, str(exc), exc)
-            self.loop.commit()
-            if not isinstance(exc, Aborted):
-                self.loop.show(f"{title} failed at {stage.name} [{exc.id}]: rolling back")
-            self.rollback.begin_now(rollout)
+            self._roll_back(stage, rollout, exc)
         raise RolloutFailed(f"{title}: {without_log(str(exc))}{left}", exc.id) from None
+
+    def _roll_back(self, stage: Stage, rollout: Rollout, exc: RolloutFailed) -> t.NoReturn:
+        """Roll the rollout back because of a failure; raises RolloutFailed once that is done.
+
+        The step that decides rolls back, with its connections, checks and counters. What a killed
+        run leaves, the step `rollback` does.
+        """
+        title = f"{self.settings.service} {rollout.revision}"
+        self.rollback.start(rollout, str(exc), exc)
+        self.loop.commit()
+        if not isinstance(exc, Aborted):
+            self.loop.show(f"{title} failed at {stage.name} [{exc.id}]: rolling back")
+        try:
+            self.loop.turn_back()
+        except RolloutFailed as away:
+            pending = f"{title}: {without_log(str(exc))}; rollback pending: {away}"
+            raise RolloutFailed(pending, exc.id) from None
+        self.rollback.run(rollout)
+        raise RolloutFailed(rolled_back(self.settings.service, rollout), exc.id) from None
 
 
 def failure_action(

@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 
 from ..base import clock
-from ..base.errors import TRANSIENT, Aborted, InputError, RolloutFailed
+from ..base.errors import Aborted, InputError, RolloutFailed
 from ..engine.model import Composition, Instance, Phase, State
 from ..engine.strategy import Plan, Stage, rolling
 from ..state.record import Kind, Outcome, Record, Rollout
@@ -38,16 +37,6 @@ class Rollback(StepPart):
             rollout.ending = Outcome.ABORTED
         if cause is not None:
             rollout.cause = cause.id
-
-    def begin_now(self, rollout: Rollout) -> None:
-        """Run one reconcile iteration of the rollback, without waiting for the step `rollback`.
-
-        Where the stable instances can carry all requests, they get them now. The step does what
-        fails here.
-        """
-        with suppress(*TRANSIENT):
-            self.loop.run_once(self._stages(rollout)[0], _revision(rollout), rollout)
-            self.loop.commit()
 
     def run(self, rollout: Rollout, why: str = "") -> None:
         """Roll back: stable instances are in rotation before new ones go, within the same budget.

@@ -19,7 +19,7 @@ def ended(service: str, rollout: Rollout, why: bool = True) -> str:
     took = f"{failed}{',' if failed else ''} in {rollout.elapsed:.1f} s"
     reason = f". Why: {rollout.reason}" if rollout.reason and why else ""
     if rollout.outcome != Outcome.PROMOTED:
-        return f"{title} {outcome}{_back(rollout)} after {rollout.elapsed:.1f} s{failed}{reason}"
+        return f"{title} {outcome}{back(rollout)} after {rollout.elapsed:.1f} s{failed}{reason}"
     if rollout.kind == Kind.SCALE:
         return f"{title} scaled: {count(rollout.replicas, 'instance')}{took}"
     if rollout.kind == Kind.REBALANCE:
@@ -35,7 +35,7 @@ def ended(service: str, rollout: Rollout, why: bool = True) -> str:
     return f"{title} {outcome}: {done}{took}{reason}"
 
 
-def _back(rollout: Rollout) -> str:
+def back(rollout: Rollout) -> str:
     """Return the revision that a rollout was rolled back to."""
     if rollout.previous is None:
         return ""
