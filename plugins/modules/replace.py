@@ -17,7 +17,10 @@ description:
   - Waits at the gates between stages, and for the end of a freeze. Obeys operator commands (M(progressive.rollout.control)).
   - Starts new instances, and puts them in rotation once they are ready and every load balancer's own check has passed.
     Takes old instances out of rotation at every load balancer, waits for their requests, and stops them.
-  - If that fails, the rollout ends as O(on_failure) says. If the step is killed, it continues when it is run again.
+  - If that fails, the rollout ends as O(on_failure) says. The step that decides a rollback carries it out, then fails with the reason,
+    so that M(progressive.rollout.rollback) has nothing left to do. The same holds for M(progressive.rollout.promote),
+    M(progressive.rollout.finish) and M(progressive.rollout.scale).
+  - If the step is killed, it continues when it is run again.
   - Changes nothing if no rollout is in progress.
 options:
   through:

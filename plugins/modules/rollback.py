@@ -14,6 +14,8 @@ author:
 description:
   - Rolls back a rollout in progress to the stable revision, within O(budget). If the budget has surge, old instances are in rotation
     before new ones leave.
+  - A step that decides a rollback carries it out itself. So this is for what a killed run has left, and for failures of your own tasks
+    between the steps. Otherwise it changes nothing.
   - If no rollout is in progress, returns to the revision before the stable one, or to the stable one if the last rollout stayed where it
     failed. Does so only once, even if the last rollout was already rolled back. A rollback is never undone.
   - A first deployment has no previous revision. All of its instances are removed, and it ends as failed.

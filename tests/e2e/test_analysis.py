@@ -176,6 +176,31 @@ class Canary:
         assert self.record["outcome"] == "rolled_back"
         self.shop.settled(self.old)
 
+    def had_no_more(self, outcome: Outcome) -> None:
+        """What was judged bad had no request from the first change on, in the step that judged it:
+        by the load balancer's own account, which the report is made of.
+        """
+        events = self.shop.timeline(self.record["id"])
+        decided = next(n for n, e in enumerate(events) if e.get("phase") == "rolling_back")
+        away = next(
+            n
+            for n, event in enumerate(events)
+            if n > decided and event["kind"] == "traffic" and not event["shares"].get(self.new)
+        )
+        print(f"share 0 {events[away]['at'] - events[decided]['at']:.3f} s after the verdict")
+        between = [event["kind"] for event in events[decided:away]]
+        assert not {"requests", "resume", "repair"} & set(between), "at the first look"
+        # The first count after it has what came before it.
+        counts = [
+            event["new"]["requests"] for event in events[away:] if event["kind"] == "requests"
+        ]
+        assert counts and sum(counts[1:]) == 0
+        every = [event for event in events if event["kind"] == "requests"]
+        assert not any(event.get("gap") for event in every)
+        answered = sum(report["by_revision"].get(self.new, 0) for report in self.reports)
+        assert sum(event["new"]["requests"] for event in every) == answered + self.failed
+        assert not outcome.of("rollback") or outcome.one("rollback").status == "skipped"
+
     def promoted(self, outcome: Outcome) -> None:
         assert outcome.rc == 0, outcome.output
         self.shop.settled(self.new)
@@ -189,8 +214,10 @@ class Canary:
 def test_one_that_fails_a_twentieth_of_its_requests_is_taken_back(shop: Shop) -> None:
     with Canary(shop, TENTH, {"analysis": {**OFTEN, "count": 60}}) as canary:
         canary.turns_bad()
-        canary.went_back(canary.run(), "errors ", "against 0 of ", "e-value ")
+        outcome = canary.run()
+        canary.went_back(outcome, "errors ", "against 0 of ", "e-value ")
         assert 0 < canary.failed < 50
+        canary.had_no_more(outcome)
 
 
 def test_one_that_is_three_times_as_slow_is_taken_back(shop: Shop) -> None:

@@ -14,17 +14,10 @@ from ansible_collections.progressive.rollout.tests.support.playbook import Playg
 
 def test_the_next_run_does_the_rollback_that_was_decided(playground: Playground) -> None:
     assert playground.run().rc == 0
-    broken = {
-        "rollout_revision": "2",
-        "rollout_platform": {**playground.variables["rollout_platform"], "command": ["/bin/false"]},
-    }
-    # A run that ends right after the decision, as if it had been killed there.
-    failed = playground.steps({"begin": {}}, {"replace": {}}, variables=broken)
-    assert failed.rc != 0 and playground.journal()["rollout"]["phase"] == "rolling_back"
-
-    again = playground.run(variables=broken)
+    given = playground.killed_in_rollback()
+    again = playground.run(variables=given)
     assert again.rc != 0 and "now rolled back to 1" in again.failed.msg
-    assert again.failed.msg.endswith("[PR-604]"), "the id of what failed, also in another run"
+    assert again.failed.msg.endswith("[PR-402]"), "the id of what failed, also in another run"
     assert playground.journal()["rollout"]["outcome"] == "rolled_back"
     assert playground.revisions() == ["1"] * 3
 

@@ -149,9 +149,8 @@ def test_a_drain_that_does_not_come_to_an_end_says_of_whom(playground: Playgroun
 
 def test_check_mode_of_a_rollout_that_is_to_be_rolled_back_tells_so(playground: Playground) -> None:
     to(playground, "1")
-    failed = playground.steps({"begin": {}}, {"replace": {}}, variables=broken(playground))
-    assert failed.rc != 0 and playground.journal()["rollout"]["phase"] == "rolling_back"
-    checked = playground.run("progressive.rollout.rollout", broken(playground), "--check", "--diff")
+    given = playground.killed_in_rollback()
+    checked = playground.run("progressive.rollout.rollout", given, "--check", "--diff")
     for step in ("begin", "replace"):
         assert checked.one(step).result["diff"]["after"] == "shop 1: 3\n", checked.output
 
@@ -197,8 +196,7 @@ def test_the_way_back_waits_for_a_load_balancer_that_restarts(playground: Playgr
             **own,
         }
         to(playground, "1")
-        failed = playground.steps({"begin": {}}, {"replace": {}}, variables=broken(playground))
-        assert failed.rc != 0 and playground.journal()["rollout"]["phase"] == "rolling_back"
+        playground.killed_in_rollback()
         balancer.stop()
         run = playground.start(ROLLBACK)
         until(

@@ -351,7 +351,9 @@ def test_aborted_where_it_is_parked(shop: Shop, strategy: str) -> None:
     parked = [task.result["rollout"] for task in outcome.tasks if task.result.get("parked")]
     assert [rollout["stage"] for rollout in parked] == list(WAITS[strategy])
     back = [
-        task.result["rollout"]["outcome"] for task in outcome.of("rollback") if task.status == "ok"
+        task.result["rollout"]["outcome"]
+        for task in outcome.of("replace")
+        if "failure" in task.result
     ]
     assert back == ["aborted"] * len(parked)
     # by each rollout when it begins

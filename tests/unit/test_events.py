@@ -7,22 +7,38 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import typing as t
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.counters import (
+    MOST,
+    Counters,
+    dump,
+    load,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.recorder import (
     RequestCounts,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Phase,
+    Rotation,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import shapes
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Endpoint,
+    Labels,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Served
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import events
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.events import (
+    RequestsCounted,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 from hypothesis import given
 from hypothesis import strategies as st
@@ -118,33 +134,107 @@ COUNTS = st.lists(
         st.floats(0, 10),  # seconds until it is counted
         st.integers(0, 50),  # requests to the new instance
         st.integers(0, 50),  # requests to the old instance, all of which fail
+        st.booleans(),  # whether another run counts from then on
     ),
     min_size=1,
 )
+NEW = Labels("a", "shop", "2", 2, "web", ENDPOINT, 0)
+OLD = Labels("b", "shop", "1", 1, "web", Endpoint("127.0.0.1", 2), 0)
+
+
+class Counting:
+    """Runs that count requests, one after the other."""
+
+    def __init__(self, rollout: Rollout) -> None:
+        self.rollout, self.table = rollout, {"lb": {NEW.endpoint: IDLE, OLD.endpoint: IDLE}}
+        self.begin()
+
+    def begin(self) -> None:
+        """Another run, which knows the journal alone."""
+        self.events = RequestCounts()
+        kept = json.loads(json.dumps(self.rollout.counted))
+        self.between = Counters(load(kept or {}))
+        self.between.take(self.table, [NEW, OLD])
+        self.now = Counters()
+
+    def take(self, elapsed: float, final: bool = False) -> RequestsCounted | None:
+        self.now.take(self.table, [NEW, OLD])
+        return self.events.take(self.now, self.between, self.rollout, elapsed, final)
+
+    def send(self, new: int, old: int) -> None:
+        servers = self.table["lb"]
+        for endpoint, more, wrong in ((NEW.endpoint, new, 0), (OLD.endpoint, old, old)):
+            was = servers[endpoint]
+            servers[endpoint] = replace(
+                was, requests=was.requests + more, errors=was.errors + wrong
+            )
+
+
+IDLE = Server(Rotation.IN, True, 0, requests=1000, errors=10)
+
+
+def a_rollout(counted: dict[str, t.Any] | None) -> Rollout:
+    return Rollout("shop-1", "2", 2, 1, "rolling", None, 0.0, counted=counted)
 
 
 @given(COUNTS)
-def test_every_request_is_in_one_event(steps: list[tuple[float, int, int]]) -> None:
-    counts, served, elapsed = RequestCounts(), {}, 0.0
+def test_every_request_is_in_one_event(steps: list[tuple[float, int, int, bool]]) -> None:
+    """Whichever run counts it, and also if it came between two runs."""
+    runs, elapsed, began = Counting(a_rollout({})), 0.0, False
     made, times = [], []
     sent = {"new": 0, "old": 0}
-    for seconds, new, old in steps:
+    runs.take(elapsed)
+    for seconds, new, old, ends in steps:
         elapsed += seconds
         sent["new"], sent["old"] = sent["new"] + new, sent["old"] + old
-        served = {
-            "a": Served("2", 2, "web", ENDPOINT, requests=sent["new"]),
-            "b": Served("1", 1, "web", ENDPOINT, requests=sent["old"], errors=sent["old"]),
-        }
-        if event := counts.take(served, 2, elapsed, False):
+        runs.send(new, old)
+        if ends:
+            runs.begin()
+            began = True
+        if event := runs.take(elapsed):
             made.append(event)
-            times.append(elapsed)
-    assert all(later - sooner >= timing.DATA for sooner, later in itertools.pairwise(times))
-    if event := counts.take(served, 2, elapsed, True):
+            times.append((elapsed, began))
+            began = False
+    assert all(
+        later - sooner >= timing.DATA or began
+        for (sooner, _), (later, began) in itertools.pairwise(times)
+    )
+    if event := runs.take(elapsed, True):
         made.append(event)
     assert sum(one.new["requests"] for one in made) == sent["new"]
     assert sum(one.old["requests"] for one in made) == sent["old"]
     assert sum(one.old["errors"] for one in made) == sent["old"]
-    assert counts.take(served, 2, elapsed + 999, True) is None
+    assert not any(one.gap for one in made)
+    assert runs.take(elapsed + 999, True) is None
+
+
+def test_a_run_that_does_not_know_the_last_counters_says_so() -> None:
+    runs = Counting(a_rollout(None))  # of an earlier version
+    runs.take(0.0)
+    runs.send(3, 0)
+    first = runs.take(1.0, True)
+    assert first and first.gap and first.new["requests"] == 3
+    runs.send(2, 0)
+    second = runs.take(2.0, True)
+    assert second and not second.gap
+
+
+def test_the_counters_of_very_many_entries_are_not_kept() -> None:
+    runs = Counting(a_rollout({}))
+    runs.table["lb"] |= {Endpoint("127.0.0.1", port): IDLE for port in range(3, MOST + 2)}
+    runs.take(0.0)
+    assert runs.rollout.counted is None
+
+
+def test_counters_that_no_journal_can_hold_are_cut() -> None:
+    server = Server(Rotation.IN, True, 0, requests=10**30, answered=-1, mean=float("nan"))
+    kept = dump({("lb", ENDPOINT): server})
+    assert shapes.read(shapes_of("counted"), kept) == kept
+    assert load(kept or {})["lb", ENDPOINT].requests == 2**53
+
+
+def shapes_of(name: str) -> t.Any:
+    return t.get_type_hints(Rollout, include_extras=True)[name]
 
 
 def test_a_long_rollout_has_few_events_with_numbers() -> None:

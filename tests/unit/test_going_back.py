@@ -1,8 +1,8 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Going back begins in the step that decides it: what was judged bad has no request as soon as
-the stable ones can carry them all.
+"""The step that decides rolls back: what was judged bad has no request as soon as the stable ones
+can carry them all.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from ansible_collections.progressive.rollout.plugins.action import replace as re
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     Interrupted,
+    LeaseLost,
+    PlatformError,
     RolloutFailed,
     StoreError,
 )
@@ -78,6 +80,24 @@ def shares(shop: Service) -> dict[str, Fraction]:
     }
 
 
+def first_shares(shop: Service, then: Exception | None = None) -> list[dict[str, Fraction]]:
+    """Notes the shares after each change of the load balancer in a rollback; `then` ends the run
+    after the first one.
+    """
+    seen: list[dict[str, Fraction]] = []
+
+    def note(call: str) -> Exception | None:
+        if call != "apply after" or not shop.journal.open:
+            return None
+        if shop.journal.open.phase != "rolling_back":
+            return None
+        seen.append(shares(shop))
+        return then
+
+    shop.world.fails = note
+    return seen
+
+
 def canary(weight: int, path: Path) -> dict[str, t.Any]:
     """Its gate says no."""
     (path / "answer").write_text("no")
@@ -89,16 +109,60 @@ def canary(weight: int, path: Path) -> dict[str, t.Any]:
     }
 
 
-def test_where_the_old_side_is_whole_the_step_that_decides_it_takes_the_requests_away(
+def test_where_the_old_side_is_whole_the_step_that_decides_takes_the_requests_away(
     shop: Service, tmp_path: Path
 ) -> None:
     shop.world.fewest = 6
+    seen = first_shares(shop)
     shop.step(begin, **canary(20, tmp_path))
-    with pytest.raises(RolloutFailed, match="step 2 gate"):
+    with pytest.raises(RolloutFailed, match=r"2: now rolled back to 1\. Why: .*step 2 gate"):
         shop.step(replaces, **canary(20, tmp_path))
-    assert shop.journal.open and shop.journal.open.phase == "rolling_back"
-    assert shares(shop) == {"1": 1}
-    shop.step(rollback, **canary(20, tmp_path))
+    assert seen[0] == {"1": 1}
+    assert shop.running == {"1": 6} and shop.world.wrong == []
+    assert shop.journal.rollout and shop.journal.rollout.outcome == "rolled_back"
+    assert shop.store.lease() is None
+
+
+STOPS = {"strategy": "canary", "steps": [{"set_weight": 20}, {"pause": {}}]}
+
+
+@pytest.mark.parametrize(
+    ("given", "trouble", "id"),
+    [
+        ({}, "crash", "PR-604"),
+        ({"progress_deadline": 1}, "refused", "PR-226"),
+        (STOPS, "abort", "PR-608"),
+        (STOPS, "alarm", "PR-403"),
+    ],
+)
+def test_whatever_decides_it_the_rollback_step_finds_nothing_to_do(
+    shop: Service, tmp_path: Path, given: dict[str, t.Any], trouble: str, id: str
+) -> None:
+    alarm = {"driver": "approval", "file": str(tmp_path / "alarm"), "interval": 0.1}
+    given = {**given, "revision": "2", "gates": {"rollback": [alarm]}, "wait": 0}
+    steps: list[t.Any] = [begin, replaces]
+    if trouble == "crash":
+        shop.world.crashes = lambda labels: labels.revision == "2"
+    elif trouble == "refused":
+        shop.world.fails = lambda call: (
+            PlatformError("no quota", "PR-226")
+            if call == "sync after"
+            and shop.journal.open
+            and shop.journal.open.phase == "progressing"
+            and shop.running.get("2")
+            else None
+        )
+    else:
+        for step in steps:
+            shop.step(step, **given)
+        shop.say("abort") if trouble == "abort" else (tmp_path / "alarm").touch()
+        given["wait"] = 60
+    with pytest.raises(RolloutFailed, match=r"now (rolled back|aborted, back) to 1\. Why: ") as why:
+        for step in steps:
+            shop.step(step, **given)
+    assert why.value.id == id and shop.running == {"1": 6} and shares(shop) == {"1": 1}
+    left = shop.step(rollback, **given)
+    assert not left["changed"] and "already rolled back to 1" in left["msg"]
     assert shop.running == {"1": 6} and shop.world.wrong == []
 
 
@@ -106,13 +170,17 @@ def test_a_rollback_that_another_run_finishes_keeps_the_id_of_its_cause(
     shop: Service, tmp_path: Path
 ) -> None:
     shop.step(begin, **canary(20, tmp_path))
-    with pytest.raises(RolloutFailed) as decided:
+    first_shares(shop, LeaseLost("killed"))
+    with pytest.raises(LeaseLost):
         shop.step(replaces, **canary(20, tmp_path))
-    assert decided.value.id == "PR-402"
+    assert shop.journal.open and shop.journal.open.phase == "rolling_back"
+    assert shares(shop) == {"1": 1}, "the requests go first"
+    shop.world.fails = lambda _call: None
     shop.step(begin, **canary(20, tmp_path))
     with pytest.raises(RolloutFailed, match="rollback pending") as again:
         shop.step(replaces, **canary(20, tmp_path))
     assert again.value.id == "PR-402"
+    assert shop.step(rollback, **canary(20, tmp_path))["changed"] and shop.running == {"1": 6}
 
 
 def test_an_abort_is_its_own_cause_and_outcome(shop: Service, tmp_path: Path) -> None:
@@ -121,10 +189,9 @@ def test_an_abort_is_its_own_cause_and_outcome(shop: Service, tmp_path: Path) ->
     shop.step(begin, **given)
     shop.step(replaces, **given)
     shop.say("abort")
-    with pytest.raises(RolloutFailed, match="abort sent") as aborted:
+    with pytest.raises(RolloutFailed, match=r"aborted, back to 1.*abort sent") as aborted:
         shop.step(replaces, **given)
     assert aborted.value.id == "PR-608"
-    shop.step(rollback, **given)
     assert shop.journal.rollout and shop.journal.rollout.outcome == "aborted"
 
 
@@ -136,12 +203,11 @@ def test_an_abort_is_its_own_cause_and_outcome(shop: Service, tmp_path: Path) ->
 def test_otherwise_they_keep_what_the_others_cannot_carry(
     shop: Service, tmp_path: Path, headroom: float, expected: Fraction
 ) -> None:
+    seen = first_shares(shop)
     shop.step(begin, **canary(50, tmp_path))
     with pytest.raises(RolloutFailed, match="step 2 gate"):
         shop.step(replaces, headroom=headroom, **canary(50, tmp_path))
-    left = shares(shop).get("2", Fraction(0))
-    assert abs(left - expected) <= Fraction(1, 200)
-    shop.step(rollback, headroom=headroom, **canary(50, tmp_path))
+    assert abs(seen[0].get("2", Fraction(0)) - expected) <= Fraction(1, 200)
     assert shop.running == {"1": 6} and shares(shop) == {"1": 1}
 
 
@@ -218,10 +284,10 @@ def test_an_alarm_in_the_hold_switches_back(shop: Service, tmp_path: Path) -> No
         shop.step(step, **given)
     assert shares(shop) == {"2": 1}
     alarm.touch()
+    seen = first_shares(shop)
     with pytest.raises(RolloutFailed, match=r"rollback requested by gate rollback 1 \(approval\)"):
         shop.step(finish, **given)
-    assert shares(shop) == {"1": 1}
-    shop.step(rollback, **given)
+    assert seen[0] == {"1": 1}
     assert shop.running == {"1": 6} and shop.journal.stable and shop.journal.stable.revision == "1"
 
 

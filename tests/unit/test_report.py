@@ -219,7 +219,7 @@ def test_the_outcome_and_its_cause_come_first_and_once() -> None:
     message = reason.partition(": ")[2]
     assert page.text.count(message) == 3  # in the heading, the list and the table of verdicts
     facts = dict(render.facts(found))
-    assert facts["Failed requests"] == "7 of 1,894 (0.37 %)"
+    assert facts["Failed requests"] == "7 of 1,894 counted (0.37 %)"
     assert facts["Decided by"] == "Analysis failed: step 2 analysis"
     assert facts["Serves now"] == "1"
     assert facts["Fewest in rotation"] == "6, where 6 are needed"
@@ -265,6 +265,13 @@ def test_an_instance_that_failed_is_not_in_rotation() -> None:
     (lane,) = [lane for lane in found.lanes if lane.name == "shop-3"]
     assert [span.look for span in lane.spans][:2] == ["serving", "failed"]
     assert found.fewest == (5, 6)
+
+
+def test_requests_that_were_not_counted_are_told() -> None:
+    events = [{**e, "gap": True} if e["kind"] == "requests" else e for e in timeline(6)]
+    found, _events = told(events)
+    lost = dict(render.facts(found))["Failed requests"]
+    assert lost.endswith("; those between two steps were not counted")
 
 
 def test_timelines_of_earlier_versions_can_be_read() -> None:

@@ -9,6 +9,7 @@ it is lower than before, and counts what came since.
 
 from __future__ import annotations
 
+import typing as t
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -16,6 +17,12 @@ from ..engine.model import Rotation
 from ..interfaces.platform import Endpoint, Labels
 from ..interfaces.traffic import COUNTS, WINDOW, Cut, Served, Server, Table
 
+Raw = Mapping[tuple[str, Endpoint], Server]  # by load balancer, what it shows of an entry
+
+MOST = 500  # entries whose counters are kept between two steps
+_LARGEST = 2**53  # a counter beyond that is kept as this, as JSON may hold no larger one
+_FIELDS = ("requests", "answered", *COUNTS)
+_LONGEST = 86400.0  # seconds to an answer that can be
 _CUTS = 20  # changes of the share that are kept, for who measures less often
 _REST = 1 - 1 / WINDOW  # the part of a sliding mean that remains after one more request
 
@@ -26,19 +33,25 @@ class Counters:
     `served`, by instance, and `cuts` are replaced as a whole, so any thread may read them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, last: Raw | None = None) -> None:
+        """Begin with the first observation, or count from the `last` one of an earlier step."""
         self.served: Mapping[str, Served] = {}
         self.cuts: tuple[Cut, ...] = ()
-        self._last: dict[tuple[str, Endpoint], Server] = {}
+        self.base: Raw = last or {}  # what is counted from, where that is known
+        self.raw: Raw = self.base  # of the last observation
 
     def take(self, table: Table, there: Iterable[Labels]) -> None:
         """Take in the counters of now; `there` are the instances that may get requests."""
         at = {labels.endpoint: labels for labels in there}
         found = {name: replace(one, serving=False) for name, one in self.served.items()}
-        last, self._last = self._last, {}
+        last = self.raw
+        self.raw = {
+            (balancer, endpoint): server
+            for balancer, servers in table.items()
+            for endpoint, server in servers.items()
+        }
         for balancer, servers in table.items():
             for endpoint, server in servers.items():
-                self._last[balancer, endpoint] = server
                 if labels := at.get(endpoint):
                     known = found.get(labels.id)
                     # in place an instance becomes a new one
@@ -54,6 +67,33 @@ class Counters:
         """Note that the share of the requests changes now."""
         number = self.cuts[-1].number + 1 if self.cuts else 1
         self.cuts = (*self.cuts, Cut(number, self.served))[-_CUTS:]
+
+
+def dump(raw: Raw) -> dict[str, dict[str, t.Any]] | None:
+    """Return counters as plain data for the journal; None where there are too many."""
+    if len(raw) > MOST:
+        return None
+    found: dict[str, dict[str, t.Any]] = {}
+    for (balancer, endpoint), server in raw.items():
+        counts: dict[str, t.Any] = {
+            name: min(value, _LARGEST) for name in _FIELDS if (value := getattr(server, name)) > 0
+        }
+        if server.mean is not None and 0 <= server.mean < _LONGEST:
+            counts["mean"] = server.mean
+        found.setdefault(balancer, {})[f"{endpoint.address} {endpoint.port}"] = counts
+    return found
+
+
+def load(found: Mapping[str, Mapping[str, Mapping[str, t.Any]]]) -> Raw:
+    """Return the counters that `dump` made plain data of."""
+    raw = {}
+    for balancer, entries in found.items():
+        for where, counts in entries.items():
+            address, _, port = where.rpartition(" ")
+            endpoint = Endpoint(address, int(port) if port.isascii() and port.isdecimal() else 0)
+            known = {name: counts[name] for name in (*_FIELDS, "mean") if name in counts}
+            raw[balancer, endpoint] = Server(Rotation.OUT, False, 0, **known)
+    return raw
 
 
 def _more(served: Served, before: Server, now: Server) -> Served:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from ..analysis.counters import Counters
 from ..base import clock
 from ..base.errors import TRANSIENT, InputError, RolloutError, RolloutFailed, StoreError
 from ..config.settings import Settings
@@ -68,7 +69,7 @@ class BaseLoop:
         ]
         self.checks = Checks(settings, context, session, self.platform)
         self.reported: set[str] = set()  # stable instances whose failure was reported
-        self.recorder = Recorder(session, self.balanced, lambda: self.observer.counters.served)
+        self.recorder = Recorder(session, self.balanced, self._counted)
         self.observer = Observer(
             self.platform,
             self.traffic if self.balanced else None,
@@ -81,6 +82,7 @@ class BaseLoop:
             targets=self.targets,
             say=say,
             now=now,
+            stopped=lambda: bool(guard.stopped),
         )
         self.actuator = Actuator(
             self.traffic,
@@ -216,6 +218,12 @@ class BaseLoop:
         total = None if rollout.phase == Phase.ROLLING_BACK else self.settings.failure_total
         most = None if total is None else max(1, up(total, rollout.replicas))
         return replace(self.rules, stage_limit=stage.failure_limit, total_limit=most)
+
+    def _counted(self, fresh: bool) -> tuple[Counters, Counters]:
+        """Return what was counted in this step, and between the step before and this one."""
+        if fresh:
+            self.observer.count()
+        return self.observer.counters, self.observer.between
 
     def _rules(self) -> Rules:
         """Return the rules with the traffic driver's times; raises InputError if they conflict."""

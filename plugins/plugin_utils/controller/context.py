@@ -159,7 +159,9 @@ class StepContext:
     def _note_failure(self, exc: RolloutError) -> None:
         if self.session.epoch or "loop" in self.__dict__:
             known = self.describe()  # in short: Ansible prints all that a failed task returns
-            self.facts = {"rollout": {name: known[name] for name in BRIEF}} if known["id"] else {}
+            names = (*BRIEF, "reason") if known["phase"] == Phase.FINISHED else BRIEF
+            self.facts = {"rollout": {name: known[name] for name in names}} if known["id"] else {}
+            self.facts |= {"changed": "loop" in self.__dict__ and self.loop.changed}
         if isinstance(exc, Interrupted) and self.session.epoch:
             self.loop.event(events.RunInterrupted(reason=str(exc)))
             self.loop.commit()

@@ -203,11 +203,9 @@ class Forward(StepPart):
             self.lifecycle.close(Outcome.FAILED, str(exc), settled=False)
             left = "; the fleet is left as it is"
         else:
-            self.rollback.start(rollout, str(exc), exc)
-            self.loop.commit()
             if not isinstance(exc, Aborted):
                 self.loop.show(f"{title} failed at {stage.name} [{exc.id}]: rolling back")
-            self.rollback.begin_now(rollout)
+            self.rollback.carry_out(rollout, exc)
         raise RolloutFailed(f"{title}: {without_log(str(exc))}{left}", exc.id) from None
 
 

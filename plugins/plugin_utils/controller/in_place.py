@@ -18,6 +18,7 @@ from ..engine.evaluate import Decision
 from ..engine.model import UNKNOWN, Composition, FailureAction, Instance, Phase
 from ..engine.progress import ProgressTracker, Rules, failure_limits
 from ..engine.strategy import Stage, Waypoint
+from ..report.failure import rolled_back
 from ..state import events
 from ..state.record import Outcome, Rollout
 from .context import Result, StepContext, StepPart
@@ -148,7 +149,7 @@ class InPlace(StepPart):
                 f" for them to continue{still}"
             )
         if rollout.phase == Phase.ROLLING_BACK:
-            self._end_rollback(rollout, title, out)
+            self._end_rollback(rollout, out)
         if failed:
             self.lifecycle.hold(rollout, failed)
             raise RolloutFailed(f"{title}: {have} it; rerun for the others. {failed}", "PR-614")
@@ -161,13 +162,12 @@ class InPlace(StepPart):
         self.lifecycle.close(Outcome.PROMOTED, rollout.reason)
         return self.step.report(True)
 
-    def _end_rollback(self, rollout: Rollout, title: str, out: str) -> t.NoReturn:
-        self.record.stable = target = deploy_target(rollout)
+    def _end_rollback(self, rollout: Rollout, out: str) -> t.NoReturn:
+        self.record.stable = deploy_target(rollout)
         self.lifecycle.close(rollout.ending or Outcome.ROLLED_BACK, rollout.reason)
         still = f". Still out of rotation: {out}" if out else ""
-        done = f"now {rollout.outcome.replace('_', ' ')} to {target.revision}"
         raise RolloutFailed(
-            f"{title}: {done}{still}. Why: {rollout.reason}", rollout.cause or "PR-608"
+            rolled_back(self.settings.service, rollout, still), rollout.cause or "PR-608"
         )
 
     @contextmanager

@@ -128,6 +128,7 @@ class Lifecycle(StepPart):
             by=identity.holder,
             order=self._order(kind, revision),
             given=remembered.of(self.step.given),
+            counted={},
         )
         begun = events.Begin(
             revision=revision,
@@ -143,6 +144,7 @@ class Lifecycle(StepPart):
         )
         self.loop.event(begun)
         self.note_plan(record.rollout)
+        self.loop.recorder.note_requests()  # the next step counts from here
         self.loop.commit()
         return record.rollout
 

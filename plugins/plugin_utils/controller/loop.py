@@ -94,27 +94,16 @@ class ReconcileLoop(BaseLoop):
         finally:
             supervisor.close()
 
-    def run_once(self, stage: Stage, revision: str, rollout: Rollout) -> None:
-        """Do one iteration on the way to the stage, and wait for nothing."""
-        self._aim(stage, rollout)
-        waypoint = self.fitted(self.divided(stage.waypoint))
-        snapshot, now = self.observe(), self.now()
-        decision = evaluate(
-            snapshot.fleet,
-            waypoint,
-            self.settings.budget,
-            self.rules,
-            ProgressTracker(now),
-            now,
-        )
-        self.recorder.note_decision(decision)
-        self.refill(snapshot.fleet, waypoint, revision, rollout)
-        self.actuator.apply(
-            snapshot,
-            decision,
-            self.placement.starts(decision, waypoint, revision, rollout, None),
-        )
-        self.actuator.apply_previews(snapshot)
+    def turn_back(self) -> None:
+        """Get ready for a rollback: stop the background gates, and observe what is there now.
+
+        What does not answer is waited for. The last observation may be older than the last action.
+        """
+        if self._background:
+            self._background.close()
+            self._background = None
+        self.traffic.begin(False)
+        self.await_fleet()
 
     # -- single actions ---------------------------------------------------------------------------
 

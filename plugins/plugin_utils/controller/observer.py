@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+import time
 import typing as t
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..analysis import counters
 from ..analysis.counters import Counters
 from ..base.errors import TRANSIENT, PlatformError
-from ..engine.model import Instance, Process, Rotation, State
+from ..engine.model import Instance, Process, Rotation
 from ..engine.shares import Target
 from ..health.monitor import HealthMonitor
 from ..interfaces.check import HealthCheck
@@ -57,10 +59,14 @@ class Observer:
         targets: Sequence[Target] = (),
         say: Callable[[str], None],
         now: Callable[[], float],
+        stopped: Callable[[], bool] = lambda: False,
     ) -> None:
+        """Make an observer; `stopped` returns whether this run was told to stop."""
         self.snapshot = Snapshot()  # the latest
         self.reports: Sequence[Report] = ()  # the latest of the platform, also of a change
         self.counters = Counters()
+        self.between = Counters()  # what was counted between the step before and this one
+        self._counting = False  # whether load balancers were observed
         self.generation: int | None = None  # that the rollout moves to
         self._platform = platform
         self._traffic = traffic
@@ -73,9 +79,11 @@ class Observer:
         self._targets = targets
         self._say = say
         self._now = now
+        self._stopped = stopped
         self._table: Table | None = None
         self._known: set[str] | None = None  # instances that were there before this step
         self._ready: set[str] = set()  # instances that have been ready
+        self._since: Mapping[str, float] = {}  # since when, by the step before
         self._out: dict[str, float] = {}  # draining instances, by when they were out of rotation
         self.next_platform = self._next_counters = float("-inf")  # when to observe them next
         self._pause = timing.PLATFORM[0]
@@ -154,7 +162,14 @@ class Observer:
     def count(self) -> None:
         """Add up what the load balancers have counted."""
         self._next_counters = self._now() + timing.COUNTERS
-        self.counters.take(self._table or {}, self.living())
+        table, living = self._table or {}, self.living()
+        rollout = self._session.record.open
+        if table and not self._counting:
+            self._counting = True
+            if rollout and rollout.counted:
+                self.between = Counters(counters.load(rollout.counted))
+                self.between.take(table, living)
+        self.counters.take(table, living)
 
     def cut(self) -> None:
         """Read the counters, since the share of the requests changes now."""
@@ -209,7 +224,9 @@ class Observer:
             self._crashes(),
             self._targets,
         )
-        self._ready = {i.id for i in fleet if i.state is State.READY or i.id in self._ready}
+        ready = {i.id: i.ready_since for i in fleet if i.ready_since is not None}
+        self._ready = {i.id for i in fleet if i.id in ready or i.id in self._ready}
+        self._keep_ready(ready)
         # Requests in flight have their time from when the instance is out of rotation.
         self._out = {i.id: draining[i.id] for i in fleet if i.id in draining and not i.in_rotation}
         self.snapshot = Snapshot(
@@ -222,19 +239,41 @@ class Observer:
         first = self._known is None
         if self._known is None:
             self._known = {report.labels.id for report in self.reports}
-        known = self._known
+            rollout = self._session.record.open
+            self._since = dict(rollout.ready) if rollout else {}
+            self._ready = self._known & self._since.keys()
+        known, since = self._known, self._since
         asked = [report for report in self.reports if report.process in WATCHED]
         checks = {r.labels.id: self._check_of(r.labels.generation) for r in asked}
         self._checker.watch(
             {
-                r.labels.id: (r.labels.endpoint, r.labels.host, r.labels.id in known, r.created)
+                r.labels.id: (
+                    r.labels.endpoint,
+                    r.labels.host,
+                    r.labels.id in known,
+                    max(r.created, since.get(r.labels.id, r.created)),
+                )
                 for r in asked
                 if r.labels.endpoint.known or not checks[r.labels.id].enabled
             },
             checks,
         )
         if first:
-            self._checker.settle(timing.FIRST_CHECKS)
+            self._settle()
+
+    def _settle(self) -> None:
+        """Wait until each instance was checked once, so that none is shown as starting that is
+        ready. The answer of a gate, which would end the wait, is taken up after it.
+        """
+        end = time.monotonic() + timing.FIRST_CHECKS
+        while not self._checker.settle(end - time.monotonic()):
+            if self._stopped() or time.monotonic() >= end:
+                break
+
+    def _keep_ready(self, ready: Mapping[str, float]) -> None:
+        """Keep since when instances are ready for the next step; not of too many."""
+        if rollout := self._session.record.open:
+            rollout.ready = dict(ready) if len(ready) <= counters.MOST else {}
 
     def _serving_before(self) -> set[str]:
         """Return the instances that may be serving although no check has passed yet.

@@ -9,12 +9,15 @@ import time
 import typing as t
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from ..analysis import counters
+from ..analysis.counters import Counters, Raw
 from ..base import trace
 from ..engine.evaluate import Decision
 from ..engine.model import Instance, State
 from ..interfaces.traffic import Served
 from ..state import events
 from ..state.lease import Session
+from ..state.record import Rollout
 from . import fleet as fleets
 from . import timing
 from .announcer import Announcer
@@ -34,18 +37,22 @@ class Recorder:
         self,
         session: Session,
         balanced: bool,
-        served: Callable[[], Mapping[str, Served]] = dict,
+        counted: Callable[[bool], tuple[Counters, Counters]] = lambda _fresh: (
+            Counters(),
+            Counters(),
+        ),
     ) -> None:
         """Make a recorder.
 
         Args:
             session: Where it writes to.
             balanced: Whether load balancers divide the traffic.
-            served: Returns what they have counted of each instance.
+            counted: Returns what they have counted in this step, and between the step before and
+                this one; with `True`, up to the last observation.
         """
         self._session = session
         self._balanced = balanced
-        self._served = served
+        self._counted = counted
         self._events: list[dict[str, t.Any]] = []
         # of each instance, as last written; None: not known yet
         self._states: dict[str, str] | None = None
@@ -112,8 +119,9 @@ class Recorder:
         if rollout is None or not self._balanced:
             return
         elapsed = time.time() - rollout.started
-        if counted := self._requests.take(self._served(), rollout.generation, elapsed, final):
-            self.event(counted)
+        counted = self._counted(final)
+        if event := self._requests.take(*counted, rollout, elapsed, final):
+            self.event(event)
 
     def note_decision(self, decision: Decision) -> None:
         """Write down each reason of a decision once, as long as it remains one."""
@@ -182,25 +190,43 @@ class Recorder:
 
 
 class RequestCounts:
-    """What the load balancers have counted, between one event of the timeline and the next."""
+    """What the load balancers have counted, between one event of the timeline and the next.
+
+    The counters of the last event are in the record, so that the next step counts from there.
+    """
 
     def __init__(self) -> None:
-        self._last: Mapping[str, Served] = {}  # at the last event
+        self._last: Mapping[tuple[str, bool], Served] = {}  # at the last event
+        self._raw: Raw | None = None  # likewise; None: before the first observation
+        self._gap = False  # whether nobody knows what came between the steps
         self._next = 0.0  # seconds into the rollout
 
     def take(
-        self, served: Mapping[str, Served], generation: int, elapsed: float, final: bool
+        self, now: Counters, between: Counters, rollout: Rollout, elapsed: float, final: bool
     ) -> events.RequestsCounted | None:
         """Return an event if one is due and there were requests; `elapsed` is the rollout's."""
-        if elapsed < self._next and not final:
+        if not now.raw:
+            return None  # nothing was observed yet
+        if self._raw is None:
+            self._gap, self._raw = rollout.counted is None, between.base
+        # what another instance has counted begins when it is first observed
+        kept = {key: self._raw.get(key, server) for key, server in now.raw.items()}
+        counted = {(name, True): one for name, one in now.served.items()}
+        counted |= {(name, False): one for name, one in between.served.items()}
+        came = [one.since(self._last.get(key)) for key, one in counted.items()]
+        due = (elapsed >= self._next or final) and any(one.requests for one in came)
+        if due:
+            kept = dict(now.raw)
+        if rollout.counted is None or due or kept.keys() != self._raw.keys():
+            rollout.counted = counters.dump(kept)
+        self._raw = kept
+        if not due:
             return None
-        came = [one.since(self._last.get(name)) for name, one in served.items()]
-        if not any(one.requests for one in came):
-            return None
-        self._last, self._next = served, elapsed + timing.thinned(elapsed)
-        new = [one for one in came if one.generation == generation]
-        old = [one for one in came if one.generation != generation]
-        return events.RequestsCounted(new=_summed(new), old=_summed(old))
+        self._last, self._next = counted, elapsed + timing.thinned(elapsed)
+        gap, self._gap = self._gap or None, False
+        new = [one for one in came if one.generation == rollout.generation]
+        old = [one for one in came if one.generation != rollout.generation]
+        return events.RequestsCounted(new=_summed(new), old=_summed(old), gap=gap)
 
 
 def _summed(side: Iterable[Served]) -> dict[str, t.Any]:

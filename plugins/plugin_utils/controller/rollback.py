@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import typing as t
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 
 from ..base import clock
-from ..base.errors import TRANSIENT, Aborted, InputError, RolloutFailed
+from ..base.errors import Aborted, InputError, RolloutFailed
 from ..engine.model import Composition, Instance, Phase, State
 from ..engine.strategy import Plan, Stage, rolling
+from ..report.failure import rolled_back, without_log
 from ..state import commands, events
 from ..state.record import Kind, Outcome, Record, Rollout
 from .context import StepContext, StepPart
@@ -50,25 +50,30 @@ class Rollback(StepPart):
         aborts = (one for one in sent if (one["word"], one["rollout"]) == ("abort", rollout.id))
         return next(aborts, None)
 
-    def abort(self, rollout: Rollout, command: Mapping[str, t.Any]) -> None:
+    def abort(self, rollout: Rollout, command: Mapping[str, t.Any]) -> t.NoReturn:
         """Obey an operator who aborts the rollout, whatever its plan is now."""
         why, told = command.get("why") or None, commands.sentence(command)
         self.record.obeyed = command["number"]
         self.loop.event(events.CommandTaken(word="abort", by=command["by"], why=why, refused=""))
         self.loop.say(f"{self.settings.service} {rollout.revision}: {told}")
-        self.start(rollout, told, Aborted(told))
-        self.loop.commit()
-        self.begin_now(rollout)
+        self.carry_out(rollout, Aborted(told))
 
-    def begin_now(self, rollout: Rollout) -> None:
-        """Run one reconcile iteration of the rollback, without waiting for the step `rollback`.
+    def carry_out(self, rollout: Rollout, cause: RolloutFailed) -> t.NoReturn:
+        """Roll the rollout back because of a failure; raises RolloutFailed once that is done.
 
-        Where the stable instances can carry all requests, they get them now. The step does what
-        fails here.
+        The step that decides rolls back, with its connections, checks and counters. What a killed
+        run leaves, the step `rollback` does.
         """
-        with suppress(*TRANSIENT):
-            self.loop.run_once(self._stages(rollout)[0], _revision(rollout), rollout)
-            self.loop.commit()
+        service = self.settings.service
+        self.start(rollout, str(cause), cause)
+        self.loop.commit()
+        try:
+            self.loop.turn_back()
+        except RolloutFailed as away:
+            why = f"{without_log(str(cause))}; rollback pending: {away}"
+            raise RolloutFailed(f"{service} {rollout.revision}: {why}", cause.id) from None
+        self.run(rollout)
+        raise RolloutFailed(rolled_back(service, rollout), cause.id) from None
 
     def run(self, rollout: Rollout, why: str = "") -> None:
         """Roll back: stable instances are in rotation before new ones go, within the same budget.

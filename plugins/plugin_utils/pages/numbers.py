@@ -41,6 +41,7 @@ class Numbers:
     old: list[Counted] = field(default_factory=list)
     # by metric: the evidence, and the threshold from which on it is enough
     evidence: dict[str, list[tuple[float, float, float]]] = field(default_factory=dict)
+    gaps: bool = False  # whether there were requests that nobody counted
     _counted: float = 0.0  # until when
 
     def take(self, at: float, event: Mapping[str, t.Any], revision: str) -> None:
@@ -59,6 +60,7 @@ class Numbers:
             self.new.append(_counted(event.get("new"), self._counted, at))
             self.old.append(_counted(event.get("old"), self._counted, at))
             self._counted = at
+            self.gaps = self.gaps or bool(event.get("gap"))
         elif kind in ("measured", "verdict"):
             self._weigh(event)
 

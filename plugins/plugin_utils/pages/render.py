@@ -112,12 +112,13 @@ def facts(story: Story) -> list[tuple[str, str]]:
 
 
 def _lost(story: Story) -> str:
-    """Return how many requests failed."""
+    """Return how many requests failed, of those that were counted."""
     if story.numbers.lost is None:
         return "not counted"
     failed, every = story.numbers.lost
     rate = f" ({100 * failed / every:.2g} %)" if failed and every else ""
-    return f"{failed:,} of {every:,}{rate}"
+    missing = "; those between two steps were not counted" if story.numbers.gaps else ""
+    return f"{failed:,} of {every:,} counted{rate}{missing}"
 
 
 def _decided(story: Story) -> str:

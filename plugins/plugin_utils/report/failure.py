@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ..base.text import clean
 from ..engine.model import Phase
 from ..state.record import Rollout
-from .messages import ended
+from .messages import back, ended
 
 WIDTH = 78  # of a line, where it can be broken
 LABEL = 12
@@ -91,6 +91,18 @@ def cause(rollout: Rollout, detailed: bool) -> str:
 def without_log(reason: str) -> str:
     """Return a reason without the log lines that it may quote."""
     return reason.partition(MARK)[0].rstrip("; ")
+
+
+def rolled_back(service: str, rollout: Rollout, left: str = "") -> str:
+    """Return that a rollout was rolled back, and why, as the failed task says it.
+
+    `left` is what the rollback could not restore.
+    """
+    to = back(rollout) if rollout.previous else ", nothing of it is left"
+    return (
+        f"{service} {rollout.revision}: now {rollout.outcome.replace('_', ' ')}{to}{left}."
+        f" Why: {without_log(rollout.reason)}"
+    )
 
 
 def title(service: str, rollout: Rollout) -> str:

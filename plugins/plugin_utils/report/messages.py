@@ -21,7 +21,7 @@ def ended(service: str, rollout: Rollout, why: bool = True) -> str:
     took = f"{failed}{',' if failed else ''} in {lasted(rollout)}"
     reason = f". Why: {rollout.reason}" if rollout.reason and why else ""
     if rollout.outcome != Outcome.PROMOTED:
-        return f"{title} {outcome}{_back(rollout)} after {lasted(rollout)}{failed}{reason}"
+        return f"{title} {outcome}{back(rollout)} after {lasted(rollout)}{failed}{reason}"
     if rollout.kind == Kind.SCALE:
         return f"{title} scaled: {count(rollout.replicas, 'instance')}{took}"
     if rollout.kind == Kind.REBALANCE:
@@ -48,7 +48,7 @@ def lasted(rollout: Rollout) -> str:
     return f"{seconds:.1f} s ({worked:.1f} s of work, {seconds - worked:.1f} s waiting)"
 
 
-def _back(rollout: Rollout) -> str:
+def back(rollout: Rollout) -> str:
     """Return the revision that a rollout was rolled back to."""
     if rollout.previous is None:
         return ""

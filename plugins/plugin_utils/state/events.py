@@ -153,6 +153,9 @@ class RequestsCounted(Event):
         " it is not measured)",
     ]
     old: t.Annotated[Mapping[str, t.Any], "likewise of all others"]
+    gap: t.Annotated[
+        bool | None, "whether others came before, between two steps, that were not counted"
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

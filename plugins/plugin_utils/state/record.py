@@ -84,6 +84,19 @@ class Pause(t.TypedDict, total=False):
     at: float | None
 
 
+class Counts(t.TypedDict, total=False):
+    """What a load balancer had counted of an entry; see `interfaces.traffic.Server`."""
+
+    requests: int
+    errors: int
+    answered: int
+    mean: float | None
+    client_errors: int
+    retries: int
+    aborts: int
+    connect_failures: int
+
+
 class Seen(t.TypedDict):
     """An instance on a host that does not answer, as it was last seen."""
 
@@ -134,6 +147,12 @@ class Rollout:
     asked: int | None = None  # percentage of the requests that the stage asks for
     # requests since the stage was reached, to `new` and to `all` instances
     sent: dict[str, int] = field(default_factory=dict)
+    # by load balancer and entry, what was counted when the timeline last got it; None: not known
+    counted: t.Annotated[
+        dict[str, dict[str, t.Any]] | None, dict[str, dict[str, Counts]] | None
+    ] = None
+    # instances whose checks pass, since when
+    ready: dict[str, float] = field(default_factory=dict)
     full: bool = False  # promote_full was sent: no more gates
     force: bool = False  # a forced promotion: switch with as many as are ready
     reversible: bool = True  # False: a failure holds, since a rollback is not possible any more
@@ -211,7 +230,7 @@ class Rollout:
             now,
             None,
         )
-        self.given = {}
+        self.given, self.counted, self.ready = {}, None, {}
         for gate in (*self.gates.values(), *self.background.values()):
             gate.memory = None  # no run needs it any more, and it may be large
 
