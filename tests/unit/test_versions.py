@@ -116,6 +116,14 @@ def test_a_hold_is_ended(begun: Service, forget: bool) -> None:
     assert (begun.running, begun.world.wrong) == ({"2": 3}, [])
 
 
+@each("holding")
+def test_a_gate_added_since_leads_no_hold_back_to_the_start(begun: Service) -> None:
+    begun.given["gates"] = {"confirm_rollout": [{"driver": "approval"}]}
+    begun.say("skip")
+    begun.play()
+    assert (begun.running, begun.world.wrong) == ({"2": 3}, [])
+
+
 @pytest.mark.parametrize("forget", [False, True], ids=["with steps", "without steps"])
 @each(*OPEN)
 def test_an_open_rollout_is_aborted(begun: Service, forget: bool) -> None:
@@ -146,6 +154,16 @@ def test_the_next_revision_is_rolled_out(begun: Service) -> None:
     without_steps(begun)
     begun.play(revision="3")
     assert (begun.running, begun.world.wrong) == ({"3": 3}, [])
+
+
+@each("parked", "killed")
+def test_changed_steps_are_refused(begun: Service) -> None:
+    """Of the first version, only what it wrote down is known: the strategy and the stage."""
+    begun.given["strategy"] = "blue_green"
+    begun.given.pop("steps", None)
+    with pytest.raises(RolloutFailed, match="rollout_steps") as caught:
+        begun.play()
+    assert caught.value.id == "PR-602"
 
 
 def kept(service: Service) -> Recording:

@@ -25,6 +25,7 @@ from ..engine.budget import whole
 from ..engine.instances import is_orphaned
 from ..engine.model import Composition, Instance, Phase, Process, State
 from ..engine.shares import counted
+from ..engine.strategy import FINISH
 from ..report.messages import ended, left_behind
 from ..state import events
 from ..state.record import WITHOUT_VERDICT, GateState, Kind, Outcome, Rollout
@@ -235,6 +236,8 @@ class Lifecycle(StepPart):
             changed = True
             renumber(rollout, replicas, self.loop.fleet, self.stages.of)
         rollout.played = replicas
+        if rollout.phase == Phase.HOLDING:
+            self._pass_promotion(rollout)
         if rollout.phase == Phase.HELD:
             self._leave_hold(rollout)
         identity = self.step.session.identity
@@ -259,6 +262,12 @@ class Lifecycle(StepPart):
                 f" {began}"
             ),
         )
+
+    def _pass_promotion(self, rollout: Rollout) -> None:
+        """Pass what the plan, which may have changed since, has before the promotion."""
+        self.stages.ahead(rollout)  # names what an earlier version only counted
+        before = [stage.name for stage in self.stages.of(rollout) if stage.part != FINISH]
+        rollout.passed = list(dict.fromkeys([*rollout.passed, *before]))
 
     @staticmethod
     def _scaled_by_play(rollout: Rollout, replicas: int) -> bool:

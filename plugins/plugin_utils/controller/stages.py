@@ -18,7 +18,6 @@ from ..engine.budget import Budget, ResolvedBudget
 from ..engine.model import Composition, Instance, Phase
 from ..engine.shares import Target
 from ..engine.strategy import (
-    FINISH,
     InvalidSteps,
     Plan,
     RolloutTarget,
@@ -45,11 +44,7 @@ class Stages(StepPart, abc.ABC):
 
     def ahead(self, rollout: Rollout) -> Sequence[Stage]:
         """Return the stages of a rollout from the current one on."""
-        ahead = stages_ahead(self.of(rollout), rollout)
-        if rollout.phase != Phase.HOLDING:
-            return ahead
-        # It is promoted, whatever a plan that has changed since has before that.
-        return [stage for stage in ahead if stage.part == FINISH]
+        return stages_ahead(self.of(rollout), rollout)
 
     def plan_of(self, rollout: Rollout) -> Plan:
         """Return the plan that a rollout follows.
