@@ -140,7 +140,7 @@ class World:
     # when: the desired number, once the rollout has come so far
     resize: Mapping[int, int] = field(default_factory=dict)
     kills: frozenset[int] = frozenset()  # before which of all actions the run dies
-    # when all stable instances that run then end at once, for one and the same cause
+    # when all instances of before the rollout that run then end at once, for one cause
     losses: frozenset[int] = frozenset()
     balancers: int = 1  # 0: there is none
     latency: int = 0  # until a balancer has done what it was told
@@ -412,7 +412,7 @@ class Simulator:
                 continue
             if node.told is not None and self.clock >= node.told + node.life.stop:
                 node.gone = Process.STOPPED
-            elif self.clock in self.world.losses and node.labels.generation == self.stable:
+            elif self.clock in self.world.losses and node.labels.generation == 1:
                 node.gone = Process.STOPPED if node.told is not None else Process.FAILED
             elif node.life.crash is not None and age >= node.life.crash:
                 node.gone = Process.STOPPED if node.told is not None else Process.FAILED

@@ -38,7 +38,7 @@ BY_DESIGN = {
     "awaiting_promotion": {"promote", "promote_full", "skip", "pause", "abort", "hold", "scale"},
     "promoting": {"abort", "hold", "scale"},
     "holding": {"abort", "skip", "promote_full", "hold", "scale"},
-    "held": {"retry", "resume", "abort"},
+    "held": {"retry", "resume", "abort", "scale"},
     "rolling_back": {"hold"},
     "finished": set(),
 }
