@@ -45,7 +45,10 @@ def left_behind(path: Path, found: Recording) -> Service:
     """The service as a version left it: journal, instances and servers."""
     journal = path / "journal"
     (journal / "shop").mkdir(parents=True)
-    (journal / "shop.json").write_text(json.dumps(found["record"]))
+    record = found["record"]
+    for settings in record.get("settings", {}).values():
+        settings["health"] = {}  # nothing answers in memory
+    (journal / "shop.json").write_text(json.dumps(record))
     (journal / "shop.lease.json").write_text(json.dumps(found["lease"]))
     for rollout, lines in found["timelines"].items():
         (journal / "shop" / f"{rollout}.jsonl").write_text("".join(f"{one}\n" for one in lines))

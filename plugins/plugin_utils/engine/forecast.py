@@ -223,10 +223,16 @@ class _Simulation:
         return True
 
     def _change(self, name: str) -> None:
-        """Make a starting instance ready, or a draining one end."""
-        instance = self.instances[name]
+        """Make a starting instance ready, or a draining one end.
+
+        One that was drained as it started has an alarm of each, and ends by the second.
+        """
+        instance = self.instances.get(name)
+        if instance is None:
+            return
         if instance.state is State.DRAINING:
-            del self.instances[name]
+            if (instance.draining_since or 0.0) + self.stop <= self.clock:
+                del self.instances[name]
         else:
             self.instances[name] = replace(
                 instance,
