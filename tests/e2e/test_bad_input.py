@@ -365,7 +365,7 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
     (
         "unknown platform",
         {"rollout_platform.driver": "nomad"},
-        ("rollout_platform.driver", "'nomad'", "documentation"),
+        ("rollout_platform.driver", "'nomad'", "static"),
     ),
     (
         "platform a module",

@@ -563,7 +563,7 @@ NGINX = {"driver": "nginx", "hosts": "lb"}
     [
         ({"traffic": HAPROXY}, 10.0),
         ({"traffic": HAPROXY, "strategy": "canary", "steps": [{"set_weight": 9}]}, 10.0),
-        ({"traffic": {**NGINX, "access_log": "/var/log/nginx/rollout.log"}}, 20.0),
+        ({"traffic": {**NGINX, "access_log": "/var/log/nginx/rollout.log"}}, 10.0),
         ({"traffic": HAPROXY, "analysis": {}}, None),
         ({"traffic": NGINX}, None),  # it counts nothing
         ({}, None),
@@ -595,6 +595,13 @@ def test_requests_are_compared_where_no_analysis_is_given(
         [interval] if interval else []
     )
     assert len(plan.background) == (interval is not None)
+    logs = [
+        metric["interval"]
+        for gate in plan.background
+        for metric in gate.options["metrics"]
+        if metric.get("driver") == "access_log"
+    ]
+    assert set(logs) == ({20.0} if "access_log" in given.get("traffic", {}) else set())
     assert fingerprint(plan) == fingerprint(replace(plan, background=()))
 
 
