@@ -74,6 +74,7 @@ class _Begin(StepPart):
             if self.step.check_mode:
                 return DryRun(self.step).rollback()
             self.rollback.abort(rollout, command)
+            return self.step.report(True)
         self.lifecycle.check_resumable(rollout, revision)
         if self.step.check_mode:
             return DryRun(self.step).resume(rollout, replicas)

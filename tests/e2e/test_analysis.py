@@ -261,7 +261,7 @@ def test_a_dry_run_says_what_it_would_do_and_the_plan_how_much_it_needs(shop: Sh
     asked = {**canary.variables, "rollout_revision": str(int(canary.new) + 1)}
     planned = shop.run(playbook="progressive.rollout.plan", variables=asked)
     assert planned.rc == 0, planned.output
-    (need,) = planned.one("Plan the rollout").result["requests"]
+    (need,) = planned.one("plan").result["requests"]
     assert (need["gate"], need["share"], need["lasts"]) == ("step 2 analysis", 10.0, 30.0)
     assert need["all"] >= 10 * need["new"] > 0 and need["seconds"] > 0
     assert f"{need['new']:,} of {need['all']:,} (10 %)" in planned.output

@@ -139,9 +139,9 @@ def test_every_step_that_fails_ends_red(playground: Playground, kind: str, step:
         [{"gather_facts": False, "module_defaults": defaults, **PLAYS[kind]}],
         {"rollout_replicas": 1},
     )
-    assert outcome.rc != 0 and "rollout_lease: 'never' is not a duration" in outcome.output, (
-        outcome.output
-    )
+    # the step that decided has rolled back already, and its reason is the play's
+    said = "/bin/false ended with 1" if step == "rollback" else "'never' is not a duration"
+    assert outcome.rc != 0 and said in outcome.output, outcome.output
 
 
 def test_a_failed_rollout_is_not_tried_again_for_the_next_hosts(playground: Playground) -> None:

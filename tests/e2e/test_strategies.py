@@ -352,8 +352,8 @@ def test_aborted_where_it_is_parked(shop: Shop, strategy: str) -> None:
     assert [rollout["stage"] for rollout in parked] == list(WAITS[strategy])
     back = [
         task.result["rollout"]["outcome"]
-        for task in outcome.of("replace")
-        if "failure" in task.result
+        for task in outcome.of("rollback")
+        if task.status != "skipped"
     ]
     assert back == ["aborted"] * len(parked)
     # by each rollout when it begins

@@ -152,6 +152,8 @@ class ReconcileLoop(BaseLoop):
 
         Raises RolloutFailed if an instance does not end although its host answers.
         """
+        if self.platform.in_place:
+            return  # its instances are drained for the user's tasks, and never stopped
         draining, patience = self.session.record.draining, self.now() + timing.LAST_LOOK
 
         def stop() -> str:

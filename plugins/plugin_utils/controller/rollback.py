@@ -50,13 +50,17 @@ class Rollback(StepPart):
         aborts = (one for one in sent if (one["word"], one["rollout"]) == ("abort", rollout.id))
         return next(aborts, None)
 
-    def abort(self, rollout: Rollout, command: Mapping[str, t.Any]) -> t.NoReturn:
-        """Obey an operator who aborts the rollout, whatever its plan is now."""
+    def abort(self, rollout: Rollout, command: Mapping[str, t.Any]) -> None:
+        """Obey an operator who aborts the rollout, whatever its plan is now.
+
+        Nothing has been decided about the fleet here, so the step `rollback` carries it out.
+        """
         why, told = command.get("why") or None, commands.sentence(command)
         self.record.obeyed = command["number"]
         self.loop.event(events.CommandTaken(word="abort", by=command["by"], why=why, refused=""))
         self.loop.say(f"{self.settings.service} {rollout.revision}: {told}")
-        self.carry_out(rollout, Aborted(told))
+        self.start(rollout, told, Aborted(told))
+        self.loop.commit()
 
     def carry_out(self, rollout: Rollout, cause: RolloutFailed) -> t.NoReturn:
         """Roll the rollout back because of a failure; raises RolloutFailed once that is done.
