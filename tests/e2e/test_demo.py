@@ -109,8 +109,15 @@ def test_demo(tmp_path: Path, environment: dict[str, str], strategy: str) -> Non
 def test_a_demo_of_a_broken_revision_says_what_to_expect(
     tmp_path: Path, environment: dict[str, str], strategy: str, fail: str
 ) -> None:
+    # Three instances are replaced before the load balancers were asked twice.
+    least = {"rollout_replicas": 6} if (strategy, fail) == ("rolling", "errors") else {}
     out = run_demo(
-        tmp_path, environment, rollout_strategy=strategy, demo_fail=fail, rollout_min_ready="1s"
+        tmp_path,
+        environment,
+        rollout_strategy=strategy,
+        demo_fail=fail,
+        rollout_min_ready="1s",
+        **least,
     )
     if fail == "1":
         seen = "serve all requests.*3 starts failed.*rolled back to revision 1"
