@@ -451,7 +451,7 @@ def test_the_other_run_ends_with_the_demo(
 
 
 def told(**rollout: t.Any) -> dict[str, t.Any]:
-    """A rollout as `info` returns it."""
+    """A rollout as the journal has it."""
     common = {
         "revision": "2",
         "previous": "1",
@@ -460,7 +460,7 @@ def told(**rollout: t.Any) -> dict[str, t.Any]:
         "outcome": "promoted",
         "replaced": 6,
     }
-    return {**common, "started": 100.0, "updated": 112.5, **rollout}
+    return {**common, "started": 100.0, "updated": 112.5, "elapsed": 9.5, **rollout}
 
 
 def test_how_the_summary_begins() -> None:
@@ -487,9 +487,11 @@ def test_times_shares_and_switches_are_those_of_the_timeline(tmp_path: pathlib.P
         {"at": 110.0, "kind": "phase", "phase": "rolling_back"},
         {"at": 111.0, "kind": "share", "asked": 100, "new": 10, "all": 10},
     ]
-    assert demo.duration(tmp_path, told(), canary[:3], 2, 1.4) == [("time", "12.5 s")]
+    assert demo.duration(tmp_path, told(), canary[:3], 2, 1.4) == [
+        ("time", "12.5 s (9.5 s of work)")
+    ]
     assert demo.duration(tmp_path, told(), canary, 2, 1.4) == [
-        ("time", "12.5 s, of which the rollback: 2.5 s")
+        ("time", "12.5 s (9.5 s of work), of which the rollback: 2.5 s")
     ]
     assert list(demo.shares(canary)) == [
         ("step 1", "asked for 20 %, measured 20.1 % of 1000 requests")
