@@ -54,9 +54,10 @@ class Site(Playground):
 
     def close(self) -> None:
         super().close()
-        for name in self.machines.names:  # the next one uses the same ports
+        for name in self.machines.names:  # the next one has the same ports, and another journal
             script = (
-                f"{self.engine} ps --all --quiet | xargs --no-run-if-empty {self.engine} rm --force"
+                f"{self.engine} ps --all --quiet | xargs --no-run-if-empty {self.engine} rm --force;"
+                " rm -rf /var/lib/rollout/*/shop"
             )
             self.machines.run(name, "/bin/sh", "-c", script)
 

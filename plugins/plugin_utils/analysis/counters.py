@@ -89,7 +89,7 @@ def load(found: Mapping[str, Mapping[str, Mapping[str, t.Any]]]) -> Raw:
     raw = {}
     for balancer, entries in found.items():
         for where, counts in entries.items():
-            address, _, port = where.rpartition(" ")
+            address, _space, port = where.rpartition(" ")
             endpoint = Endpoint(address, int(port) if port.isascii() and port.isdecimal() else 0)
             known = {name: counts[name] for name in (*_FIELDS, "mean") if name in counts}
             raw[balancer, endpoint] = Server(Rotation.OUT, False, 0, **known)

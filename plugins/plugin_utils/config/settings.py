@@ -104,7 +104,7 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
         )
     if drivers and known["platform"] is None:
         raise InputError(
-            "rollout_platform.driver: not given, but required; write one, as in {driver: process}",
+            "rollout_platform.driver: not given, but required; write one, such as driver: process",
             "PR-102",
         )
     on_failure = FailureAction(known["on_failure"])
