@@ -129,7 +129,7 @@ REFUSED: list[tuple[str, Given, tuple[str, ...]]] = [
     (
         "unknown driver",
         of(driver="statsd"),
-        (f"{METRIC}.driver: ", "'statsd'", "a name from the documentation"),
+        (f"{METRIC}.driver: ", "'statsd'", "load_balancer"),
     ),
     ("driver of two", of(driver=["web"]), (f"{METRIC}.driver:", "got list")),
     ("unknown judge", of(judge="solomon"), (f"{METRIC}.judge: 'solomon'", "sequential")),

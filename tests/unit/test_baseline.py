@@ -54,12 +54,14 @@ def running(
         traffic=traffic,
         platform=platform,
         order=None,
+        notify=(),
     )
     loop = SimpleNamespace(
         reports=(),
         fleet=fleet or [],
         event=lambda *_, **__: None,
         commit=int,
+        recorder=SimpleNamespace(note_requests=int),
         platform=SimpleNamespace(refills=False),
         targets=(),
     )

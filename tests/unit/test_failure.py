@@ -64,7 +64,7 @@ def test_a_log_is_bounded() -> None:
 
 def test_the_block_says_each_thing_once_as_the_page_shows() -> None:
     failed = rollout()
-    failed.end(Outcome.ROLLED_BACK, failed.reason, 60.0)
+    failed.end(Outcome.ROLLED_BACK, failed.reason, 7.2)
     failed.elapsed, failed.failed = 7.2, 1
     detail = "exit code 3; last log lines: starting | no such file: /etc/shop.conf"
     look = "ansible-playbook progressive.rollout.status -i inventory.yml"

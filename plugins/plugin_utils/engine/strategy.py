@@ -473,6 +473,8 @@ def _reach(step: Step, last: Waypoint, asked: int | None, target: RolloutTarget)
     else:
         new = asked or 0
         old = target.base - new if weight is None else _beside(step, new, target)
+    if new < last.new and target.base > target.desired:
+        new, old = last.new, last.old  # a step before needed more, since more serve than are asked
     if new < last.new:
         raise InvalidSteps(
             f"{step.name}: {new} new are fewer than the {last.new} before; a canary can only grow"
