@@ -91,7 +91,7 @@ LATER: tuple[tuple[str, t.Any], ...] = (
 def fingerprint(plan: Plan) -> str:
     """Return a short hash of the plan, the same in every run and every version.
 
-    It reveals nothing. Gates that nobody asked for are no part of it.
+    It reveals nothing. Default gates are not part of it.
     """
     asked = tuple(gate for gate in plan.background if not gate.by_default)
     text = json.dumps(_plain(replace(plan, background=asked)), sort_keys=True, default=str)

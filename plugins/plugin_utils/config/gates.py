@@ -43,7 +43,7 @@ CALLS = {
 }
 _ANALYSIS = "rollout_analysis"
 _LOGGED = 20.0  # seconds between two looks at access logs: Envoy writes its own every 10 s
-# Of the analysis that nobody asked for: how many looks at counters a rollout has if it takes as
+# Of the default analysis: how many looks at counters a rollout has if it takes as
 # long as expected, a few more than ten since it may be quicker,
 LOOKS = 15
 # seconds between two of them, at least and at most: the shorter they are, the more looks one short
@@ -320,7 +320,7 @@ def watched(plan: Plan, traffic: DriverChoice[TrafficDriver], alike: bool = True
 def paced(gate: Gate, seconds: float) -> Gate:
     """Return a background gate for a rollout that is expected to take so many seconds.
 
-    The analysis that nobody asked for looks at counters often enough for it; any other stays.
+    The default analysis looks at counters often enough for it; any other stays.
     """
     if not gate.by_default:
         return gate

@@ -198,7 +198,7 @@ class RequestCounts:
     def __init__(self) -> None:
         self._last: Mapping[tuple[str, bool], Served] = {}  # at the last event
         self._raw: Raw | None = None  # likewise; None: before the first observation
-        self._gap = False  # whether nobody knows what came between the steps
+        self._gap = False  # whether what came between the steps is unknown
         self._next = 0.0  # seconds into the rollout
 
     def take(

@@ -107,7 +107,7 @@ def _moment(story: Story) -> float:
 def replace_file(path: str, text: str) -> bool:
     """Replace a file in one step, unless it has this text already; return whether it changed.
 
-    Raises OSError of the file, whose draft nobody knows by name.
+    Raises OSError that names the file, not its draft.
     """
     if not differs(path, text):
         return False

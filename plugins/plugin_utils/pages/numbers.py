@@ -41,7 +41,7 @@ class Numbers:
     old: list[Counted] = field(default_factory=list)
     # by metric: the evidence, and the threshold from which on it is enough
     evidence: dict[str, list[tuple[float, float, float]]] = field(default_factory=dict)
-    gaps: bool = False  # whether there were requests that nobody counted
+    gaps: bool = False  # whether there were requests that were not counted
     _counted: float = 0.0  # until when
 
     def take(self, at: float, event: Mapping[str, t.Any], revision: str) -> None:
