@@ -392,6 +392,7 @@ def test_the_lease_is_kept_while_something_does_not_answer(walking: Callable[...
     assert lost == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_the_lease_is_kept_while_one_call_takes_longer_than_it_lives(
     walking: Callable[..., Walk],

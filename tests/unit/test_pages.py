@@ -671,6 +671,8 @@ def test_the_plan_says_what_an_analysis_needs_as_the_page_says() -> None:
     assert f"requests    {needed(need)}" == SNIPPETS[ANALYSIS]["plan"].strip()
 
 
+@pytest.mark.slow
+@pytest.mark.long
 def test_the_judge_is_as_robust_as_the_page_says() -> None:
     """The whole table is printed by tests/simulations/models.py; this is some of it."""
     _head, *body = table(TESTING, "models")
