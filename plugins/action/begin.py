@@ -10,15 +10,16 @@ from dataclasses import replace
 from functools import cached_property
 
 from ..plugin_utils.config.variables import PLAY_HOSTS, REACHED, REBALANCE, RESTART, VARIABLE_NAMES
-from ..plugin_utils.controller import plays, takeover
-from ..plugin_utils.controller.action import StepAction
-from ..plugin_utils.controller.context import Result, StepContext, StepPart
-from ..plugin_utils.controller.dry_run import DryRun
-from ..plugin_utils.controller.in_place import InPlace
-from ..plugin_utils.controller.lifecycle import Lifecycle
-from ..plugin_utils.controller.rollback import Rollback
-from ..plugin_utils.controller.target import requested
-from ..plugin_utils.controller.validation import fewer
+from ..plugin_utils.controller.rollout import takeover
+from ..plugin_utils.controller.rollout.dry_run import DryRun
+from ..plugin_utils.controller.rollout.in_place import InPlace
+from ..plugin_utils.controller.rollout.lifecycle import Lifecycle
+from ..plugin_utils.controller.rollout.rollback import Rollback
+from ..plugin_utils.controller.rollout.target import requested
+from ..plugin_utils.controller.rollout.validation import fewer
+from ..plugin_utils.controller.step import plays
+from ..plugin_utils.controller.step.action import StepAction
+from ..plugin_utils.controller.step.context import Result, StepContext, StepPart
 from ..plugin_utils.engine.strategy import rolling
 from ..plugin_utils.inputs.options import Options
 from ..plugin_utils.state.record import Kind

@@ -15,10 +15,10 @@ from ..plugin_utils.base import clock
 from ..plugin_utils.base.errors import InputError, RolloutFailed
 from ..plugin_utils.config import remembered
 from ..plugin_utils.config.variables import COMMAND, FORCE, WHY
-from ..plugin_utils.controller import takeover
-from ..plugin_utils.controller.action import StepAction
-from ..plugin_utils.controller.context import Result, StepContext
-from ..plugin_utils.controller.target import whole_replicas
+from ..plugin_utils.controller.rollout import takeover
+from ..plugin_utils.controller.rollout.target import whole_replicas
+from ..plugin_utils.controller.step.action import StepAction
+from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.engine.model import Phase
 from ..plugin_utils.inputs.options import Field, Options, whole
 from ..plugin_utils.interfaces.store import Lease

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 from ..plugin_utils.base.errors import InputError
-from ..plugin_utils.controller.action import StepAction
-from ..plugin_utils.controller.context import Result, StepContext
-from ..plugin_utils.controller.places import Places
-from ..plugin_utils.controller.stages import refuse_in_place
+from ..plugin_utils.controller.rollout.places import Places
+from ..plugin_utils.controller.rollout.stages import refuse_in_place
+from ..plugin_utils.controller.step.action import StepAction
+from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.inputs.options import Field, Kind, Options, as_it_is
 
 

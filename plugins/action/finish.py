@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from ..plugin_utils.controller.action import StepAction
-from ..plugin_utils.controller.context import Result, StepContext
-from ..plugin_utils.controller.forward import Forward
-from ..plugin_utils.controller.in_place import InPlace
+from ..plugin_utils.controller.rollout.forward import Forward
+from ..plugin_utils.controller.rollout.in_place import InPlace
+from ..plugin_utils.controller.step.action import StepAction
+from ..plugin_utils.controller.step.context import Result, StepContext
 
 
 class ActionModule(StepAction):

@@ -9,9 +9,9 @@ import typing as t
 from collections.abc import Mapping
 
 from ..plugin_utils.config.variables import ID
-from ..plugin_utils.controller.action import StepAction
-from ..plugin_utils.controller.context import Result, StepContext
-from ..plugin_utils.controller.follower import HELD, PROMOTED, ROLLED_BACK, Follower
+from ..plugin_utils.controller.step.action import StepAction
+from ..plugin_utils.controller.step.context import Result, StepContext
+from ..plugin_utils.controller.step.follower import HELD, PROMOTED, ROLLED_BACK, Follower
 from ..plugin_utils.inputs.options import Field, Options, choice
 from ..plugin_utils.report.messages import ended
 

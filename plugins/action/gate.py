@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 from ..plugin_utils.config import gates
-from ..plugin_utils.controller import gate_runner
-from ..plugin_utils.controller.action import StepAction
-from ..plugin_utils.controller.context import Result, StepContext
-from ..plugin_utils.controller.forward import Forward
+from ..plugin_utils.controller.loop import gate_runner
+from ..plugin_utils.controller.rollout.forward import Forward
+from ..plugin_utils.controller.step.action import StepAction
+from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.engine.model import Phase
 from ..plugin_utils.inputs.options import NAME, Field, Kind, Options, as_it_is
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import time
 
 from ..plugin_utils.base.errors import RolloutFailed
-from ..plugin_utils.controller.action import StepAction
-from ..plugin_utils.controller.context import Result, StepContext
-from ..plugin_utils.controller.target import whole_replicas
+from ..plugin_utils.controller.rollout.target import whole_replicas
+from ..plugin_utils.controller.step.action import StepAction
+from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.engine.model import State
 from ..plugin_utils.engine.wording import states
 

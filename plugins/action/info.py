@@ -16,8 +16,8 @@ from ..plugin_utils.base.text import clean
 from ..plugin_utils.config import remembered
 from ..plugin_utils.config.settings import NO_PLATFORM
 from ..plugin_utils.config.variables import SHOW
-from ..plugin_utils.controller.action import StepAction
-from ..plugin_utils.controller.context import Result, StepContext
+from ..plugin_utils.controller.step.action import StepAction
+from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.inputs.options import FLAG, Field, Options
 from ..plugin_utils.report import status
 from ..plugin_utils.state.record import Record

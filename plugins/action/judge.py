@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 from ..plugin_utils.analysis import replay
 from ..plugin_utils.config.variables import ID, SHOW, TRY
-from ..plugin_utils.controller.action import StepAction
-from ..plugin_utils.controller.context import Result, StepContext
-from ..plugin_utils.controller.reports import Reports
+from ..plugin_utils.controller.background.reports import Reports
+from ..plugin_utils.controller.step.action import StepAction
+from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.inputs.options import Options
 
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from ..plugin_utils.base.text import count
 from ..plugin_utils.config.drivers import driver
-from ..plugin_utils.controller.action import StepAction
-from ..plugin_utils.controller.context import Result, StepContext
-from ..plugin_utils.controller.moving import Move
+from ..plugin_utils.controller.rollout.moving import Move
+from ..plugin_utils.controller.step.action import StepAction
+from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.inputs.options import Field, Options
 from ..plugin_utils.interfaces.loader import DriverChoice
 from ..plugin_utils.interfaces.store import StoreDriver

@@ -17,17 +17,17 @@ from ..plugin_utils.base.text import moment
 from ..plugin_utils.config import freeze
 from ..plugin_utils.config.gates import waits
 from ..plugin_utils.config.variables import PLAY_HOSTS, SHOW, VARIABLE_NAMES
-from ..plugin_utils.controller import gate_runner
-from ..plugin_utils.controller.action import StepAction
-from ..plugin_utils.controller.context import Result, StepContext
-from ..plugin_utils.controller.durations import Times
-from ..plugin_utils.controller.expectation import measured
-from ..plugin_utils.controller.generations import Generations
-from ..plugin_utils.controller.in_place_plan import InPlacePlan
-from ..plugin_utils.controller.lifecycle import Lifecycle
-from ..plugin_utils.controller.stages import LaunchStages
-from ..plugin_utils.controller.target import requested
-from ..plugin_utils.controller.validation import Validation, fewer
+from ..plugin_utils.controller.background.durations import Times
+from ..plugin_utils.controller.loop import gate_runner
+from ..plugin_utils.controller.rollout.expectation import measured
+from ..plugin_utils.controller.rollout.generations import Generations
+from ..plugin_utils.controller.rollout.in_place_plan import InPlacePlan
+from ..plugin_utils.controller.rollout.lifecycle import Lifecycle
+from ..plugin_utils.controller.rollout.stages import LaunchStages
+from ..plugin_utils.controller.rollout.target import requested
+from ..plugin_utils.controller.rollout.validation import Validation, fewer
+from ..plugin_utils.controller.step.action import StepAction
+from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.engine.evaluate import evaluate
 from ..plugin_utils.engine.forecast import forecast, settled
 from ..plugin_utils.engine.model import Composition, Instance, Rotation, State

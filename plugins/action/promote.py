@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from ..plugin_utils.controller.action import StepAction
-from ..plugin_utils.controller.context import Result, StepContext
-from ..plugin_utils.controller.dry_run import DryRun
-from ..plugin_utils.controller.forward import Forward
+from ..plugin_utils.controller.rollout.dry_run import DryRun
+from ..plugin_utils.controller.rollout.forward import Forward
+from ..plugin_utils.controller.step.action import StepAction
+from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.engine.model import Phase
 
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 from ..plugin_utils.base.errors import ReportError
 from ..plugin_utils.config.variables import ID
-from ..plugin_utils.controller.action import StepAction
-from ..plugin_utils.controller.context import Result, StepContext
-from ..plugin_utils.controller.reports import Reports
+from ..plugin_utils.controller.background.reports import Reports
+from ..plugin_utils.controller.step.action import StepAction
+from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.inputs.options import Field, Options, choice
 from ..plugin_utils.report import history
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from ..plugin_utils.base.errors import AlreadyRunning, LeaseHeld, RolloutFailed
 from ..plugin_utils.config.variables import OF, TO, WHY
-from ..plugin_utils.controller import takeover
-from ..plugin_utils.controller.action import StepAction
-from ..plugin_utils.controller.context import Result, StepContext
-from ..plugin_utils.controller.dry_run import DryRun
-from ..plugin_utils.controller.forward import Forward
-from ..plugin_utils.controller.rollback import nothing_to_roll_back, target_revision
-from ..plugin_utils.controller.stages import refuse_in_place
+from ..plugin_utils.controller.rollout import takeover
+from ..plugin_utils.controller.rollout.dry_run import DryRun
+from ..plugin_utils.controller.rollout.forward import Forward
+from ..plugin_utils.controller.rollout.rollback import nothing_to_roll_back, target_revision
+from ..plugin_utils.controller.rollout.stages import refuse_in_place
+from ..plugin_utils.controller.step.action import StepAction
+from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.engine.model import Composition
 from ..plugin_utils.engine.strategy import PROMOTE
 from ..plugin_utils.inputs.options import Options

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..plugin_utils.base.errors import InputError, RolloutFailed
-from ..plugin_utils.controller.action import StepAction
-from ..plugin_utils.controller.context import Result, StepContext
-from ..plugin_utils.controller.forward import Forward
-from ..plugin_utils.controller.target import target_of_step, whole_replicas
-from ..plugin_utils.controller.validation import Validation
+from ..plugin_utils.controller.rollout.forward import Forward
+from ..plugin_utils.controller.rollout.target import target_of_step, whole_replicas
+from ..plugin_utils.controller.rollout.validation import Validation
+from ..plugin_utils.controller.step.action import StepAction
+from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.engine.model import Composition
 from ..plugin_utils.engine.strategy import Plan, Stage, Waypoint
 from ..plugin_utils.state.record import Kind, Outcome, Rollout

@@ -12,10 +12,10 @@ from dataclasses import replace
 
 from ..plugin_utils.base.errors import InputError
 from ..plugin_utils.config.variables import PLAY_HOSTS, REACHED
-from ..plugin_utils.controller import watch
-from ..plugin_utils.controller.action import StepAction
-from ..plugin_utils.controller.context import Result, StepContext
-from ..plugin_utils.controller.in_place import InPlace
+from ..plugin_utils.controller.background import watch
+from ..plugin_utils.controller.rollout.in_place import InPlace
+from ..plugin_utils.controller.step.action import StepAction
+from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.inputs.options import MAPPING, Field, Options
 
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from ..plugin_utils.base.errors import RolloutFailed
 from ..plugin_utils.base.text import count
-from ..plugin_utils.controller.action import StepAction
-from ..plugin_utils.controller.context import Result, StepContext
-from ..plugin_utils.controller.forward import Forward
-from ..plugin_utils.controller.stage_run import as_it_is
+from ..plugin_utils.controller.loop.stage_run import as_it_is
+from ..plugin_utils.controller.rollout.forward import Forward
+from ..plugin_utils.controller.step.action import StepAction
+from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.engine.model import State
 from ..plugin_utils.engine.strategy import Stage, carrying
 from ..plugin_utils.inputs.options import Field, Options, whole

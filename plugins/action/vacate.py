@@ -12,12 +12,12 @@ from functools import partial
 
 from ..plugin_utils.base.errors import RolloutError
 from ..plugin_utils.config.variables import PLAY_HOSTS, REACHED
-from ..plugin_utils.controller.action import StepAction
-from ..plugin_utils.controller.context import Result, StepContext
-from ..plugin_utils.controller.in_place import InPlace
-from ..plugin_utils.controller.interrupt import GONE
-from ..plugin_utils.controller.stages import deploy_target, final_waypoint
-from ..plugin_utils.controller.watch import Watch
+from ..plugin_utils.controller.background.watch import Watch
+from ..plugin_utils.controller.loop.interrupt import GONE
+from ..plugin_utils.controller.rollout.in_place import InPlace
+from ..plugin_utils.controller.rollout.stages import deploy_target, final_waypoint
+from ..plugin_utils.controller.step.action import StepAction
+from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.engine import in_place as engine
 from ..plugin_utils.engine.model import Phase
 from ..plugin_utils.inputs.options import Options

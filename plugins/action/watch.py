@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from ..plugin_utils.config.variables import WATCH
-from ..plugin_utils.controller.action import StepAction
-from ..plugin_utils.controller.after_promotion import AfterPromotion
-from ..plugin_utils.controller.context import Result, StepContext
-from ..plugin_utils.controller.follower import Follower, active
-from ..plugin_utils.controller.stages import refuse_in_place
+from ..plugin_utils.controller.rollout.after_promotion import AfterPromotion
+from ..plugin_utils.controller.rollout.stages import refuse_in_place
+from ..plugin_utils.controller.step.action import StepAction
+from ..plugin_utils.controller.step.context import Result, StepContext
+from ..plugin_utils.controller.step.follower import Follower, active
 from ..plugin_utils.inputs.options import Options
 from ..plugin_utils.state.record import Kind, Rollout
 

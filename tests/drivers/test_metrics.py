@@ -35,7 +35,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     InputError,
     MetricError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.gate_runner import (
     GateRunner,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate

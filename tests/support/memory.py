@@ -33,11 +33,13 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.config.autosca
     Autoscaler,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.interrupt import (
+    Guard,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.step.context import (
     Result,
     StepContext,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Phase,
     Process,

@@ -30,14 +30,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import fleet as fleets
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import rollback, stages
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stage_run import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import (
+    fleet as fleets,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.stage_run import (
     as_it_is,
     forced,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.supervisor import (
     Proceed,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout import (
+    rollback,
+    stages,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import (

@@ -19,7 +19,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.spec 
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import strategy
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import gate_runner
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, Step
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import (

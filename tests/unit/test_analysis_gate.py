@@ -22,12 +22,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     InputError,
     MetricError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.forward import Forward
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.lifecycle import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import gate_runner
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.forward import (
+    Forward,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.lifecycle import (
     Lifecycle,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.stages import (
     LaunchStages,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (

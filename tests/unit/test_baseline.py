@@ -12,15 +12,15 @@ from types import SimpleNamespace
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import (
-    StepContext,
-)
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.lifecycle import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.lifecycle import (
     Lifecycle,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.stages import (
     LaunchStages,
     revision_of,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.step.context import (
+    StepContext,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import forecast

@@ -17,7 +17,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     InputError,
     RolloutFailed,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health import monitor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (

@@ -18,20 +18,22 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     RolloutFailed,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import variables
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import fleet as fleets
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import (
-    StepContext,
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import (
+    fleet as fleets,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.forward import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.forward import (
     failure_action,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollback import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.rollback import (
     Rollback,
     rollback_stages,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.validation import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.validation import (
     Validation,
     balancers_of,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.step.context import (
+    StepContext,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import (
     Budget,

@@ -20,8 +20,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     RolloutFailed,
     TrafficError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stage_run import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.stage_run import (
     as_it_is,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget

@@ -9,7 +9,7 @@ import typing as t
 from dataclasses import replace
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.durations import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.background.durations import (
     Durations,
     Times,
 )

@@ -20,8 +20,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.count
     load,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.recorder import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.recorder import (
     RequestCounts,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.fleet import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.fleet import (
     assemble,
     differs,
     summary,

@@ -9,7 +9,7 @@ import typing as t
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.follower import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.step.follower import (
     Heard,
     known,
 )

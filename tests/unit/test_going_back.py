@@ -30,17 +30,19 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     RolloutFailed,
     StoreError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import (
-    Result,
-    StepContext,
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.interrupt import (
+    Guard,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.reconcile_loop import (
     ReconcileLoop,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stages import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.stages import (
     LaunchStages,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.step.context import (
+    Result,
+    StepContext,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import errors
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.interrupt import (
     GONE,
     Guard,
 )

@@ -28,18 +28,20 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     TrafficError,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import (
-    loop,
-    stages,
-    timing,
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import (
+    reconcile_loop as loop,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.gate_runner import (
     GateRunner,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.interrupt import (
+    Guard,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.reconcile_loop import (
     ReconcileLoop,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout import stages
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Composition,
     Health,

@@ -15,7 +15,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     LeaseHeld,
     StoreError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.moving import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.moving import (
     AT_ONCE,
     Move,
     Moved,

@@ -23,7 +23,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import notify, remembered
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.notify import SAMPLE
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import announcer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.background import (
+    announcer,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.message_template import (
     LONGEST,
     MessageTemplate,

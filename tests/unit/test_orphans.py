@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import begin, finish, promote, rollback
 from ansible_collections.progressive.rollout.plugins.action import replace as replaces
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Labels,

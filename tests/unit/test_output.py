@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from ansible import context
 from ansible.utils.context_objects import CLIArgs
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.output import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.step.output import (
     Forgiving,
     forgive_readers,
 )

@@ -34,7 +34,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.config import 
     settings,
     variables,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import gate_runner
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import gate_runner
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges import errors
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.counts import (
     Counts,

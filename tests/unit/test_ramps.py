@@ -25,8 +25,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.config.fingerp
     fingerprint,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.variables import replicas
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stage_run import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.stage_run import (
     as_it_is,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import (

@@ -21,8 +21,11 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     InputError,
     MetricsError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import beside, reports
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.reports import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.background import (
+    beside,
+    reports,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.background.reports import (
     LiveReport,
     Reports,
     replace_file,

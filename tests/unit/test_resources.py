@@ -15,8 +15,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     InputError,
     PlatformError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.resources import demand
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.resources import (
+    demand,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     InstanceSettings,

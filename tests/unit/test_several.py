@@ -27,7 +27,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import remembered
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.generations import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.generations import (
     differences,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings, variables
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.action import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.step.action import (
     StepAction,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import LISTS

@@ -12,7 +12,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.stage_run import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.stage_run import (
     as_it_is,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import (

@@ -29,11 +29,11 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import moment
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.freeze import Range
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import supervisor
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.gate_runner import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import supervisor
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.gate_runner import (
     GateRunner,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.supervisor import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.supervisor import (
     Proceed,
     Reporter,
     Supervisor,

@@ -19,12 +19,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     RolloutError,
     StoreError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import takeover
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.context import (
-    StepContext,
-)
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.generations import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout import takeover
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.generations import (
     Generations,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.step.context import (
+    StepContext,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Composition,

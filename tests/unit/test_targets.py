@@ -19,10 +19,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.config import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.fingerprint import (
     fingerprint,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.placement import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.placement import (
     Placement,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.regions import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.regions import (
     refuse_unknown_balancers,
     targets_of,
 )

@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import watch
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.background import watch
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.interrupt import (
+    Guard,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity
 from ansible_collections.progressive.rollout.tests.support.waiting import until
 

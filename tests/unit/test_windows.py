@@ -27,7 +27,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.config.freeze 
     parse_open,
     stopped,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller import timing
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The collection's exceptions. Only `controller/action.py` turns them into a failed task."""
+"""The collection's exceptions. Only `controller/step/action.py` turns them into a failed task."""
 
 from __future__ import annotations
 

@@ -1,0 +1,76 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Work beside a rollout that is done again and again, and never in its way."""
+
+from __future__ import annotations
+
+import abc
+import threading
+import time
+from collections.abc import Callable
+
+from ...base.errors import RolloutError
+from ...interfaces.store import StoreDriver
+from ...state.record import Record
+
+FIRST = 1.0  # seconds until the first time
+EVERY = 5.0  # seconds between two, at least
+PART = 20  # the work takes at most one part in so many of the time
+PATIENCE = 10.0  # seconds for which the end of a step waits for the last time
+
+
+class Beside(abc.ABC):
+    """Works on the journal in a thread of its own until it is closed, and once more then.
+
+    It reads the journal as anybody else does. Whatever goes wrong holds nothing up. It is told
+    once, until the work succeeds again: what a system says of it may differ each time.
+    """
+
+    what: str  # the thread's name
+    trouble: str  # what is told, with the reason: `trouble.format(why)`
+
+    def __init__(self, service: str, store: StoreDriver, say: Callable[[str], None]) -> None:
+        self.service, self.store, self._say = service, store, say
+        self._closed = threading.Event()
+        self._troubled = False  # whether the work failed the last time
+        self._thread = threading.Thread(target=self._run, name=self.what, daemon=True)
+        self._thread.start()
+
+    @abc.abstractmethod
+    def work(self, record: Record) -> None:
+        """Do the work, with the record as it is now."""
+
+    def close(self) -> None:
+        """Do the work a last time, and end."""
+        self._closed.set()
+        self._thread.join(PATIENCE)
+        if self._thread.is_alive():
+            self._say(self._line(f"not done within {PATIENCE:g} s"))
+
+    def _run(self) -> None:
+        pause = FIRST
+        while not self._closed.wait(pause):
+            began = time.monotonic()
+            self._try()
+            pause = max(EVERY, PART * (time.monotonic() - began))
+        self._try()
+
+    def _try(self) -> None:
+        try:
+            self.work(Record.load(self.service, self.store.load(), self.store.place))
+            self._troubled = False
+        except OSError as exc:
+            self._tell(f"{exc.filename or 'a file'}: {exc.strerror or exc}")
+        except RolloutError as exc:
+            self._tell(str(exc))
+        except Exception as exc:  # a defect here must not end the rollout
+            self._tell(f"internal error: {type(exc).__name__}: {exc}")
+
+    def _tell(self, why: str) -> None:
+        new, self._troubled = not self._troubled, True
+        if new:
+            self._say(self._line(why))
+
+    def _line(self, why: str) -> str:
+        return f"{self.service}: {self.trouble.format(why)}"

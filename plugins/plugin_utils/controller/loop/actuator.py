@@ -1,0 +1,200 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Acts: load balancers first, so that no instance is stopped that still gets requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from ...base.errors import RolloutFailed, TrafficError, TransportError
+from ...engine.evaluate import Decision
+from ...engine.model import Instance, Rotation, State
+from ...engine.shares import Target
+from ...engine.weights import WeightSplit
+from ...health.monitor import HealthMonitor
+from ...interfaces.platform import Labels, Report
+from ...interfaces.traffic import Table, TrafficDriver
+from ...state import events
+from ...state.lease import Session
+from . import fleet as fleets
+from .observer import Observer, Snapshot
+from .preview import PreviewPool
+from .recorder import Recorder
+
+
+class Actuator:
+    """Changes the load balancers, the preview pools and the platform of one service."""
+
+    def __init__(
+        self,
+        traffic: TrafficDriver,
+        previews: Sequence[PreviewPool],
+        *,
+        observer: Observer,
+        recorder: Recorder,
+        session: Session,
+        checker: HealthMonitor,
+        now: Callable[[], float],
+        regions: Sequence[Target] = (),
+    ) -> None:
+        self.changed = False  # whether anything outside was changed
+        self.split: WeightSplit | None = None  # of the requests; None: weights stay as they are
+        self._traffic = traffic
+        self._previews = previews
+        self._observer = observer
+        self._recorder = recorder
+        self._session = session
+        self._checker = checker
+        self._now = now
+        self._regions = regions
+        # what was last decided about existing instances
+        self._last: tuple[tuple[str, ...], ...] = ()
+        # since when only entries of instances that are gone are left to remove
+        self._untidy: float | None = None
+
+    def apply(
+        self,
+        snapshot: Snapshot,
+        decision: Decision,
+        starts: Sequence[Labels] = (),
+        undo_switch: bool = False,
+    ) -> None:
+        """Record the decision, then carry it out.
+
+        `undo_switch`: a switch that one load balancer does not make is undone at the others.
+        """
+        draining = self._session.record.draining
+        draining.update(dict.fromkeys(decision.drain, self._now()))
+        targets = self._targets(snapshot, decision.admit, decision.standby, decision.retire)
+        forget = _remains(snapshot.fleet)
+        self._commit(decision, bool(starts or targets or forget))
+        self.changed = self.changed or bool(starts or decision.retire or targets)
+        if targets:
+            self._observer.cut()
+        if targets and decision.standby:
+            self._switch(snapshot, targets, undo_switch)
+        elif targets:
+            self._traffic.apply(targets)
+        if decision.drain or decision.retire:
+            self.apply_previews(snapshot)
+        if starts or decision.retire or forget:
+            self._sync(starts, decision.retire, forget)
+
+    def apply_previews(self, snapshot: Snapshot) -> None:
+        """Make the preview pools contain the new instances, or nothing."""
+        for pool in self._previews:
+            pool.apply(*self._presentable(snapshot))
+
+    def is_tidy(self, snapshot: Snapshot, patience: float) -> bool:
+        """Return whether no entries are left to remove, and the preview pools are complete.
+
+        An entry may stay until its last connections are closed, but at most for `patience` seconds.
+        """
+        if self._targets(snapshot) is None and all(
+            pool.is_done(*self._presentable(snapshot)) for pool in self._previews
+        ):
+            self._untidy = None
+            return True
+        self._untidy = self._now() if self._untidy is None else self._untidy
+        return self._now() - self._untidy > patience
+
+    def forget_dead(self, snapshot: Snapshot) -> None:
+        """Remove what is left of dead instances; their logs stay."""
+        dead = [
+            i.id for i in snapshot.fleet if not i.state.counted and i.rotation is Rotation.ABSENT
+        ]
+        if dead:
+            self._observer.sync(forget=dead)
+        there = {report.labels.id for report in self._observer.reports}
+        record = self._session.record
+        record.draining = {name: since for name, since in record.draining.items() if name in there}
+
+    def _commit(self, decision: Decision, acts: bool) -> None:
+        """Write the decision down, unless it only repeats the one before."""
+        decided = (decision.admit, decision.standby, decision.drain, decision.retire)
+        if acts or decided != self._last or self._recorder.due:
+            self._recorder.commit()
+            self._last = decided
+
+    def _targets(
+        self,
+        snapshot: Snapshot,
+        admit: Collection[str] = (),
+        standby: Collection[str] = (),
+        leaving: Collection[str] = (),
+    ) -> fleets.Targets | None:
+        """Return what the load balancers are to show, if that is not what they show."""
+        if snapshot.table is None:
+            return None
+        out = {*self._session.record.draining, *standby}
+        targets = fleets.targets(
+            snapshot.reports, snapshot.table, admit, out, leaving, self.split, self._regions
+        )
+        return targets if fleets.differs(snapshot.table, targets) else None
+
+    def _sync(self, starts: Sequence[Labels], stop: Sequence[str], forget: Sequence[str]) -> None:
+        """Have the platform start, stop and forget instances."""
+        before = self._observer.living()
+        self._observer.sync(starts, stop, forget)
+        reported = {"", *(report.labels.id for report in self._observer.reports)}
+        passed_over = any(labels.id not in reported for labels in starts)  # its port was occupied
+        if passed_over or not set(before) <= set(self._observer.living()):
+            self._checker.wake()  # there is room for others now
+        for name in forget:
+            self._session.record.draining.pop(name, None)
+
+    def _switch(self, snapshot: Snapshot, targets: fleets.Targets, undo: bool) -> None:
+        """Exchange old and new instances in one update for each load balancer."""
+        began = self._now()
+        try:
+            self._traffic.apply(targets)
+        except TrafficError as exc:
+            if not undo:
+                raise
+            self._undo_switch(snapshot, exc)
+        self._recorder.event(events.Switched(milliseconds=round(1000 * (self._now() - began), 1)))
+
+    def _undo_switch(self, snapshot: Snapshot, error: TrafficError) -> None:
+        """Undo a switch; raises RolloutFailed, or `error` if nothing was changed."""
+        before: Table = snapshot.table or {}
+        shown = fleets.targets(
+            snapshot.reports,
+            before,
+            (),
+            self._session.record.draining,
+            (),
+            self.split,
+            self._regions,
+        )
+        if not fleets.differs(self._traffic.observe(), shown):
+            raise error  # it was refused, and may succeed in the next iteration
+        failed = []
+        for balancer, targets in shown.items():
+            try:
+                self._traffic.apply({balancer: targets})
+            except (TrafficError, TransportError) as exc:
+                failed.append(str(exc))
+        how = (
+            f"could not be undone everywhere: {'; '.join(failed)}"
+            if failed
+            else "was undone at all load balancers"
+        )
+        raise RolloutFailed(f"the switch failed, and {how}: {error}", "PR-309") from None
+
+    def _presentable(self, snapshot: Snapshot) -> tuple[list[Report], set[str]]:
+        """Return the new instances that are not draining, and the names of all that are ready."""
+        generation, out = self._observer.generation, self._session.record.draining
+        new = [
+            r
+            for r in self._observer.reports
+            if r.labels.generation == generation and r.labels.id not in out
+        ]
+        return new, {i.id for i in snapshot.fleet if i.state is State.READY}
+
+
+def _remains(fleet: Sequence[Instance]) -> list[str]:
+    """Return the stopped instances that no load balancer has; failed ones stay visible."""
+    return sorted(
+        {i.id for i in fleet if i.rotation is Rotation.ABSENT and i.state is State.STOPPED}
+    )

@@ -1,0 +1,238 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What each iteration of a reconcile loop needs: parts that observe, act and record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from ...analysis.counters import Counters
+from ...base import clock
+from ...base.errors import TRANSIENT, InputError, RolloutError, RolloutFailed, StoreError
+from ...config.settings import Settings
+from ...engine import refill
+from ...engine.budget import up
+from ...engine.model import Composition, Instance, Phase, Rotation, State
+from ...engine.progress import Rules
+from ...engine.strategy import Stage, Waypoint
+from ...engine.targets import divide
+from ...health.monitor import HealthMonitor
+from ...interfaces.context import Context
+from ...interfaces.platform import Report
+from ...interfaces.traffic import Table
+from ...report.progress import Lines
+from ...state.events import Event
+from ...state.lease import Session
+from ...state.record import Rollout
+from . import timing
+from .actuator import Actuator
+from .autoscaling import Autoscaling
+from .checks import Checks
+from .interrupt import Guard
+from .observer import Observer, Snapshot
+from .placement import Placement
+from .preview import PreviewPool
+from .recorder import Recorder
+from .regions import targets_of
+
+
+class BaseLoop:
+    """Observes and records the fleet of one service."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        context: Context,
+        session: Session,
+        guard: Guard,
+        checker: HealthMonitor,
+        say: Callable[[str], None],
+        now: Callable[[], float] = clock.now,
+    ) -> None:
+        self.settings = settings
+        self.context = context
+        self.session = session
+        self.guard = guard
+        self.checker = checker
+        self.say = say
+        self.now = now
+        self.platform = settings.platform.make(context)
+        self.traffic = settings.traffic.make(context)
+        self.targets = targets_of(settings.plan, self.platform, self.traffic, context.transport)
+        self.balanced = settings.traffic.name != "none"
+        self.rules = self._rules()
+        self.previews = [
+            PreviewPool(preview.traffic, preview.idle_only) for preview in self.traffic.previews()
+        ]
+        self.checks = Checks(settings, context, session, self.platform)
+        self.reported: set[str] = set()  # stable instances whose failure was reported
+        self.recorder = Recorder(session, self.balanced, self._counted)
+        self.observer = Observer(
+            self.platform,
+            self.traffic if self.balanced else None,
+            self.previews,
+            session=session,
+            context=context,
+            checker=checker,
+            watch_new=self.rules.watch_new,
+            check_of=self.checks.of,
+            targets=self.targets,
+            say=say,
+            now=now,
+            stopped=lambda: bool(guard.stopped),
+        )
+        self.actuator = Actuator(
+            self.traffic,
+            self.previews,
+            observer=self.observer,
+            recorder=self.recorder,
+            session=session,
+            checker=checker,
+            now=now,
+            regions=self.targets,
+        )
+        self.autoscaling = Autoscaling(settings, context, session, self.recorder, say, now)
+        self.placement = Placement(self.platform, self.observer, session)
+        context.served = lambda: self.observer.counters.served
+        context.cuts = lambda: self.observer.counters.cuts
+
+    @property
+    def fleet(self) -> Sequence[Instance]:
+        """The fleet as last observed."""
+        return self.observer.snapshot.fleet
+
+    @property
+    def reports(self) -> Sequence[Report]:
+        """The latest reports of the platform."""
+        return self.observer.reports
+
+    @property
+    def table(self) -> Table | None:
+        """The load balancers' entries, as last observed; None: there are no load balancers."""
+        return self.observer.snapshot.table
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything outside was changed."""
+        return self.actuator.changed
+
+    def observe(self) -> Snapshot:
+        """Observe the service, and note what has changed."""
+        snapshot = self.observer.observe()
+        self.recorder.note_fleet(snapshot.fleet)
+        self.recorder.note_requests()
+        return snapshot
+
+    def observe_for(self, waypoint: Waypoint) -> Snapshot:
+        """Observe the service on the way to a waypoint."""
+        return self.placement.with_leaving(self.observe(), waypoint)
+
+    def divided(self, waypoint: Waypoint) -> Waypoint:
+        """Return the waypoint with a part for each target, where there are any."""
+        return divide(waypoint, self.targets)
+
+    def fitted(self, waypoint: Waypoint) -> Waypoint:
+        """Return the waypoint for as many instances as the platform has, where it fills places."""
+        places = self.platform.replicas() if self.platform.refills else None
+        return refill.fitted(waypoint, places) if places else waypoint
+
+    def refill(
+        self, fleet: Sequence[Instance], waypoint: Waypoint, revision: str, rollout: Rollout
+    ) -> None:
+        """Tell a platform that fills places itself of which revision the next instances are."""
+        if not self.platform.refills:
+            return
+        generation = refill.next_generation(fleet, waypoint)
+        stable = rollout.previous if generation == waypoint.stable else None
+        self.platform.refill(stable.revision if stable else revision, generation)
+
+    def refill_with(self, stable: Composition) -> None:
+        """Have the places that become free while nothing moves filled with stable instances."""
+        if self.platform.refills:
+            self.platform.refill(stable.revision, stable.generation)
+
+    def observe_fleet(self) -> Sequence[Instance]:
+        """Return the fleet as it is now."""
+        return self.observe().fleet
+
+    def await_fleet(self) -> None:
+        """Observe the service; what does not answer is waited for, up to the progress deadline."""
+        lines, began = Lines(self.say, self.settings.service, self.now()), self.now()
+        while True:
+            self.guard.check()
+            try:
+                self.observe()
+                return
+            except TRANSIENT as exc:
+                self.wait_out(exc, began, lines)
+
+    def observe_partly(self) -> list[str]:
+        """Observe what can be observed now; return why the rest cannot be."""
+        troubles = self.observer.observe_partly()
+        self.recorder.note_fleet(self.fleet)
+        return troubles
+
+    def refresh(self) -> None:
+        """Let the next observation include the platform, since the journal has changed."""
+        self.observer.refresh()
+
+    def has_orphaned_entries(self) -> bool:
+        """Return whether a load balancer has entries of no instance, as last observed."""
+        return self.observer.orphaned_entries()
+
+    def out_of_rotation(self, revision: str | None) -> list[Instance]:
+        """Return the ready instances of a revision (None: any) out of rotation anywhere."""
+        ready = [
+            i
+            for i in self.observe_fleet()
+            if i.state is State.READY and i.rotation is not Rotation.IN
+        ]
+        return [i for i in ready if revision in (None, i.revision)]
+
+    def wait_out(self, exc: RolloutError, since: float, lines: Lines) -> None:
+        """Wait before retrying after an error, up to the progress deadline from `since`."""
+        if self.now() - since > self.rules.progress_deadline:
+            deadline = f"rollout_progress_deadline ({self.rules.progress_deadline:g} s)"
+            raise RolloutFailed(f"no progress within {deadline}: {exc}", exc.id) from None
+        if self.recorder.note_trouble(str(exc)):
+            lines.tell(f"retrying: {exc} [{exc.id}]")
+        self.refresh()
+        if self.session.due and not isinstance(exc, StoreError):
+            with suppress(StoreError):  # the next iteration reports it, if it stays
+                self.commit()  # ends the wait if the lease is lost
+        self.checker.wait(timing.RETRY)
+
+    def event(self, event: Event) -> None:
+        """Add an event to the timeline, with the next commit."""
+        self.recorder.event(event)
+
+    def commit(self) -> None:
+        """Write the record and the events, and renew the lease."""
+        self.recorder.commit()
+
+    def rules_for(self, stage: Stage, rollout: Rollout) -> Rules:
+        """Return the rules with the failure limits of the stage and of the whole rollout."""
+        total = None if rollout.phase == Phase.ROLLING_BACK else self.settings.failure_total
+        most = None if total is None else max(1, up(total, rollout.replicas))
+        return replace(self.rules, stage_limit=stage.failure_limit, total_limit=most)
+
+    def _counted(self, fresh: bool) -> tuple[Counters, Counters]:
+        """Return what was counted in this step, and between the step before and this one."""
+        if fresh:
+            self.observer.count()
+        return self.observer.counters, self.observer.between
+
+    def _rules(self) -> Rules:
+        """Return the rules with the traffic driver's times; raises InputError if they conflict."""
+        rules, drain = self.settings.rules, self.traffic.drain_timeout
+        if drain >= rules.progress_deadline:
+            raise InputError(
+                f"rollout_traffic.drain_timeout: {drain:g} s is not shorter than"
+                f" rollout_progress_deadline ({rules.progress_deadline:g} s), so a drain would fail"
+                " the rollout; raise the deadline",
+                "PR-104",
+            )
+        return replace(rules, drain_timeout=drain, settle=self.traffic.settle_time)

@@ -1,0 +1,340 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Translates reports into the engine's fleet, and decisions into load balancer targets. Pure."""
+
+from __future__ import annotations
+
+import typing as t
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from ...engine.model import Health, Instance, Process, Rotation, State, classify
+from ...engine.shares import Target as Region
+from ...engine.shares import cluster_of, owner_of, shows
+from ...engine.weights import EVEN, WeightSplit
+from ...health.monitor import HealthStatus
+from ...interfaces.platform import Endpoint, Report
+from ...interfaces.traffic import Server, Table, Target
+
+
+def assemble(
+    reports: Iterable[Report],
+    table: Table | None,
+    statuses: Mapping[str, HealthStatus],
+    draining: Mapping[str, float],
+    known: Container[str] = (),
+    previews: Sequence[Mapping[Endpoint, Server]] = (),
+    seen_ready: Container[str] = (),
+    crashes: Container[str] = (),
+    targets: Sequence[Region] = (),
+) -> list[Instance]:
+    """Return the fleet as the engine sees it.
+
+    Args:
+        reports: Of the platform.
+        table: Of the load balancers; None: there are none.
+        statuses: Health status by instance.
+        draining: Since when, by instance.
+        known: Instances that were there before this step, and may serve without a check yet.
+        previews: Entries of the preview pools.
+        seen_ready: Instances that have been ready.
+        crashes: Instances that `crashed` returned.
+        targets: Of the rollout, perhaps with load balancers of their own.
+    """
+    reports = list(reports)
+    # Another instance may use a dead one's endpoint: the entry belongs to the living one.
+    living = {
+        _place(report): report.labels.id
+        for report in reports
+        if report.process in _ALIVE and report.labels.endpoint.known
+    }
+    fleet = []
+    there: Sequence[Server]
+    for report in reports:
+        name = report.labels.id
+        endpoint, there = report.labels.endpoint, []
+        shown: Table | None = None if table is None else {balancer: {} for balancer in table}
+        if living.get(_place(report), name) == name:
+            shown = _of_target(table, report, targets)
+            there = [servers[endpoint] for servers in previews if endpoint in servers]
+        instance = _instance(
+            report, shown, statuses.get(name), draining.get(name), name in known, name in crashes
+        )
+        if (instance.state is State.FAILED or instance.crashed) and (
+            name in seen_ready or instance.in_rotation
+        ):
+            instance = replace(instance, was_ready=True)
+        fleet.append(_shown(instance, there))
+    return fleet
+
+
+def _place(report: Report) -> tuple[str, Endpoint]:
+    """Return where an instance listens: pods of different clusters may have the same address."""
+    return cluster_of(report.labels.host), report.labels.endpoint
+
+
+def _of_target(table: Table | None, report: Report, targets: Sequence[Region]) -> Table | None:
+    """Return the entries of the load balancers that are to send requests to an instance.
+
+    One of another target is among them as long as it does; that of another cluster never does.
+    """
+    if table is None or not any(one.balancers for one in targets):
+        return table
+    at, host = report.labels.endpoint, report.labels.host
+    return {
+        balancer: servers
+        for balancer, servers in table.items()
+        if shows(balancer, host, targets)
+        or (at in servers and not any(balancer in one.hosts for one in targets))
+    }
+
+
+def crashed(reports: Iterable[Report], since: float, within: float) -> set[str]:
+    """Return the instances started `since` then that were restarted `within` so many seconds."""
+    soon = [
+        report for report in reports if report.restarted is not None and report.created >= since
+    ]
+    return {
+        report.labels.id
+        for report in soon
+        if report.restarted is not None and report.restarted - report.created <= within
+    }
+
+
+def _shown(instance: Instance, entries: Sequence[Server]) -> Instance:
+    """Add the instance's requests in the preview pools, which keep it in rotation, too."""
+    goes = instance.draining_since is not None and instance.rotation is not Rotation.IN
+    stays = goes and any(entry.rotation is Rotation.IN for entry in entries)
+    active = instance.active + sum(entry.active for entry in entries)
+    return (
+        replace(instance, rotation=Rotation.PARTIAL if stays else instance.rotation, active=active)
+        if entries
+        else instance
+    )
+
+
+def _instance(
+    report: Report,
+    table: Table | None,
+    status: HealthStatus | None,
+    since: float | None,
+    known: bool,
+    crashed: bool,
+) -> Instance:
+    """Return one instance as the engine sees it."""
+    status = _both(report, status or HealthStatus(Health.PENDING, report.created))
+    # A known instance is not starting because its first check failed: it may be serving.
+    health = Health.FAILING if known and status.health is Health.PENDING else status.health
+    # An instance that was stopped because it crashed has failed.
+    process = Process.FAILED if crashed and report.process is Process.STOPPED else report.process
+    state = classify(process, health, since is not None)
+    labels = report.labels
+    if table is None:
+        # Without a load balancer, nothing keeps requests from an instance that runs, or may run.
+        rotation = (
+            Rotation.IN
+            if state in (State.READY, State.NOT_READY, State.UNREACHABLE)
+            else Rotation.ABSENT
+        )
+        lb_healthy, active, weight, unproven = True, 0, int(rotation is Rotation.IN), ""
+    else:
+        entries = [servers.get(labels.endpoint) for servers in table.values()]
+        # an entry that is not managed stays where it is, and sends no requests; that of another
+        # service leads to its instance, which has the port
+        if not state.counted:
+            entries = [
+                entry
+                if entry
+                and (entry.ours or entry.rotation is Rotation.IN)
+                and entry.service in ("", labels.service)
+                else None
+                for entry in entries
+            ]
+        rotation, lb_healthy, active = placement(entries)
+        weight = sum(entry.weight for entry in entries if entry and entry.rotation is Rotation.IN)
+        unproven = why_unhealthy(labels.endpoint, table) if state is State.READY else ""
+    return Instance(
+        id=labels.id,
+        revision=labels.revision,
+        generation=labels.generation,
+        state=state,
+        created=report.created,
+        ready_since=max(status.since, report.created) if state is State.READY else None,
+        rotation=rotation,
+        lb_healthy=lb_healthy,
+        active=active,
+        weight=weight,
+        draining_since=(
+            since if since is not None or report.process is not Process.STOPPING else report.created
+        ),
+        host=labels.host,
+        detail=report.detail or status.detail or unproven,
+        crashed=crashed,
+        precedence=report.precedence,
+    )
+
+
+_WORST_FIRST = (Health.FAILING, Health.PENDING, Health.PASSING)
+
+
+def _both(report: Report, status: HealthStatus) -> HealthStatus:
+    """Return an instance's health by the platform's checks and by ours: the worse of the two."""
+    found = [status, HealthStatus(report.health, report.health_since, report.detail)]
+    checked = [one for one in found if one.health is not Health.NONE]
+    if len(checked) < 2:
+        return checked[0] if checked else status
+    worst = min(checked, key=lambda one: _WORST_FIRST.index(one.health))
+    return replace(worst, since=max(one.since for one in checked if one.health is worst.health))
+
+
+def placement(entries: Sequence[Server | None]) -> tuple[Rotation, bool, int]:
+    """Return an instance's rotation, health and requests in flight over all load balancers."""
+    there = [entry for entry in entries if entry is not None]
+    if not there:
+        return Rotation.ABSENT, False, 0
+    ins = sum(1 for entry in there if entry.rotation is Rotation.IN)
+    rotation = Rotation.OUT if not ins else Rotation.IN if ins == len(entries) else Rotation.PARTIAL
+    lb_healthy = len(there) == len(entries) and all(entry.lb_healthy for entry in there)
+    return rotation, lb_healthy, sum(entry.active for entry in there)
+
+
+def why_unhealthy(endpoint: Endpoint, table: Table) -> str:
+    """Return why a load balancer's own check of an instance fails, "" if none says so."""
+    for balancer, servers in table.items():
+        if endpoint in servers and servers[endpoint].detail:
+            return f"load balancer {balancer}: {servers[endpoint].detail}"
+    return ""
+
+
+Targets = Mapping[str, Mapping[Endpoint, Target]]  # by load balancer
+
+
+def targets(
+    reports: Iterable[Report],
+    table: Table,
+    admit: Iterable[str],
+    out: Iterable[str],
+    leaving: Iterable[str],
+    split: WeightSplit | None = None,
+    regions: Sequence[Region] = (),
+) -> dict[str, dict[Endpoint, Target]]:
+    """Return what each load balancer is to show.
+
+    An instance has an entry out of rotation from its start, so that the balancer's own check can
+    pass meanwhile. It is in rotation where it is admitted and the balancer finds it healthy, unless
+    it is `out`. Its entry is removed before it is stopped (`leaving`). Requests are divided by
+    `split`; without it, weights stay as they are. A load balancer of a target (`regions`) shows
+    the instances of that target alone.
+    """
+    admitted, kept_out, gone = set(admit), set(out), set(leaving)
+    wanted = [
+        r
+        for r in reports
+        if r.labels.id not in gone and r.process in _ALIVE and r.labels.endpoint.known
+    ]
+    return {
+        name: _targets(
+            [r for r in wanted if shows(name, r.labels.host, regions)],
+            servers,
+            admitted,
+            kept_out,
+            split.at(owner_of(name, regions)) if split else None,
+        )
+        for name, servers in table.items()
+    }
+
+
+def _targets(
+    reports: Iterable[Report],
+    servers: Mapping[Endpoint, Server],
+    admitted: set[str],
+    out: set[str],
+    split: WeightSplit | None,
+) -> dict[Endpoint, Target]:
+    """Return what one load balancer is to show."""
+    rotations = [
+        (report, _rotation(report, servers.get(report.labels.endpoint), admitted, out))
+        for report in reports
+    ]
+    serving = Counter(
+        split.is_new(r.labels.generation)
+        for r, where in rotations
+        if split and where is Rotation.IN
+    )
+    left = (
+        _left(rotations, servers, split)
+        if split and split.waypoint.headroom is not None
+        else Fraction(1)
+    )
+    weights = split.weights(serving[True], serving[False], left) if split else (EVEN, EVEN)
+    found = {}
+    for report, rotation in rotations:
+        server = servers.get(report.labels.endpoint)
+        weight = server.weight if server and not (split and rotation is Rotation.IN) else EVEN
+        if split and rotation is Rotation.IN:
+            weight = weights[not split.is_new(report.labels.generation)]
+        found[report.labels.endpoint] = Target(
+            rotation, max(1, weight), report.labels.id, report.labels.generation
+        )
+    return found
+
+
+def _left(
+    reports: Iterable[tuple[Report, Rotation]],
+    servers: Mapping[Endpoint, Server],
+    split: WeightSplit,
+) -> Fraction:
+    """Return the part of its requests that a load balancer sends to old instances now."""
+    weights: Counter[bool] = Counter()
+    for report, _where in reports:
+        server = servers.get(report.labels.endpoint)
+        if server is not None and server.rotation is Rotation.IN:
+            weights[split.is_new(report.labels.generation)] += server.weight
+    return Fraction(weights[False], weights.total()) if weights.total() else Fraction(1)
+
+
+_ALIVE = (Process.STARTING, Process.RUNNING, Process.STOPPING, Process.UNREACHABLE, Process.UNKNOWN)
+
+
+def _rotation(report: Report, server: Server | None, admitted: set[str], out: set[str]) -> Rotation:
+    name = report.labels.id
+    stays = server is not None and server.rotation is Rotation.IN
+    enters = server is not None and server.lb_healthy and name in admitted
+    serves = name not in out and report.process is not Process.STOPPING and (stays or enters)
+    return Rotation.IN if serves else Rotation.OUT
+
+
+def differs(table: Table, wanted: Mapping[str, Mapping[Endpoint, Target]]) -> bool:
+    """Return whether a load balancer differs from its targets; weights count in rotation only."""
+    for name, servers in table.items():
+        shown = {
+            endpoint: _shows(server)
+            for endpoint, server in servers.items()
+            if server.ours or endpoint in wanted[name]
+        }
+        if shown != {endpoint: _shows(target) for endpoint, target in wanted[name].items()}:
+            return True
+    return False
+
+
+def _shows(entry: Server | Target) -> tuple[Rotation, int | None]:
+    return entry.rotation, entry.weight if entry.rotation is Rotation.IN else None
+
+
+def summary(fleet: Iterable[Instance]) -> dict[str, t.Any]:
+    """Return, by revision, the instances in each state and the percentage of new requests."""
+    revisions: dict[str, dict[str, t.Any]] = {}
+    serving: Counter[str] = Counter()
+    for instance in fleet:
+        if instance.revision not in revisions:
+            revisions[instance.revision] = {state.value: 0 for state in State}
+        revisions[instance.revision][instance.state.value] += 1
+        if instance.in_rotation and instance.state is not State.DRAINING:
+            serving[instance.revision] += instance.weight
+    whole = serving.total()
+    for revision, counts in revisions.items():
+        counts["traffic"] = round(100 * serving[revision] / whole, 1) if whole else 0.0
+    return revisions

@@ -1,0 +1,289 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Observes platform, load balancers and checks as one frozen snapshot. Decides nothing."""
+
+from __future__ import annotations
+
+import time
+import typing as t
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ...analysis import counters
+from ...analysis.counters import Counters
+from ...base.errors import TRANSIENT, PlatformError
+from ...engine.model import Instance, Process, Rotation
+from ...engine.shares import Target
+from ...health.monitor import HealthMonitor
+from ...interfaces.check import HealthCheck
+from ...interfaces.context import Context
+from ...interfaces.platform import Labels, PlatformDriver, Report
+from ...interfaces.traffic import Table, TrafficDriver
+from ...state.lease import Session
+from . import fleet as fleets
+from . import timing
+from .preview import PreviewPool
+
+# processes whose instances are checked
+WATCHED = (Process.STARTING, Process.RUNNING, Process.UNKNOWN)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A service at one moment."""
+
+    reports: Sequence[Report] = ()  # of the platform
+    table: Table | None = None  # of the load balancers; None: there are none
+    previews: Sequence[Table] = ()  # of the preview pools
+    fleet: Sequence[Instance] = ()  # all of this as the engine sees it
+    at: float = 0.0  # seconds since the epoch
+    # Instances that leave crowded hosts on the way to the waypoint; None: none are to.
+    leaving: frozenset[str] | None = None
+
+
+class Observer:
+    """Observes one service, and keeps what it has to remember for that."""
+
+    def __init__(
+        self,
+        platform: PlatformDriver,
+        traffic: TrafficDriver | None,
+        previews: Sequence[PreviewPool],
+        *,
+        session: Session,
+        context: Context,
+        checker: HealthMonitor,
+        watch_new: float,
+        check_of: Callable[[int], HealthCheck],
+        targets: Sequence[Target] = (),
+        say: Callable[[str], None],
+        now: Callable[[], float],
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Make an observer; `stopped` returns whether this run was told to stop."""
+        self.snapshot = Snapshot()  # the latest
+        self.reports: Sequence[Report] = ()  # the latest of the platform, also of a change
+        self.counters = Counters()
+        self.between = Counters()  # what was counted between the step before and this one
+        self._counting = False  # whether load balancers were observed
+        self.generation: int | None = None  # that the rollout moves to
+        self._platform = platform
+        self._traffic = traffic
+        self._previews = previews
+        self._session = session
+        self._context = context
+        self._checker = checker
+        self._watch_new = watch_new
+        self._check_of = check_of
+        self._targets = targets
+        self._say = say
+        self._now = now
+        self._stopped = stopped
+        self._table: Table | None = None
+        self._known: set[str] | None = None  # instances that were there before this step
+        self._ready: set[str] = set()  # instances that have been ready
+        self._since: Mapping[str, float] = {}  # since when, by the step before
+        self._out: dict[str, float] = {}  # draining instances, by when they were out of rotation
+        self.next_platform = self._next_counters = float("-inf")  # when to observe them next
+        self._pause = timing.PLATFORM[0]
+
+    def observe(self) -> Snapshot:
+        """Observe the service; the first time, wait until each instance was checked once."""
+        # under a lease, this fences off commands of older ones
+        self._context.epoch = self._session.epoch
+        if self._now() >= self.next_platform or self._platform.changed():
+            self.sync()
+        if self._traffic:
+            self._table = self._traffic.observe()
+            if self._now() >= self._next_counters:
+                self.count()
+        for pool in self._previews if self._session.epoch else ():
+            pool.observe()
+        return self._assemble()
+
+    def observe_partly(self) -> list[str]:
+        """Observe what can be observed now; return why the rest cannot be.
+
+        Without an answer of the load balancers, no instance is in rotation.
+        """
+        troubles = []
+        try:
+            self.sync()
+        except TRANSIENT as exc:
+            self.reports = (
+                t.cast("Sequence[Report]", exc.seen) if isinstance(exc, PlatformError) else ()
+            )
+            troubles.append(str(exc))
+        try:
+            self._table = self._traffic.observe() if self._traffic else None
+            self.count()
+        except TRANSIENT as exc:
+            self._table = {}
+            troubles.append(str(exc))
+        self._assemble()
+        return troubles
+
+    def observe_unchecked(self) -> Snapshot:
+        """Observe platform and load balancers alone, without the instances' checks."""
+        self._context.epoch = self._session.epoch
+        self.sync()
+        self._table = self._traffic.observe() if self._traffic else None
+        return Snapshot(self.reports, self._table, at=self._now())
+
+    def refresh(self) -> None:
+        """Let the next observation include the platform, however recent the last one was."""
+        self.next_platform = float("-inf")
+
+    def sync(
+        self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
+    ) -> None:
+        """Have the platform do this work, if any, and take its reports."""
+        record, idle = self._session.record, not (start or stop or forget)
+        self._context.deployed, self._context.away = record.deployed, record.away
+        self._context.settings = record.settings
+        began, unreachable = self._now(), set(record.away)
+        self.reports = self._platform.sync(start, stop, forget)
+        for host in sorted(set(record.away) - unreachable):
+            known = "its last known state is used until it does [PR-221]"
+            self._say(f"{record.service}: {host} does not answer; {known}")
+        if idle:
+            # unreachable hosts make observing slow, which must not make it rare
+            if not record.away:
+                self._pause = timing.platform_pause(self._now() - began)
+            self.next_platform = self._now() + self._pause
+
+    def living(self) -> list[Labels]:
+        """Return the labels of the instances that have not ended."""
+        return [
+            r.labels for r in self.reports if r.process not in (Process.STOPPED, Process.FAILED)
+        ]
+
+    def count(self) -> None:
+        """Add up what the load balancers have counted."""
+        self._next_counters = self._now() + timing.COUNTERS
+        table, living = self._table or {}, self.living()
+        rollout = self._session.record.open
+        if table and not self._counting:
+            self._counting = True
+            if rollout and rollout.counted:
+                self.between = Counters(counters.load(rollout.counted))
+                self.between.take(table, living)
+        self.counters.take(table, living)
+
+    def cut(self) -> None:
+        """Read the counters, since the share of the requests changes now."""
+        self.count()
+        self.counters.cut()
+
+    def requests(self) -> tuple[int, int]:
+        """Return the requests sent to the new generation and to all, since this step observes."""
+        self.count()
+        served = self.counters.served.values()
+        return sum(s.requests for s in served if s.generation == self.generation), sum(
+            s.requests for s in served
+        )
+
+    def orphaned_entries(self) -> bool:
+        """Return whether a load balancer has a managed entry without an instance, as last observed.
+
+        A command that came late, or whose run was killed, may leave one. An entry that only
+        finishes its requests is not counted.
+        """
+        living = {labels.endpoint for labels in self.living()}
+        found = [
+            item
+            for servers in (self._table or {}).values()
+            for item in servers.items()
+            if item[0] not in living
+        ]
+        found += [
+            item
+            for pool in self._previews
+            for servers in pool.table.values()
+            for item in servers.items()
+        ]
+        return any(
+            server.ours and (server.rotation is Rotation.IN or not server.active)
+            for _endpoint, server in found
+        )
+
+    def _assemble(self) -> Snapshot:
+        """Make a snapshot of what was observed."""
+        self._watch()
+        now, previews = self._now(), [pool.table for pool in self._previews]
+        draining = {name: self._out.get(name, now) for name in self._session.record.draining}
+        fleet = fleets.assemble(
+            self.reports,
+            self._table if self._traffic else None,
+            {report.labels.id: self._checker.health(report.labels.id) for report in self.reports},
+            draining,
+            self._serving_before(),
+            [servers for table in previews for servers in table.values()],
+            self._ready,
+            self._crashes(),
+            self._targets,
+        )
+        ready = {i.id: i.ready_since for i in fleet if i.ready_since is not None}
+        self._ready = {i.id for i in fleet if i.id in ready or i.id in self._ready}
+        self._keep_ready(ready)
+        # Requests in flight have their time from when the instance is out of rotation.
+        self._out = {i.id: draining[i.id] for i in fleet if i.id in draining and not i.in_rotation}
+        self.snapshot = Snapshot(
+            self.reports, self._table if self._traffic else None, previews, fleet, now
+        )
+        return self.snapshot
+
+    def _watch(self) -> None:
+        """Have the instances checked."""
+        first = self._known is None
+        if self._known is None:
+            self._known = {report.labels.id for report in self.reports}
+            rollout = self._session.record.open
+            self._since = dict(rollout.ready) if rollout else {}
+            self._ready = self._known & self._since.keys()
+        known, since = self._known, self._since
+        asked = [report for report in self.reports if report.process in WATCHED]
+        checks = {r.labels.id: self._check_of(r.labels.generation) for r in asked}
+        self._checker.watch(
+            {
+                r.labels.id: (
+                    r.labels.endpoint,
+                    r.labels.host,
+                    r.labels.id in known,
+                    max(r.created, since.get(r.labels.id, r.created)),
+                )
+                for r in asked
+                if r.labels.endpoint.known or not checks[r.labels.id].enabled
+            },
+            checks,
+        )
+        if first:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Wait until each instance was checked once, so that none is shown as starting that is
+        ready. The answer of a gate, which would end the wait, is taken up after it.
+        """
+        end = time.monotonic() + timing.FIRST_CHECKS
+        while not self._checker.settle(end - time.monotonic()):
+            if self._stopped() or time.monotonic() >= end:
+                break
+
+    def _keep_ready(self, ready: Mapping[str, float]) -> None:
+        """Keep since when instances are ready for the next step; not of too many."""
+        if rollout := self._session.record.open:
+            rollout.ready = dict(ready) if len(ready) <= counters.MOST else {}
+
+    def _serving_before(self) -> set[str]:
+        """Return the instances that may be serving although no check has passed yet.
+
+        A new instance of a killed run is still starting; an old one serves until its checks fail.
+        """
+        old = {r.labels.id for r in self.reports if r.labels.generation != self.generation}
+        return old & (self._known or set())
+
+    def _crashes(self) -> set[str]:
+        """Return the instances of the rollout in progress that ended while they were new."""
+        rollout = self._session.record.open
+        return fleets.crashed(self.reports, rollout.started, self._watch_new) if rollout else set()

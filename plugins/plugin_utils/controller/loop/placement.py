@@ -1,0 +1,137 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where the next instances go, and the labels that they carry."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import partial
+
+from ...base.errors import PlatformError
+from ...engine.evaluate import Decision, Start
+from ...engine.model import Process
+from ...engine.rebalance import LEAVING, instances_to_move
+from ...engine.shares import Target
+from ...engine.strategy import Waypoint
+from ...interfaces.platform import NOWHERE, Endpoint, Labels, PlatformDriver
+from ...state.lease import Session
+from ...state.record import Rollout
+from .observer import Observer, Snapshot
+
+
+class Placement:
+    """Places the instances of one service."""
+
+    def __init__(self, platform: PlatformDriver, observer: Observer, session: Session) -> None:
+        self._platform = platform
+        self._observer = observer
+        self._session = session
+
+    def with_leaving(self, snapshot: Snapshot, waypoint: Waypoint) -> Snapshot:
+        """Return the snapshot with the instances that leave crowded hosts for this waypoint."""
+        if not waypoint.rebalance:
+            return snapshot
+        place = partial(self._next_hosts, waypoint.generation)
+        return replace(
+            snapshot,
+            leaving=instances_to_move(snapshot.fleet, waypoint, place, self._platform.zones),
+        )
+
+    def starts(
+        self,
+        decision: Decision,
+        waypoint: Waypoint,
+        revision: str,
+        rollout: Rollout,
+        leaving: Collection[str] | None,
+    ) -> list[Labels]:
+        """Return labels for the instances to start: stable ones to repair, then new ones.
+
+        A target without room waits while anything else can be done. Raises PlatformError then.
+        """
+        found: list[Labels] = []
+        without_room: list[PlatformError] = []
+        for start in decision.starts or [Start(None, decision.create, decision.create_old)]:
+            wanted = [(start.create, revision, waypoint.generation)]
+            if rollout.previous:
+                wanted.insert(0, (start.create_old, rollout.previous.revision, waypoint.stable))
+            try:
+                for count, its, generation in wanted:
+                    found += self._labels(start.target, count, its, generation, found, leaving)
+            except PlatformError as exc:
+                if start.target:
+                    exc.args = (f"target {start.target.name}: {exc}",)
+                without_room.append(exc)
+        if without_room and not found and not decision.moves:
+            raise without_room[0]
+        return found
+
+    def _labels(
+        self,
+        target: Target | None,
+        count: int,
+        revision: str,
+        generation: int,
+        others: Sequence[Labels],
+        leaving: Collection[str] | None,
+    ) -> list[Labels]:
+        """Return labels for the next instances, beside `others`; their numbers are never reused."""
+        record, labels = self._session.record, []
+        platform = self._platform.at(target.hosts) if target else self._platform
+        if platform.names_instances:
+            cluster = target.name if target else ""
+            if cluster in record.away:
+                return []
+            return [Labels("", record.service, revision, generation, cluster, NOWHERE, 0)] * count
+        places: Sequence[tuple[str, Endpoint, int]] = [("", NOWHERE, 0)] * count
+        if count and not platform.places_instances:
+            places = self._places(target, count, generation, others, leaving)
+        for host, endpoint, slot in places:
+            record.serial += 1
+            name = f"{record.service}-{record.serial}"
+            labels.append(Labels(name, record.service, revision, generation, host, endpoint, slot))
+        return labels
+
+    def _places(
+        self,
+        target: Target | None,
+        count: int,
+        generation: int,
+        others: Sequence[Labels],
+        leaving: Collection[str] | None,
+    ) -> Sequence[tuple[str, Endpoint, int]]:
+        """Return where the next instances go.
+
+        While instances leave crowded hosts, neither these nor draining ones count for the spread.
+        """
+        living = [*self._observer.living(), *others]
+        among = {"among": target.hosts} if target else {}
+        if leaving is not None:
+            gone = {*leaving, *self._session.record.draining}
+            living = [
+                replace(labels, generation=LEAVING) if labels.id in gone else labels
+                for labels in living
+            ]
+        failed = [
+            r.labels
+            for r in self._observer.reports
+            if r.process is Process.FAILED and r.labels.generation == generation
+        ]
+        try:  # avoid the places where instances have failed, as long as there are others
+            return self._platform.place(count, [*living, *failed], generation, **among)
+        except PlatformError:
+            return self._platform.place(count, living, generation, **among)
+
+    def _next_hosts(
+        self, generation: int, target: Target | None, count: int, leaving: Collection[str]
+    ) -> list[str]:
+        """Return the hosts of the next instances once these have left; none without room."""
+        try:
+            return [
+                host
+                for host, _endpoint, _slot in self._places(target, count, generation, (), leaving)
+            ]
+        except PlatformError:
+            return []

@@ -1,0 +1,187 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The targets of a rollout: which hosts, clusters and load balancers belong to each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from ...base.errors import InputError
+from ...config.waves import refuse_undivided, refuse_weights, weighted
+from ...engine.shares import Target
+from ...engine.strategy import Plan, Wave
+from ...interfaces.platform import PARTS, PlatformDriver
+from ...interfaces.traffic import TrafficDriver
+from ...remote import inventory
+from ...remote.transport import Transport
+
+VARIABLE = "rollout_targets"
+CLUSTERS = "rollout_platform.clusters"
+
+
+def targets_of(
+    plan: Plan, platform: PlatformDriver, traffic: TrafficDriver, transport: Transport
+) -> tuple[Target, ...]:
+    """Return the targets of a plan: those of its waves, and each cluster where there are several.
+
+    Raises InputError where they do not divide the hosts or clusters.
+    """
+    _check_balancers(platform, traffic)
+    if platform.clusters:
+        return _of_clusters(plan, platform, traffic, transport)
+    if not plan.waves:
+        return ()
+    named = any(wave.clusters for wave in plan.waves)
+    if named and platform.names_instances:
+        raise InputError(
+            f"{VARIABLE}: names clusters, and {CLUSTERS} has none; list them there", "PR-151"
+        )
+    if platform.in_place or platform.names_instances or platform.places_instances:
+        raise InputError(
+            f"{VARIABLE}: this platform has no hosts to divide: instances are deployed in place, or"
+            " an orchestrator places them; remove it",
+            "PR-107",
+        )
+    if named:
+        raise InputError(
+            f"{VARIABLE}: names clusters, and instances are on hosts; name some of"
+            " rollout_platform.hosts, or make both parts of one platform"
+            " (rollout_platform.driver: several)",
+            "PR-151",
+        )
+    return _of_hosts(plan.waves, platform.hosts(), transport)
+
+
+def _of_hosts(
+    waves: Sequence[Wave], hosts: Collection[str], transport: Transport
+) -> tuple[Target, ...]:
+    found = tuple(_of_group(number, wave, transport) for number, wave in enumerate(waves))
+    _check_cover({one.name: one.hosts for one in found}, hosts, "rollout_platform.hosts")
+    return found
+
+
+def _of_group(number: int, wave: Wave, transport: Transport) -> Target:
+    """Return the target of a wave that names hosts."""
+    hosts = inventory.hosts(transport, wave.hosts, f"{VARIABLE}[{number}].hosts")
+    return Target(wave.name, frozenset(hosts), wave.factor, frozenset(wave.balancers))
+
+
+def _of_clusters(
+    plan: Plan, platform: PlatformDriver, traffic: TrafficDriver, transport: Transport
+) -> tuple[Target, ...]:
+    """Return a target for each cluster, part or group of hosts, in the order of the waves."""
+    option = f"rollout_platform.{platform.clusters_option}"
+    refuse_undivided(plan, VARIABLE if plan.waves else option)
+    waves = plan.waves or [Wave(name, "", clusters=(name,)) for name in platform.clusters]
+    by_wave = {
+        wave.name: _of_wave(number, wave, platform, traffic, transport)
+        for number, wave in enumerate(waves)
+    }
+    found = [target for targets in by_wave.values() for target in targets]
+    there = {host for name in platform.clusters for host in platform.within(name)}
+    named = {
+        name: frozenset().union(*(one.hosts for one in targets))
+        for name, targets in by_wave.items()
+    }
+    _refuse_same_names(found)
+    _check_cover(named, there, option)
+    if weighted(plan) and not all(one.balancers for one in found):
+        refuse_weights()
+    return tuple(found)
+
+
+def _of_wave(
+    number: int,
+    wave: Wave,
+    platform: PlatformDriver,
+    traffic: TrafficDriver,
+    transport: Transport,
+) -> list[Target]:
+    """Return the targets of a wave: its hosts, or each of its clusters or parts."""
+    if wave.hosts:
+        group = _of_group(number, wave, transport)
+        _refuse_spread(group, platform)
+        return [group]
+    found = []
+    for name in wave.clusters:
+        own = {name} if name in traffic.clusters else wave.balancers
+        factor = platform.clusters.get(name, wave.factor)
+        found.append(Target(name, platform.within(name), factor, frozenset(own)))
+    return found
+
+
+def _refuse_spread(target: Target, platform: PlatformDriver) -> None:
+    """Refuse a target of hosts unless one part of the platform has them all."""
+    if not any(platform.within(name) & target.hosts - {name} for name in platform.clusters):
+        raise InputError(
+            f"{VARIABLE}: {target.name} names hosts, and instances are in clusters; name some of"
+            f" rollout_platform.{platform.clusters_option}",
+            "PR-151",
+        )
+    parts = [name for name in platform.clusters if platform.within(name) & target.hosts]
+    if len(parts) > 1:
+        raise InputError(
+            f"{VARIABLE}: target {target.name} has hosts of the parts {' and '.join(parts)}; make a"
+            " target of each",
+            "PR-151",
+        )
+
+
+def _refuse_same_names(targets: Sequence[Target]) -> None:
+    """Refuse a group of hosts that has the name of a part or cluster."""
+    names = [one.name for one in targets]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(
+                f"{VARIABLE}: two targets are called {name!r}, one of them for its part or cluster;"
+                " give the other another name",
+                "PR-151",
+            )
+
+
+def _check_balancers(platform: PlatformDriver, traffic: TrafficDriver) -> None:
+    """Refuse load balancers that do not send requests to all of the clusters."""
+    here, there = set(platform.clusters), set(traffic.clusters)
+    if platform.clusters_option == PARTS and (there or traffic.of_cluster):
+        raise InputError(
+            "rollout_traffic.driver: sends requests to Kubernetes pods only, and"
+            f" rollout_platform.{PARTS} has {', '.join(platform.clusters)}; use a load balancer"
+            " before all of them, as haproxy",
+            "PR-248",
+        )
+    if (here and traffic.of_cluster) or (there and here != there):
+        listed = ", ".join(sorted(there)) or "none"
+        raise InputError(
+            f"rollout_traffic.clusters: {listed}, and {CLUSTERS}:"
+            f" {', '.join(sorted(here)) or 'none'}; list the same clusters in both",
+            "PR-247",
+        )
+
+
+def _check_cover(
+    targets: Mapping[str, Collection[str]], there: Collection[str], variable: str
+) -> None:
+    """Refuse a host or cluster that is in two targets, in none, or not one of the platform's."""
+    for one in sorted({*there, *(name for names in targets.values() for name in names)}):
+        names = [target for target, its in targets.items() if one in its]
+        if one not in there:
+            what = f"{one} of target {names[0]} is not among {variable}; add it there"
+        elif not names:
+            what = f"{one} is in no target; add it to one, or remove it from rollout_platform"
+        elif len(names) > 1:
+            what = f"{one} is in the targets {' and '.join(names)}; leave it in one"
+        else:
+            continue
+        raise InputError(f"{VARIABLE}: {what}", "PR-151")
+
+
+def refuse_unknown_balancers(targets: Sequence[Target], known: Collection[str]) -> None:
+    """Refuse load balancers of targets that are not among those of `rollout_traffic`."""
+    for target in targets:
+        if unknown := sorted(target.balancers - set(known)):
+            raise InputError(
+                f"{VARIABLE}: load balancer {unknown[0]!r} of target {target.name} is not one of"
+                f" rollout_traffic, which are {', '.join(sorted(known)) or 'none'}",
+                "PR-151",
+            )

@@ -1,0 +1,330 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Moves the fleet to one stage: observe, decide and act until its gates pass."""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from ...base.errors import TRANSIENT, RolloutFailed
+from ...engine.autoscaling import measured
+from ...engine.budget import Budget
+from ...engine.evaluate import Decision
+from ...engine.last_old import ends_comparison
+from ...engine.model import Composition, Instance, Phase, Rotation, State
+from ...engine.progress import ProgressTracker, Rules
+from ...engine.rebalance import mark_leaving
+from ...engine.strategy import Stage, Waypoint
+from ...engine.targets import join, split
+from ...report.progress import Lines
+from ...state import events
+from ...state.record import Rollout
+from . import timing
+from .base_loop import BaseLoop
+from .observer import Snapshot
+from .supervisor import Proceed, Supervisor
+
+# as `evaluate`
+Decide = Callable[[Sequence[Instance], Waypoint, Budget, Rules, ProgressTracker, float], Decision]
+Describe = Callable[[], Mapping[str, t.Any]]  # the `rollout` mapping, as gates get it
+
+
+class StageRun:
+    """One stage, from where the fleet is now until the rollout leaves it."""
+
+    def __init__(
+        self,
+        loop: BaseLoop,
+        stage: Stage,
+        rollout: Rollout,
+        *,
+        revision: str,
+        decide: Decide,
+        supervisor: Supervisor,
+        describe: Describe,
+        lines: Lines,
+    ) -> None:
+        """`revision`: of the new instances."""
+        self._loop = loop
+        self._stage = stage
+        self._rollout = rollout
+        self._revision = revision
+        self._decide = decide
+        self._supervisor = supervisor
+        self._describe = describe
+        self._lines = lines
+        self._rules = loop.rules_for(stage, rollout)
+        self._hold_at: Waypoint | None = None  # where the fleet is kept while the stage is on hold
+        # of this iteration and of the one before
+        self._decision, self._before = Decision(), Decision()
+        self._arrived = False  # whether the fleet is at the waypoint
+        self._kept = False  # whether the last old instances stay until a gate has decided
+        # to new and to all instances, when they were last counted
+        self._requests: tuple[int, int] | None = None
+        self._backoff = timing.Backoff()
+
+    def run(self) -> Proceed:
+        """Reconcile until the rollout leaves the stage; raises RolloutFailed where it cannot."""
+        rollout, now = self._rollout, self._loop.now
+        # time between runs is no lack of progress
+        rollout.tally = replace(rollout.counting(0.0), since=now())
+        began = now()
+        while True:
+            self._loop.guard.check()
+            try:
+                if (left := self._iterate()) is not None:
+                    return left
+                self._loop.recorder.note_success()
+            except TRANSIENT as exc:
+                self._decision, self._arrived = Decision(), False
+                self._loop.wait_out(exc, self._progress.since, self._lines)
+            if not self._arrived:
+                self._lines.show(
+                    self._loop.fleet, self._stage.waypoint, self._progress.total, now()
+                )
+                rollout.elapsed += 0.0 if self._kept else now() - began
+            began = now()
+            self._rest()
+
+    def _iterate(self) -> Proceed | None:
+        """Do one iteration; return how the rollout leaves the stage, if it does."""
+        self._loop.autoscaling.follow(self._rollout, measured(self._loop.fleet))
+        proceed = self._supervisor.proceed(self._describe)
+        if proceed in (Proceed.SKIP, Proceed.RENUMBER):
+            return proceed
+        waypoint = self._loop.fitted(self._waypoint(proceed))
+        snapshot = self._loop.observe_for(waypoint)
+        waypoint, decision = self._evaluate(snapshot, waypoint, proceed)
+        self._decision = decision
+        if (
+            decision.stable_lost
+            and proceed is Proceed.GO
+            and self._supervisor.stable_lost() is Proceed.SKIP
+        ):
+            return Proceed.SKIP
+        if decision.failed:
+            self._fail(snapshot, waypoint)
+        self._arrived = (
+            decision.reached
+            and not self._kept
+            and self._loop.actuator.is_tidy(snapshot, self._rules.drain_timeout)
+        )
+        if self._arrived or (self._rollout.force and waypoint.new_idle):
+            if proceed is Proceed.GO and self._passes(snapshot, waypoint):
+                return proceed
+            self._wait_at_gates()
+        self._act(snapshot, waypoint)
+        return None
+
+    @property
+    def _progress(self) -> ProgressTracker:
+        """What is remembered of the stage's progress."""
+        return self._rollout.counting(self._loop.now())
+
+    def _waypoint(self, proceed: Proceed) -> Waypoint:
+        """Return where the fleet is to go now."""
+        waypoint = self._loop.divided(self._stage.waypoint)
+        waypoint = forced(waypoint) if self._rollout.force else waypoint
+        if proceed is not Proceed.HOLD:
+            self._hold_at = None
+            return waypoint
+        if self._hold_at is None:
+            self._hold_at = as_it_is(self._loop.observe_fleet(), waypoint, self._rollout.previous)
+        return self._hold_at
+
+    def _evaluate(
+        self, snapshot: Snapshot, waypoint: Waypoint, proceed: Proceed
+    ) -> tuple[Waypoint, Decision]:
+        """Ask the engine what to do now, and note its answer. Return it with where that leads.
+
+        Where it would end a comparison that is not decided, the fleet stays as it is for now.
+        """
+        if waited := self._loop.session.take_waited():  # for the journal: no lack of progress
+            since = min(self._loop.now(), self._progress.since + waited)
+            self._rollout.tally = replace(self._progress, since=since)
+        fleet = mark_leaving(snapshot.fleet, snapshot.leaving or ())
+        decision = self._decision_at(fleet, waypoint)
+        self._kept = (
+            proceed is Proceed.GO
+            and ends_comparison(fleet, waypoint, decision)
+            and self._supervisor.awaits_verdict()
+        )
+        if self._kept:
+            waypoint = as_it_is(fleet, waypoint, self._rollout.previous)
+            self._rollout.tally = replace(self._progress, since=self._loop.now())
+            decision = self._decision_at(fleet, waypoint)
+        self._rollout.count(decision.progress)
+        self._loop.recorder.note_decision(decision)
+        return waypoint, decision
+
+    def _decision_at(self, fleet: Sequence[Instance], waypoint: Waypoint) -> Decision:
+        """Return what the engine does now on the way to a waypoint."""
+        loop = self._loop
+        budget = loop.settings.budget
+        return self._decide(fleet, waypoint, budget, self._rules, self._progress, loop.now())
+
+    def _fail(self, snapshot: Snapshot, waypoint: Waypoint) -> t.NoReturn:
+        """End the stage, because the engine says so."""
+        self._lines.show(
+            snapshot.fleet, waypoint, self._progress.total, self._loop.now(), force=True
+        )
+        self._loop.recorder.commit()
+        raise RolloutFailed(
+            self._decision.failed, self._decision.failed_id, then=self._decision.then
+        )
+
+    def _passes(self, snapshot: Snapshot, waypoint: Waypoint) -> bool:
+        """Return whether the gates of the stage, which is reached, let the rollout pass."""
+        self._count_requests()
+        self._lines.show(
+            snapshot.fleet, waypoint, self._progress.total, self._loop.now(), force=True
+        )
+        if not self._supervisor.passed(self._describe):
+            return False
+        if self._stage.waypoint.new:
+            self._report_share()
+        self._loop.recorder.commit()
+        return True
+
+    def _wait_at_gates(self) -> None:
+        """Wait for gates or an operator, without losing progress; raises Parked after a while."""
+        self._rollout.tally = replace(self._progress, since=self._loop.now())
+        if self._loop.recorder.due:
+            self._loop.recorder.commit()
+        self._supervisor.park()
+
+    def _act(self, snapshot: Snapshot, waypoint: Waypoint) -> None:
+        """Carry the decision out."""
+        loop, rollout, decision = self._loop, self._rollout, self._decision
+        # what makes room for a baseline is not replaced: the baseline is, later
+        if not waypoint.is_baseline:
+            rollout.replaced += len(decision.drain)
+        self._report_repair(snapshot, waypoint)
+        loop.autoscaling.prepare(waypoint, rollout)
+        loop.refill(snapshot.fleet, waypoint, self._revision, rollout)
+        starts = loop.placement.starts(
+            decision, waypoint, self._revision, rollout, snapshot.leaving
+        )
+        loop.actuator.apply(
+            snapshot, decision, starts, undo_switch=rollout.phase != Phase.ROLLING_BACK
+        )
+        loop.actuator.apply_previews(snapshot)
+
+    def _rest(self) -> None:
+        """Wait for a reason to observe again: a check with another outcome, or time."""
+        decision, before, wait = self._decision, self._before, self._loop.checker.wait
+        self._before = decision
+        if self._arrived and decision.nothing_to_do:
+            wait(timing.GATES)
+            return
+        if decision.actions != before.actions:
+            self._backoff.reset()
+            if not decision.nothing_to_do:
+                return
+        if any(_pending(instance) for instance in self._loop.fleet):
+            wait(self._backoff.pause())
+        else:
+            wait(
+                max(timing.POLL[0], min(0.25, self._loop.observer.next_platform - self._loop.now()))
+            )
+
+    def _count_requests(self) -> None:
+        """Add up the requests to new and to all instances since the stage was reached."""
+        new, every = self._loop.observer.requests()
+        before, self._requests = self._requests or (new, every), (new, every)
+        sent = dict.fromkeys(("new", "all"), 0) | self._rollout.sent
+        self._rollout.sent = {
+            "new": sent["new"] + max(0, new - before[0]),
+            "all": sent["all"] + max(0, every - before[1]),
+        }
+
+    def _report_share(self) -> None:
+        """Report the new instances' share of the requests: asked for, and measured."""
+        rollout = self._rollout
+        new, every = rollout.sent.get("new", 0), rollout.sent.get("all", 0)
+        if rollout.asked is not None and every and rollout.phase != Phase.ROLLING_BACK:
+            self._loop.recorder.event(events.ShareMeasured(asked=rollout.asked, new=new, all=every))
+            measured = f"{100 * new / every:.1f} % measured over {every}"
+            self._lines.tell(f"{rollout.name}: {rollout.asked} % of requests asked for, {measured}")
+
+    def _report_repair(self, snapshot: Snapshot, waypoint: Waypoint) -> None:
+        """Report the stable instances that failed, and how many are started in their place."""
+        started = self._decision.create_old
+        if not started:
+            return
+        failed = [
+            i
+            for i in snapshot.fleet
+            if i.generation == waypoint.stable
+            and i.state is State.FAILED
+            and i.id not in self._loop.reported
+        ]
+        self._loop.reported.update(instance.id for instance in failed)
+        there = sum(
+            1 for i in snapshot.fleet if i.generation != waypoint.generation and i.state.counted
+        )
+        self._loop.recorder.event(
+            events.Repair(
+                failed=[i.id for i in failed], started=started, there=there, wanted=waypoint.old
+            )
+        )
+        what = f"{_named(failed)} failed; " if failed else ""
+        self._lines.tell(f"stable: {what}{there} left, starting {started}")
+
+
+def forced(waypoint: Waypoint) -> Waypoint:
+    """Return the waypoint of a forced promotion: one ready new instance is enough."""
+    return (
+        replace(waypoint, switch_at=1)
+        if waypoint.switches and waypoint.switch_at is None
+        else waypoint
+    )
+
+
+def as_it_is(
+    fleet: Sequence[Instance], waypoint: Waypoint, previous: Composition | None = None
+) -> Waypoint:
+    """Return a waypoint at which nothing moves: the fleet is kept, and kept in repair.
+
+    `previous` is what the service consisted of before the rollout.
+    """
+    if waypoint.parts:
+        return join(
+            replace(waypoint, rebalance=False),
+            [
+                (target, as_it_is(part, point, previous))
+                for target, point, part in split(fleet, waypoint)
+                if target
+            ],
+        )
+    there = [i for i in fleet if i.state.counted and i.draining_since is None]
+    new = [i for i in there if i.generation == waypoint.generation]
+    old = [i for i in there if i.generation != waypoint.generation]
+    # A switch that was not made is not made now; one that a run died in stays half done.
+    switched = not any(i.in_rotation for i in old) and (
+        waypoint.switch_at == 0 or any(i.in_rotation for i in new)
+    )
+    # Stable instances that died before are missing, as far as the waypoint has room for them.
+    before = previous.replicas if previous else 0
+    kept = max(len(old), min(waypoint.old, waypoint.new + waypoint.old - len(new), before))
+    # Old instances that were to go, and stay for now, are no set to switch from.
+    weight = None if waypoint.weight == 100 and not waypoint.switches else waypoint.weight
+    weight = waypoint.weight_before if waypoint.switches and not switched else weight
+    return replace(waypoint, new=len(new), old=kept, weight=weight, rebalance=False)
+
+
+def _pending(instance: Instance) -> bool:
+    """Return whether load balancers are to take the instance in or out."""
+    ready = instance.state is State.READY and instance.rotation is not Rotation.IN
+    return instance.state is State.DRAINING or ready
+
+
+def _named(failed: Sequence[Instance]) -> str:
+    """Return the first three instances with hosts and reasons, and how many more there are."""
+    names = ", ".join(
+        f"{i.id}{f' on {i.host}' if i.host else ''} ({i.detail or 'it ended'})" for i in failed[:3]
+    )
+    return f"{names} and {len(failed) - 3} more" if len(failed) > 3 else names

@@ -1,0 +1,143 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Watches a promoted revision for a while, without the lease: a rollout may begin at any time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from ...base import clock
+from ...base.errors import InputError
+from ...base.text import moment
+from ...config.gates import absolute
+from ...engine.model import FailureAction
+from ...engine.strategy import Gate
+from ...state.record import Kind, Outcome, Record, Rollout
+from ..loop import timing
+from ..loop.gate_runner import GateRunner, GateStatus
+from ..loop.supervisor import RollbackGate
+from ..step.context import Result, StepContext, StepPart
+
+
+class AfterPromotion(StepPart):
+    """Ask the background analysis and the gates for a rollback of a rollout that has ended.
+
+    What was measured is not kept: a watch that was killed measures anew, for the time that is left.
+    """
+
+    def __init__(self, step: StepContext, seconds: float) -> None:
+        super().__init__(step)
+        self._seconds = seconds
+        plan = self.settings.plan
+        self._gates = tuple(gate for gate in plan.background if not gate.by_default)
+        self._background = GateRunner(self._gates, step.context, {}, wake=step.context.wake)
+        self._rollback = [
+            RollbackGate(gate, step.context, clock.now, step.context.wake)
+            for gate in plan.rollback_gates
+        ]
+        self._said = clock.now()
+
+    def check(self) -> None:
+        """Refuse a watch that could notice nothing."""
+        if self.settings.plan.rollback_gates:
+            return
+        if any(gate.options["dry_run"] for gate in self._gates):
+            raise InputError(
+                "rollout_watch: rollout_analysis is a dry run, which never takes a revision back;"
+                " remove its dry_run, or give rollout_gates.rollback, or remove rollout_watch",
+                "PR-107",
+            )
+        if not any(map(absolute, self._gates)):
+            raise InputError(
+                "rollout_watch: there is no stable instance to compare with after a promotion; give"
+                " rollout_analysis a metric with a success_condition or failure_condition, or give"
+                " rollout_gates.rollback, or remove rollout_watch",
+                "PR-107",
+            )
+
+    def run(self) -> Result:
+        """Watch until the time is over, a gate fails, or another rollout begins."""
+        record = self.step.session.read()
+        rollout = record.rollout
+        if rollout is None or not watchable(rollout):
+            return self._over(f"{record.service}: no promotion to watch")
+        title, until = f"{record.service} {rollout.revision}", ended_at(record) + self._seconds
+        if time.time() >= until:
+            return self._over(f"{title}: was watched until {moment(until)}")
+        self.step.say(f"{title}: watched until {moment(until)}, by {', '.join(self._names())}")
+        try:
+            return self._watch(title, rollout, until)
+        finally:
+            self._close()
+
+    def _watch(self, title: str, rollout: Rollout, until: float) -> Result:
+        while time.time() < until:
+            self.step.guard.check()
+            _lease, record = self.step.session.look()
+            if record.rollout is None or record.rollout.id != rollout.id:
+                return self._over(f"{title}: another rollout has begun, so this watch ends")
+            troubles = self.loop.observe_partly()
+            described = self.step.describe()
+            status = self._background.poll(described)
+            if why := self._wants_rollback(status, described):
+                return self._failed(title, rollout, why)
+            self._heartbeat(title, troubles[0] if troubles else status.message)
+            self.step.checker.wait(timing.COMMANDS)
+        return self._over(f"{title}: nothing failed until {moment(until)}")
+
+    def _wants_rollback(self, status: GateStatus, described: Mapping[str, object]) -> str:
+        """Return why the revision has to go; empty: it may stay."""
+        if status.failed:
+            return status.message
+        asks = [one.gate for one in self._rollback if one.wants_rollback(described)]
+        return f"rollback requested by gate {_named(asks[0])}" if asks else ""
+
+    def _failed(self, title: str, rollout: Rollout, why: str) -> Result:
+        """Return the result where a gate failed, and whether to roll back."""
+        self.step.say(f"{title}: {why} [PR-706]")
+        kept = self._stays(rollout)
+        told = f"{title}: {why}; {kept}" if kept else f"{title}: {why}"
+        return self.step.report(
+            False, failed_after=told, back=not kept, of=rollout.id, why=f"rollout_watch: {why}"
+        )
+
+    def _stays(self, rollout: Rollout) -> str:
+        """Return why the revision is not rolled back all the same; empty: it is."""
+        if self.settings.on_failure != FailureAction.ROLLBACK:
+            return f"not rolled back, as rollout_on_failure ({self.settings.on_failure}) says"
+        if not rollout.reversible:
+            return "not rolled back, since the rollout had a step with reversible: false"
+        return "" if self.record.before else "not rolled back, since no revision before is known"
+
+    def _heartbeat(self, title: str, what: str) -> None:
+        if clock.now() - self._said >= timing.HEARTBEAT:
+            self._said = clock.now()
+            self.step.say(f"{title}: {what}")
+
+    def _over(self, told: str) -> Result:
+        return self.step.report(False, msg=told, failed_after="", back=False, of="", why="")
+
+    def _names(self) -> list[str]:
+        gates = (*self._gates, *self.settings.plan.rollback_gates)
+        return [_named(gate) for gate in gates]
+
+    def _close(self) -> None:
+        for runner in (self._background, *(one.runner for one in self._rollback)):
+            runner.close()
+
+
+def watchable(rollout: Rollout) -> bool:
+    """Return whether a rollout brought a revision that may have to go."""
+    return rollout.outcome == Outcome.PROMOTED and rollout.kind == Kind.ROLLOUT
+
+
+def ended_at(record: Record) -> float:
+    """Return when the last rollout ended, in seconds since the epoch."""
+    last = record.history[-1] if record.history else {}
+    return float(last.get("updated") or (record.rollout.updated if record.rollout else 0.0))
+
+
+def _named(gate: Gate) -> str:
+    return gate.key if gate.key == gate.driver else f"{gate.key} ({gate.driver})"

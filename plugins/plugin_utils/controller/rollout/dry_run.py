@@ -1,0 +1,75 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Check mode: what a step would do with a rollout that it would open, resume or roll back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...engine.model import Composition, Phase
+from ...engine.strategy import Plan, rolling
+from ...state.record import Kind, Rollout
+from ..step.context import Result, StepContext, StepPart
+from .lifecycle import Lifecycle
+from .rollback import Rollback, nothing_to_roll_back
+from .stages import LaunchStages, renumber, spread_evenly
+from .target import requested
+from .validation import Validation, fewer
+
+
+class DryRun(StepPart):
+    """The results of steps in check mode."""
+
+    def __init__(self, step: StepContext) -> None:
+        super().__init__(step)
+        self.stages = LaunchStages(step)
+        self.validation = Validation(step)
+
+    def forward(self) -> Result:
+        """Return what a step after `begin` would do, which has opened no rollout in check mode."""
+        record = self.step.session.read()
+        if record.open is not None:
+            return self.resume(record.open, record.open.replicas)
+        revision, replicas = requested(self.step)
+        self.loop.observe_fleet()
+        Lifecycle(self.step).adopt()
+        if record.stable is not None and record.stable.revision == revision:
+            return self.open(Kind.SCALE, revision, record.stable.generation, replicas)
+        return self.open(Kind.ROLLOUT, revision, record.generation + 1, replicas)
+
+    def open(self, kind: Kind, revision: str, generation: int, replicas: int) -> Result:
+        """Return what a new rollout would do."""
+        plan, stable = self.settings.plan if kind.forward else Plan(), self.record.stable
+        base = self.validation.kept_replicas(replicas, plan)
+        found = self.stages.planned(
+            generation, replicas, stable and replace(stable, replicas=base), plan
+        )
+        if kind == Kind.REBALANCE:
+            found = spread_evenly(found)
+        less = fewer(self.record.service, base, replicas)
+        return self.step.would([stage.waypoint for stage in found], revision, **less)
+
+    def resume(self, rollout: Rollout, replicas: int) -> Result:
+        """Return what the rollout in progress would do."""
+        if rollout.phase == Phase.ROLLING_BACK:
+            return self.rollback()
+        rollout = replace(rollout)
+        if replicas not in (rollout.replicas, rollout.played):
+            renumber(rollout, replicas, self.loop.fleet, self.stages.of)
+        ahead = [stage.waypoint for stage in self.stages.ahead(rollout)]
+        return self.step.would(ahead or [rolling(rollout.generation, replicas)], rollout.revision)
+
+    def rollback(self, to: str | None = None) -> Result:
+        """Return what a rollback would do."""
+        if (rollout := self.record.open) is not None:
+            back = (
+                rollout
+                if rollout.kind == Kind.ROLLBACK
+                else rollout.previous or Composition(rollout.revision, 0, 0)
+            )
+            return self.step.would([rolling(back.generation, back.replicas)], back.revision)
+        target = Rollback(self.step).target(to)
+        if target is None:
+            return self.step.report(False, msg=nothing_to_roll_back(self.record))
+        return self.step.would([rolling(target.generation, target.replicas)], target.revision)

@@ -1,0 +1,228 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The way forward, through the stages to the new revision, and what follows from failures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...base import clock
+from ...base.errors import Aborted, GateFailed, RolloutFailed
+from ...engine.evaluate import limit
+from ...engine.model import FailureAction, Phase
+from ...engine.strategy import FINISH, PARTS, PROMOTE, REPLACE, Gate, Stage
+from ...report.failure import without_log
+from ...state import events
+from ...state.record import Kind, Outcome, Rollout
+from ..loop.stage_run import as_it_is
+from ..loop.supervisor import Proceed
+from ..step.context import Result, StepContext, StepPart
+from .expectation import Expectation
+from .lifecycle import Lifecycle
+from .rollback import Rollback
+from .stages import LaunchStages, revision_of
+
+
+class Forward(StepPart):
+    """Run the stages of a rollout that launches new instances."""
+
+    def __init__(self, step: StepContext) -> None:
+        super().__init__(step)
+        self.stages = LaunchStages(step)
+        self.lifecycle = Lifecycle(step)
+        self.rollback = Rollback(step)
+        self.expectation = Expectation(step)
+
+    # -- the steps ---------------------------------------------------------------------------------
+
+    def advance(self, through: str) -> Result:
+        """Replace, promote and finish, as far as `through` says, under one lease."""
+        result = self.replace()
+        acted = result["changed"]
+        for part in PARTS[1 : PARTS.index(through) + 1]:
+            # the platform is observed again, and hosts that were away have time to answer
+            self.loop.platform.retry_silent_hosts()
+            self.loop.refresh()
+            result = self.promote() if part == PROMOTE else self.finish()
+            acted = acted or result["changed"]
+        return {**result, "changed": acted}
+
+    def replace(self) -> Result:
+        """Replace the instances, up to the stage that the promotion begins with."""
+        rollout = self.record.open
+        if rollout is None:
+            return self.step.report(False)
+        self.lifecycle.refuse_rolling_back(rollout)
+        rollout.step = REPLACE
+        self.prepare(rollout)
+        self.run(rollout, REPLACE)
+        return self.step.report(self.loop.changed)
+
+    def promote(self) -> Result:
+        """Make the new revision the stable one, once enough of its instances are ready."""
+        rollout = self.record.open
+        if rollout is None:
+            return self.step.report(False)
+        self.lifecycle.refuse_rolling_back(rollout)
+        rollout.step = PROMOTE
+        self.run(rollout, PROMOTE)
+        before = self.record.stable
+        self.lifecycle.make_stable(rollout)
+        if rollout.phase in (Phase.PROMOTING, Phase.HOLDING) and self.record.stable == before:
+            return self.step.report(self.loop.changed)
+        self.lifecycle.enter(rollout, Phase.PROMOTING)
+        self.loop.commit()
+        return self.step.report(True)
+
+    def finish(self) -> Result:
+        """Stop what is left of the old revision, write the history, and release the lease."""
+        rollout = self.record.open
+        if rollout is None:
+            self.loop.observe_fleet()
+            return self.step.report(False)
+        if rollout.phase not in (Phase.PROMOTING, Phase.HOLDING):
+            phase = rollout.phase.replace("_", " ")
+            raise RolloutFailed(
+                f"{self.settings.service} {rollout.revision} is {phase}: promote it, or roll it"
+                " back, before finish",
+                "PR-611",
+            )
+        rollout.step = FINISH
+        self.run(rollout, FINISH)
+        self.lifecycle.make_stable(rollout)  # an operator may have scaled it
+        self.lifecycle.close(Outcome.PROMOTED, rollout.reason)
+        return self.step.report(True)
+
+    # -- their stages ------------------------------------------------------------------------------
+
+    def run(self, rollout: Rollout, part: str) -> None:
+        """Run the stages up to the last one that belongs to this part."""
+        mine = PARTS[: PARTS.index(part) + 1]
+        while (ahead := self.stages.ahead(rollout)) and ahead[0].part in mine:
+            if (
+                self.run_stage(ahead[0], rollout, revision_of(rollout, ahead[0].waypoint))
+                is Proceed.RENUMBER
+            ):
+                self.lifecycle.rescale(rollout)
+                continue
+            count = 1
+            while rollout.full and count < len(ahead) and ahead[count].part == REPLACE:
+                count += 1
+            following = ahead[count] if count < len(ahead) else None
+            rollout.advance(
+                (stage.name for stage in ahead[:count]),
+                following.name if following else "",
+                {gate.key: clock.now() for gate in following.gates if gate.early}
+                if following
+                else {},
+            )
+            self.loop.commit()
+
+    def prepare(self, rollout: Rollout) -> None:
+        """Bring what the revision needs to every host, before its first instance starts."""
+        # a rollout that waits for a person was prepared before
+        if not rollout.passed and rollout.phase == Phase.PROGRESSING:
+            self.wait_at(rollout, Gate("prepare", "prepare"), Phase.PROGRESSING)
+
+    def wait_at(self, rollout: Rollout, gate: Gate, phase: Phase) -> None:
+        """Wait for a gate in this phase, keeping the fleet as it is and in repair."""
+
+        def here() -> Stage:
+            stage = (self.stages.ahead(rollout) or self.stages.of(rollout)[-1:])[0]
+            waypoint = as_it_is(self.loop.observe_fleet(), stage.waypoint, rollout.previous)
+            # while hosts are prepared, no new instance exists
+            watched = stage.watched and phase != Phase.PROGRESSING
+            return Stage(
+                gate.key,
+                waypoint,
+                (gate,),
+                waiting=phase,
+                reversible=stage.reversible,
+                watched=watched,
+            )
+
+        self.run_scalable(here, rollout)
+        rollout.gates.pop(gate.key, None)
+        self.loop.commit()
+
+    def run_scalable(
+        self, stage: Callable[[], Stage], rollout: Rollout, revision: str | None = None
+    ) -> None:
+        """Run a stage, and make it anew each time an operator scales the rollout."""
+        proceed = Proceed.RENUMBER
+        while proceed is Proceed.RENUMBER:
+            self.lifecycle.rescale(rollout)
+            here = stage()
+            proceed = self.run_stage(here, rollout, revision or revision_of(rollout, here.waypoint))
+
+    def run_stage(self, stage: Stage, rollout: Rollout, revision: str) -> Proceed:
+        """Run one stage; raises RolloutFailed once what follows is in the journal."""
+        rollout.name, rollout.asked, rollout.reversible = (
+            stage.name,
+            stage.waypoint.weight,
+            stage.reversible,
+        )
+        if rollout.phase != Phase.PROMOTING and not rollout.phase.waits:
+            back = rollout.kind == Kind.ROLLBACK  # whose reason is why it was begun
+            self.lifecycle.enter(rollout, Phase.PROGRESSING, rollout.reason if back else "")
+        self.loop.event(self._entered(stage))
+        try:
+            expected = self.expectation.along(self.stages.ahead(rollout))
+            return self.loop.run_stage(
+                stage, revision, rollout, self.step.describe, expected=expected
+            )
+        except RolloutFailed as exc:
+            return self._fail(stage, rollout, exc)
+
+    def _entered(self, stage: Stage) -> events.StageEntered:
+        """Return the event of entering a stage, with the bounds that the budget sets there."""
+        point = stage.waypoint
+        allowed = self.settings.budget.resolve(point.desired)
+        return events.StageEntered(
+            stage=stage.name,
+            share=point.weight,
+            new=point.new,
+            old=point.old,
+            floor=point.desired - allowed.unavailable,
+            ceiling=limit(point, allowed),
+        )
+
+    def _fail(self, stage: Stage, rollout: Rollout, exc: RolloutFailed) -> Proceed:
+        """Write down what follows from a failure, and begin it; return if the rollout continues."""
+        action, left = failure_action(self.step, stage, rollout, exc), ""
+        title = f"{self.settings.service} {rollout.revision}"
+        if action == FailureAction.CONTINUE and isinstance(exc, GateFailed):
+            self.loop.event(events.GateDecided(message=f"continuing despite: {exc}", passed=True))
+            return Proceed.GO
+        if action == FailureAction.HOLD:
+            self.lifecycle.hold(rollout, str(exc))
+            left = "; rollout held. Rerun to resume, or run rollback.yml"
+        elif action == FailureAction.CONTINUE:
+            rollout.cause = exc.id
+            self.lifecycle.close(Outcome.FAILED, str(exc), settled=False)
+            left = "; the fleet is left as it is"
+        else:
+            if not isinstance(exc, Aborted):
+                self.loop.show(f"{title} failed at {stage.name} [{exc.id}]: rolling back")
+            self.rollback.carry_out(rollout, exc)
+        raise RolloutFailed(f"{title}: {without_log(str(exc))}{left}", exc.id) from None
+
+
+def failure_action(
+    step: StepContext, stage: Stage, rollout: Rollout, exc: RolloutFailed
+) -> FailureAction:
+    """Return what follows from a failure."""
+    if rollout.kind == Kind.ROLLBACK:
+        return FailureAction.HOLD  # a rollback is never rolled back
+    if isinstance(exc, Aborted):
+        return FailureAction.ROLLBACK
+    action = FailureAction(exc.then or stage.on_failure or step.settings.on_failure)
+    # A failed clean-up is no reason to roll a good revision back, and some steps are irreversible.
+    # As long as the old instances are kept, a rollback is possible.
+    cleaning = stage.part == FINISH and not stage.waypoint.old
+    return (
+        FailureAction.HOLD
+        if action == FailureAction.ROLLBACK and (cleaning or not stage.reversible)
+        else action
+    )

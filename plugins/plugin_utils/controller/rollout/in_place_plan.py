@@ -1,0 +1,153 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The hosts, the budget and the batches of an in-place rollout."""
+
+from __future__ import annotations
+
+from ...base.errors import InputError, RolloutFailed
+from ...base.text import count
+from ...engine import in_place as engine
+from ...engine.model import Phase
+from ...engine.strategy import rolling
+from ...state.record import Rollout
+from ..step.context import Result, StepContext, StepPart
+from .deployments import Deployments, with_reasons
+from .lifecycle import Lifecycle
+from .stages import InPlaceStages, deploy_target, final_waypoint
+from .target import requested
+
+
+class InPlacePlan(StepPart):
+    """Check and show an in-place rollout before it takes hosts out of rotation."""
+
+    def __init__(self, step: StepContext) -> None:
+        super().__init__(step)
+        self.stages = InPlaceStages(step)
+        self.deployments = Deployments(step)
+
+    def hosts(self) -> frozenset[str]:
+        """Return the hosts that may be deployed: those of the play that the service is on."""
+        given = self.step.own.get("hosts")
+        if not isinstance(given, list) or not all(isinstance(host, str) for host in given):
+            raise InputError(
+                "rollout_hosts: expected a list of hosts, as the role in_place passes it, got"
+                f" {given!r}",
+                "PR-118",
+            )
+        mine = frozenset(given) & frozenset(self.loop.platform.hosts())
+        if not mine:
+            raise InputError(
+                f"rollout_platform.hosts: contains none of the play's {count(len(given), 'host')};"
+                " use the same hosts in the play and in rollout_platform",
+                "PR-110",
+            )
+        return mine
+
+    def scope(self, rollout: Rollout | None) -> engine.Scope:
+        """Return what may be deployed."""
+        failed = frozenset(name for name, one in self.record.deployed.items() if one.failed)
+        return engine.Scope(
+            self.hosts(), failed, bool(rollout and rollout.phase == Phase.ROLLING_BACK)
+        )
+
+    def check(self) -> None:
+        """Refuse what is impossible where no instance can be started beside the others."""
+        settings = self.settings
+        if not self.step.in_place:
+            raise InputError(
+                f"rollout_platform.driver: {settings.platform.name} starts its own instances; the"
+                " role in_place needs driver static",
+                "PR-617",
+            )
+        self.hosts()
+        if settings.plan.strategy == "blue_green":
+            raise InputError(
+                "rollout_strategy: blue_green needs a second set of instances, which does not exist"
+                " in place; use rolling or canary",
+                "PR-107",
+            )
+        if settings.plan.standby is not None:
+            raise InputError(
+                "rollout_hold: the old instances stay beside the new ones, and in place there are"
+                " none beside them; remove it",
+                "PR-107",
+            )
+        if any(gate.options.get("baseline") for gate in settings.plan.gates):
+            raise InputError(
+                "rollout_steps: baseline needs new instances, which cannot be started in place;"
+                " remove it",
+                "PR-107",
+            )
+        self._check_budget()
+
+    def _check_budget(self) -> None:
+        budget, platform = self.settings.budget, self.loop.platform
+        replicas = platform.capacity()
+        if budget.max_in_flight is not None or budget.max_unavailable == 0:
+            raise InputError(
+                "rollout_budget: in place an instance is unavailable while it is deployed; set"
+                " max_unavailable to at least 1",
+                "PR-105",
+            )
+        if self.settings.replicas not in (None, replicas):
+            raise InputError(
+                f"rollout_replicas: {self.settings.replicas} asked for, and in place there are"
+                f" exactly {replicas}; remove it",
+                "PR-107",
+            )
+        each, allowed = replicas // len(platform.hosts()), self.stages.allowed(replicas)
+        if each > allowed.unavailable:
+            raise InputError(
+                f"rollout_budget.max_unavailable: {allowed.unavailable} of {replicas} instances is"
+                f" less than the {each} of one host, which are deployed together; set it to at"
+                " least as many",
+                "PR-105",
+            )
+
+    def refuse_unreachable(self, revision: str, restart: bool) -> None:
+        """Refuse to begin or resume with too many unreachable hosts, except in a rollback."""
+        record, replicas = self.record, self.loop.platform.capacity()
+        waypoint = rolling(record.generation + 1, replicas)
+        if record.open and not Lifecycle(self.step).gives_way(record.open, revision):
+            waypoint = final_waypoint(record.open)
+        elif record.stable and record.stable.revision == revision and not restart:
+            waypoint = rolling(record.stable.generation, replicas)
+        if record.open and record.open.phase == Phase.ROLLING_BACK:
+            return
+        lost, scope, rules = self.deployments.unreachable(), self.scope(None), self.settings.rules
+        allowed = self.stages.allowed(replicas)
+        if why := engine.refusal(
+            self.loop.fleet, waypoint, scope, lost, allowed, rules.failure_limit
+        ):
+            hosts = with_reasons({host: lost[host] for host in lost if host in scope.hosts})
+            raise RolloutFailed(
+                f"{self.settings.service}: {hosts}: unreachable, and {why}; nothing was touched."
+                " Bring them back, or exclude them with --limit",
+                "PR-614",
+            )
+
+    def show(self, would: bool = False, restart: bool = False) -> Result:
+        """Return the batches if all goes well; with `would` as the result in check mode."""
+        record, rollout, replicas = self.record, self.record.open, self.loop.platform.capacity()
+        revision, _replicas = requested(self.step, restart)
+        if rollout:
+            path = [stage.waypoint for stage in self.stages.of(rollout)]
+            revision = deploy_target(rollout).revision
+        elif record.stable and record.stable.revision == revision and not restart:
+            path = [rolling(record.stable.generation, replicas)]
+        else:
+            found = self.stages.planned(record.generation + 1, replicas, self.settings.plan)
+            path = [stage.waypoint for stage in found]
+        batches = engine.batches(
+            self.loop.fleet, path, self.stages.allowed(replicas), self.scope(rollout)
+        )
+        lines = [
+            f"batch {number}: {', '.join(hosts)} to {revision}\n"
+            for number, hosts in enumerate(batches, 1)
+        ]
+        back = rollout is not None and rollout.phase == Phase.ROLLING_BACK
+        shown = {"waves": [list(hosts) for hosts in batches], "deploys": revision, "back": back}
+        return self.step.report(
+            would and bool(batches), **shown, diff={"before": "", "after": "".join(lines)}
+        )

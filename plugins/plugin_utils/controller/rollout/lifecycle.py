@@ -1,0 +1,437 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A rollout in the journal, from the step that opens or resumes it to the step that closes it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+
+from ...analysis import spec
+from ...analysis.progress import left_open
+from ...base import clock
+from ...base.errors import TRANSIENT, InputError, RolloutFailed
+from ...base.text import moment
+from ...config import remembered
+from ...config.fingerprint import fingerprint
+from ...config.freeze import ALWAYS
+from ...engine.budget import whole
+from ...engine.instances import is_orphaned
+from ...engine.model import Composition, Instance, Phase, Process, State
+from ...engine.shares import counted
+from ...engine.strategy import FINISH
+from ...report.messages import ended, left_behind
+from ...state import events
+from ...state.record import WITHOUT_VERDICT, GateState, Kind, Outcome, Rollout
+from ..step import failures
+from ..step.context import Result, StepContext, StepPart
+from .generations import Generations, last_of, prune
+from .places import Places
+from .stages import Stages, baseline_of, planned, renumber, stages_for
+from .validation import Validation, balancers_of
+
+
+class Lifecycle(StepPart):
+    """Open, resume, rescale, hold and close the rollout of a service."""
+
+    def __init__(self, step: StepContext) -> None:
+        super().__init__(step)
+        self.validation = Validation(step)
+        self.generations = Generations(step)
+        self.places = Places(step)
+
+    @cached_property
+    def stages(self) -> Stages:
+        """The stages of rollouts on this platform."""
+        return stages_for(self.step)
+
+    # -- begin -------------------------------------------------------------------------------------
+
+    def adopt(self) -> None:
+        """Rebuild a record without a stable revision from the labels of running instances."""
+        record = self.record
+        there = [
+            report.labels for report in self.loop.reports if report.process is not Process.STOPPED
+        ]
+        record.generation = max([record.generation, *(labels.generation for labels in there)])
+        numbers = [labels.id.rpartition("-")[2] for labels in there]
+        record.serial = max(
+            [record.serial, *(int(number) for number in numbers if number.isdecimal())]
+        )
+        alive = [i for i in self.loop.fleet if i.state.counted]
+        if record.stable is None and record.open is None and alive:
+            revision, count = Counter(i.revision for i in alive).most_common(1)[0]
+            generation = Counter(i.generation for i in alive if i.revision == revision).most_common(
+                1
+            )[0][0]
+            # Other revisions in rotation take their part of the requests: without them, more of
+            # this one are needed.
+            serving = [i for i in alive if i.in_rotation]
+            weights = [
+                sum(i.weight for i in serving if one in (None, i.revision))
+                for one in (revision, None)
+            ]
+            record.stable = Composition(revision, generation, self._asked(whole(count, *weights)))
+        if record.stable and record.open is None:
+            self._follow_number(record.stable)
+
+    def _follow_number(self, stable: Composition) -> None:
+        """Take the number of stable instances from what runs, where others may scale them.
+
+        So no rollout begins, or is rolled back, with fewer than carry the requests.
+        """
+        number = max(stable.replicas, self._asked(running(self.loop.fleet, stable)))
+        if self.loop.platform.refills:
+            number = self.loop.platform.replicas() or stable.replicas
+        self.record.stable = replace(stable, replicas=number)
+
+    def _asked(self, instances: int) -> int:
+        """Return the number of replicas that so many instances are, over all targets."""
+        targets = self.loop.targets
+        return counted(instances, targets) if targets else instances
+
+    def open(
+        self, kind: Kind, revision: str, generation: int, replicas: int, base: int = 0
+    ) -> Rollout:
+        """Begin a rollout: it is in progress until it is closed.
+
+        `base` is the number of stable instances kept until the promotion; 0 keeps all.
+        """
+        record, plan, now, forward = self.record, self.settings.plan, time.time(), kind.forward
+        identity = self.step.session.identity
+        baseline = baseline_of(plan, generation) if forward and record.stable else 0
+        self._begin_settings(forward, revision, generation, baseline)
+        record.generation = max(record.generation, generation, baseline)
+        record.balancers = balancers_of(self.settings)
+        record.rollout = Rollout(
+            id=record.new_id(now, os.getpid()),
+            revision=revision,
+            generation=generation,
+            replicas=replicas,
+            strategy=plan.strategy if forward else "rolling",
+            previous=record.stable,
+            started=now,
+            kind=kind,
+            updated=now,
+            entered=clock.now(),
+            plan=fingerprint(plan),
+            base=base,
+            played=replicas,
+            baseline=baseline,
+            request=identity.request,
+            host=identity.host,
+            by=identity.holder,
+            order=self._order(kind, revision),
+            given=remembered.of(self.step.given),
+            counted={},
+        )
+        begun = events.Begin(
+            revision=revision,
+            generation=generation,
+            replicas=replicas,
+            rollout=kind,
+            by=identity.holder,
+            previous=record.stable.revision if record.stable else None,
+            strategy=record.rollout.strategy,
+            order=record.rollout.order,
+            window=self._bypass,
+            notify=self._receivers,
+        )
+        self.loop.event(begun)
+        self.note_plan(record.rollout)
+        self.loop.recorder.note_requests()  # the next step counts from here
+        self.loop.commit()
+        return record.rollout
+
+    def _order(self, kind: Kind, revision: str) -> int | None:
+        """Return the place of the revision among all, as given or as known."""
+        given = self.settings.order if kind.forward else None
+        return self.record.order_of(revision) if given is None else given
+
+    @property
+    def _receivers(self) -> list[str]:
+        """The receivers that are told of what follows."""
+        return [one.name for one in self.settings.notify]
+
+    @property
+    def _bypass(self) -> str | None:
+        """What is written down where this run is not bound to windows."""
+        return ALWAYS if self.step.given.get("window") == ALWAYS else None
+
+    def note_plan(self, rollout: Rollout) -> None:
+        """Write down the stages ahead, as planned; scaling alone has none."""
+        if rollout.kind == Kind.SCALE:
+            return
+        self.loop.event(events.Planned(stages=[planned(s) for s in self.stages.of(rollout)]))
+
+    def _begin_settings(self, forward: bool, revision: str, generation: int, baseline: int) -> None:
+        """Give new revisions the settings given, and earlier revisions those that they had."""
+        record = self.record
+        if forward or generation > record.generation:
+            self.generations.begin(generation, None if forward else last_of(record, revision))
+        if baseline and record.stable:
+            self.generations.begin(baseline, record.stable.generation)
+        if forward and (unknown := self.generations.unknown()):
+            (self.step.warn or self.step.say)(f"{record.service}: {unknown}")
+
+    def check_resumable(self, rollout: Rollout, revision: str) -> None:
+        """Refuse to resume the rollout for another revision or plan, or with other settings.
+
+        One that is being rolled back starts nothing with these any more.
+        """
+        title = f"{self.record.service} {rollout.revision}"
+        if rollout.revision != revision:
+            why = f": {rollout.reason}" if rollout.reason else ""
+            raise RolloutFailed(
+                f"rollout_revision: cannot start {revision!r}: rollout of {title} is in progress"
+                f" (phase {rollout.phase.replace('_', ' ')}{why}). Resume it by rerunning"
+                f" {rollout.revision}, roll it back (rollback.yml), or set rollout_supersede: true",
+                "PR-601",
+            )
+        if rollout.phase == Phase.ROLLING_BACK:
+            return
+        if rollout.kind.forward and not self._follows_plan(rollout):
+            raise RolloutFailed(
+                f"rollout_steps: strategy, steps or gates have changed since the rollout of {title}"
+                " began; rerun with the original ones, or roll it back (rollback.yml) and start"
+                " again",
+                "PR-602",
+            )
+        if not self.step.restored:
+            self.generations.resume(rollout)
+
+    def _follows_plan(self, rollout: Rollout) -> bool:
+        """Return whether the rollout may be resumed with the plan given now.
+
+        Nothing of the plan is ahead of the hold of a blue-green rollout.
+        """
+        plan = self.settings.plan
+        switched = rollout.phase == Phase.HOLDING and rollout.strategy == "blue_green"
+        if switched or rollout.plan == fingerprint(plan):
+            return True
+        if rollout.given or plan.strategy != rollout.strategy:
+            return False
+        # The version that began it did not keep its settings, and hashed the plan as it was written
+        names = ("", "prepare", *(stage.name for stage in self.stages.of(rollout)))
+        known = rollout.name in names
+        if known:
+            self.step.say(
+                f"{self.record.service} {rollout.revision}: begun by an earlier version of"
+                " progressive.rollout, so it is not known whether rollout_steps, rollout_gates or"
+                f" rollout_analysis have changed since; continuing at {rollout.name or 'the start'}"
+                " with the current ones"
+            )
+        return known
+
+    def resume(self, rollout: Rollout, replicas: int) -> Result:
+        """Resume the rollout in progress, held or not, with this number of replicas."""
+        changed, back = rollout.phase == Phase.HELD, rollout.phase == Phase.ROLLING_BACK
+        if not back and self._scaled_by_play(rollout, replicas):
+            changed = True
+            renumber(rollout, replicas, self.loop.fleet, self.stages.of)
+        rollout.played = replicas
+        if rollout.phase == Phase.HOLDING:
+            self._pass_promotion(rollout)
+        if rollout.phase == Phase.HELD:
+            self._leave_hold(rollout)
+        identity = self.step.session.identity
+        rollout.request, rollout.host = identity.request, identity.host
+        if not self.step.restored:
+            if rollout.phase != Phase.HOLDING:
+                rollout.plan = fingerprint(self.settings.plan)
+            rollout.given = remembered.of(self.step.given)
+        resumed = events.Resume(
+            phase=rollout.phase,
+            by=identity.holder,
+            window=self._bypass,
+            notify=self._receivers,
+        )
+        self.loop.event(resumed)
+        self.loop.commit()
+        began = moment(rollout.started)
+        return self.step.report(
+            changed,
+            msg=(
+                f"{self.record.service}: resuming the rollout of {rollout.revision} begun at"
+                f" {began}"
+            ),
+        )
+
+    def _pass_promotion(self, rollout: Rollout) -> None:
+        """Pass what the plan, which may have changed since, has before the promotion."""
+        self.stages.ahead(rollout)  # names what an earlier version only counted
+        before = [stage.name for stage in self.stages.of(rollout) if stage.part != FINISH]
+        rollout.passed = list(dict.fromkeys([*rollout.passed, *before]))
+
+    @staticmethod
+    def _scaled_by_play(rollout: Rollout, replicas: int) -> bool:
+        """Return whether the play asks for another number of replicas than last time."""
+        return replicas not in (rollout.replicas, rollout.played)
+
+    def _leave_hold(self, rollout: Rollout) -> None:
+        """Continue after a hold: failures and gates' results so far do not count any more."""
+        self.enter(rollout, Phase.PROGRESSING)
+        rollout.tally, rollout.gates, rollout.background, rollout.pardoned = (
+            None,
+            {},
+            {},
+            rollout.failed,
+        )
+        started = (rollout.generation, rollout.baseline)
+        mine = [i for i in self.loop.fleet if i.generation in started and not self.step.in_place]
+        # Instances still not ready caused the hold or exceeded their deadline meanwhile; replace
+        # them.
+        late = {i.id: time.time() for i in mine if i.state in (State.STARTING, State.NOT_READY)}
+        self.record.draining.update(late)
+
+    def gives_way(self, rollout: Rollout, revision: str) -> bool:
+        """Return whether the rollout in progress is to be superseded by this revision."""
+        return (
+            self.settings.supersede
+            and rollout.kind != Kind.ROLLBACK
+            and (rollout.revision != revision or self.generations.replaced(rollout))
+        )
+
+    def supersede(self, rollout: Rollout, revision: str) -> None:
+        """Close the rollout in favor of another revision, which replaces its instances."""
+        done = (
+            self.record.stable is not None and self.record.stable.generation == rollout.generation
+        )
+        outcome = Outcome.PROMOTED if done else Outcome.SUPERSEDED
+        self.close(outcome, f"superseded by {revision}", settled=False)
+
+    # -- in progress -------------------------------------------------------------------------------
+
+    def enter(self, rollout: Rollout, phase: Phase, reason: str = "") -> None:
+        """Enter a phase; the next commit writes it to the journal."""
+        if rollout.turn_to(phase, reason, clock.now()):
+            self.loop.event(events.PhaseEntered(phase=phase, reason=reason or None))
+
+    def hold(self, rollout: Rollout, reason: str) -> None:
+        """Stop the rollout where it is, for a person to decide."""
+        self.enter(rollout, Phase.HELD, reason)
+        self.loop.commit()
+        failures.tell(self.step, rollout)
+        if rollout.previous:
+            with suppress(*TRANSIENT):  # only a precaution
+                self.loop.refill_with(rollout.previous)
+
+    def refuse_rolling_back(self, rollout: Rollout) -> None:
+        """Refuse to continue a rollout that is being rolled back."""
+        if rollout.phase == Phase.ROLLING_BACK:
+            raise RolloutFailed(
+                f"{self.settings.service} {rollout.revision}: {rollout.reason}; rollback pending",
+                rollout.cause or "PR-611",
+            )
+
+    def rescale(self, rollout: Rollout) -> None:
+        """Continue to the number of replicas that an operator asked for, or tell why not."""
+        replicas, rollout.wanted = rollout.wanted, 0
+        if replicas in (0, rollout.replicas):
+            return
+        title, before = f"{self.settings.service} {rollout.revision}", rollout.replicas
+        try:
+            self._check_scale(rollout, replicas)
+            renumber(rollout, replicas, self.loop.observe_fleet(), self.stages.of)
+        except InputError as exc:
+            self.loop.event(events.Scaled(refused=str(exc), replicas=replicas))
+            self.loop.say(
+                f"{title}: cannot scale from {before} to {replicas} replicas: {exc} [PR-701]"
+            )
+        else:
+            rollout.tally = None
+            self.loop.event(events.Scaled(replicas=replicas))
+            self.note_plan(rollout)
+            stage = rollout.name or "the stage"
+            self.loop.say(
+                f"{title}: scaled from {before} to {replicas} replicas; gates of {stage} start"
+                " again"
+            )
+        self.loop.commit()
+
+    def _check_scale(self, rollout: Rollout, replicas: int) -> None:
+        plan = self.stages.plan_of(rollout)
+        self.validation.refuse_to_scale()
+        self.validation.check_capacity(replicas, plan)
+        with suppress(*TRANSIENT):  # a host that does not answer now has no part in the sum
+            self.loop.platform.check()
+        self.validation.check_hosts(replicas, plan)
+
+    # -- end ---------------------------------------------------------------------------------------
+
+    def make_stable(self, rollout: Rollout) -> None:
+        """Make the rollout's revision the stable one."""
+        self.record.stable = Composition(
+            rollout.revision, rollout.generation, rollout.replicas, rollout.order
+        )
+
+    def close(self, outcome: Outcome, reason: str, settled: bool = True) -> None:
+        """Close the rollout: remove what is left of stopped instances, and write the history.
+
+        `settled`: the fleet is where it is to be, so that the platform can conclude the rollout.
+        """
+        record, rollout = self.record, self.record.open
+        if rollout is None:
+            return
+        rollout.step = "finish"
+        if settled:
+            self.loop.stop_orphaned()
+            self.loop.conclude(record.stable)
+        self.loop.put_autoscaler_back()
+        left = rollout.previous
+        if (
+            outcome == Outcome.PROMOTED
+            and record.stable
+            and left
+            and left.revision not in (rollout.revision, record.stable.revision)
+        ):
+            # A rollback is never itself rolled back, so no previous revision is kept.
+            record.before = None if rollout.kind == Kind.ROLLBACK else left
+        if outcome == Outcome.PROMOTED and rollout.kind.forward:
+            reason = reason or self._without_verdict(rollout)
+        self.loop.empty_previews()
+        self.loop.forget_dead()
+        self.loop.event(events.End(outcome=outcome, reason=reason))
+        record.close(outcome, reason, time.time())
+        prune(record)
+        self.places.note()
+        self.loop.commit()
+        self._tell_end(rollout)
+
+    def _without_verdict(self, rollout: Rollout) -> str:
+        """Return what background analyses count against the new revision, undecided."""
+        context = self.step.context
+        usual = spec.standard(context.counted, bool(context.access_log))
+        texts = [
+            left_open(spec.parse(gate.options, gate.variable, usual), record.memory or {})
+            for gate in self.settings.plan.background
+            if (record := rollout.background.get(gate.key)) and record.state == GateState.WAITING
+        ]
+        text = "; ".join(text for text in texts if text)
+        return f"{WITHOUT_VERDICT}: {text}" if text else ""
+
+    def _tell_end(self, rollout: Rollout) -> None:
+        service = self.record.service
+        if rollout.outcome in (Outcome.ROLLED_BACK, Outcome.FAILED) and rollout.cause:
+            failures.tell(self.step, rollout)
+        else:
+            self.loop.say(ended(service, rollout))
+        for line in (
+            *left_behind(service, [i for i in self.loop.fleet if is_orphaned(i)]),
+            *self.places.left(),
+        ):
+            self.loop.say(line)
+
+
+def running(fleet: Iterable[Instance], stable: Composition) -> int:
+    """Return how many instances of the stable generation there are, without those that go."""
+    return sum(
+        i.generation == stable.generation and i.state.counted and i.draining_since is None
+        for i in fleet
+    )

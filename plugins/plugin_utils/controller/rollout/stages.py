@@ -1,0 +1,235 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The stages of a rollout: those a plan asks for, and those still ahead of a rollout in
+progress.
+"""
+
+from __future__ import annotations
+
+import abc
+import typing as t
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from ...base.errors import InputError
+from ...engine import in_place as engine
+from ...engine.budget import Budget, ResolvedBudget
+from ...engine.model import Composition, Instance, Phase
+from ...engine.shares import Target
+from ...engine.strategy import (
+    InvalidSteps,
+    Plan,
+    RolloutTarget,
+    Stage,
+    Waypoint,
+    remaining,
+    rolling,
+    still_passed,
+)
+from ...engine.strategy import stages as stages_everywhere
+from ...engine.targets import stages
+from ...state.record import Kind, Rollout
+from ..step.context import StepContext, StepPart
+
+
+class Stages(StepPart, abc.ABC):
+    """The stages of rollouts. How instances are replaced decides which there are."""
+
+    @abc.abstractmethod
+    def of(self, rollout: Rollout) -> tuple[Stage, ...]:
+        """Return all stages of a rollout in progress; raises InputError where its numbers cannot be
+        reached.
+        """
+
+    def ahead(self, rollout: Rollout) -> Sequence[Stage]:
+        """Return the stages of a rollout from the current one on."""
+        return stages_ahead(self.of(rollout), rollout)
+
+    def plan_of(self, rollout: Rollout) -> Plan:
+        """Return the plan that a rollout follows.
+
+        Only a new revision or a restart has steps and gates.
+        """
+        return (
+            replace(self.settings.plan, strategy=rollout.strategy)
+            if rollout.kind.forward
+            else Plan()
+        )
+
+
+class LaunchStages(Stages):
+    """The stages where new instances are launched beside the old ones."""
+
+    @property
+    def targets(self) -> Sequence[Target]:
+        """The targets of the rollout."""
+        return self.loop.targets
+
+    def planned(
+        self, generation: int, replicas: int, before: Composition | None, plan: Plan, grown: int = 0
+    ) -> tuple[Stage, ...]:
+        """Return the stages of a plan from the stable instances to `replicas` new ones; raises
+        InputError.
+        """
+        allowed = self.settings.budget.resolve(replicas)
+        there, stable = (before.replicas, before.generation) if before else (0, 0)
+        goal = RolloutTarget(
+            generation, replicas, allowed, there, stable, baseline_of(plan, generation), grown
+        )
+        try:
+            targets = self.targets
+            if not goal.before:
+                # Refuse at the first rollout steps that only the second one would take.
+                stages(plan, replace(goal, before=replicas), targets)
+            return stages(plan, goal, targets)
+        except InvalidSteps as exc:
+            raise InputError(f"rollout_steps: {exc}", "PR-109") from None
+
+    def of(self, rollout: Rollout) -> tuple[Stage, ...]:
+        refuse_in_place(self.step)
+        before = rollout.previous and replace(
+            rollout.previous, replicas=rollout.base or rollout.previous.replicas
+        )
+        if before and rollout.kind == Kind.ROLLBACK:
+            # a rollback starts no instances of the revision it leaves
+            before = replace(before, generation=0)
+        found = self.planned(
+            rollout.generation, rollout.replicas, before, self.plan_of(rollout), rollout.grown
+        )
+        return spread_evenly(found) if rollout.kind == Kind.REBALANCE else found
+
+
+class InPlaceStages(Stages):
+    """The stages where instances are deployed in place, so that none are added."""
+
+    def allowed(self, replicas: int) -> ResolvedBudget:
+        """Return the budget, without surge."""
+        return Budget(0, self.settings.budget.max_unavailable).resolve(replicas)
+
+    def planned(self, generation: int, replicas: int, plan: Plan) -> tuple[Stage, ...]:
+        """Return the stages of a plan, beginning with all instances old, of whatever revision;
+        raises InputError.
+        """
+        try:
+            return stages_everywhere(
+                engine.steps_as_replicas(plan),
+                RolloutTarget(generation, replicas, self.allowed(replicas), before=replicas),
+            )
+        except InvalidSteps as exc:
+            raise InputError(f"rollout_steps: {exc}", "PR-109") from None
+
+    def of(self, rollout: Rollout) -> tuple[Stage, ...]:
+        if rollout.phase == Phase.ROLLING_BACK:
+            return (Stage("back", final_waypoint(rollout)),)
+        return self.planned(rollout.generation, rollout.replicas, self.plan_of(rollout))
+
+    def ahead(self, rollout: Rollout) -> Sequence[Stage]:
+        return self.of(rollout) if rollout.phase == Phase.ROLLING_BACK else super().ahead(rollout)
+
+
+def stages_for(step: StepContext) -> Stages:
+    """Return the stages for the way in which the platform's instances are replaced."""
+    return InPlaceStages(step) if step.in_place else LaunchStages(step)
+
+
+def refuse_in_place(step: StepContext, rollback: bool = False) -> None:
+    """Refuse to start and stop instances that the user's own tasks deploy; for a rollback, name the
+    previous revision.
+    """
+    if not step.in_place:
+        return
+    before = step.session.read().before if rollback else None
+    raise InputError(
+        f"rollout_platform.driver: instances of {step.settings.service} are deployed in place "
+        f"({step.settings.platform.name}) and "
+        "cannot be started or stopped; use the playbook in_place.yml, which also resumes a rollout"
+        + (f". To go back, deploy {before.revision}, the previous revision" if before else ""),
+        "PR-617",
+    )
+
+
+def deploy_target(rollout: Rollout) -> Composition:
+    """Return what is deployed in place now: the rollout's revision, or during a rollback the
+    previous one.
+    """
+    if rollout.phase == Phase.ROLLING_BACK and rollout.previous:
+        return rollout.previous
+    return Composition(rollout.revision, rollout.generation, rollout.replicas, rollout.order)
+
+
+def final_waypoint(rollout: Rollout) -> Waypoint:
+    """Return where a rollout in place ends: every instance deployed, forward or back."""
+    return rolling(deploy_target(rollout).generation, rollout.replicas)
+
+
+def baseline_of(plan: Plan, generation: int) -> int:
+    """Return the generation of the baseline instances: the one after the new one's; 0 where the
+    plan has none.
+    """
+    return generation + 1 if plan.baseline else 0
+
+
+def spread_evenly(found: Iterable[Stage]) -> tuple[Stage, ...]:
+    """Return the stages with instances moving from crowded hosts to emptier ones."""
+    return tuple(
+        replace(stage, waypoint=replace(stage.waypoint, rebalance=True)) for stage in found
+    )
+
+
+def stages_ahead(found: Sequence[Stage], rollout: Rollout) -> Sequence[Stage]:
+    """Return the stages of a rollout's list from the current one on."""
+    # An earlier version only counted the passed stages, and asked at `promote` what `replace` asks
+    # now.
+    if rollout.stage:
+        rollout.passed, rollout.stage = (
+            [stage.name for stage in found[: rollout.stage] if stage.name != "replace"],
+            0,
+        )
+    return remaining(found, rollout.passed)
+
+
+def planned(stage: Stage) -> dict[str, t.Any]:
+    """Return a stage as the timeline shows what was planned."""
+    point = stage.waypoint
+    gates = [f"{gate.key} ({gate.driver})" for gate in stage.gates]
+    return {
+        "stage": stage.name,
+        "share": point.weight,
+        "new": point.new,
+        "old": point.old,
+        "gates": gates,
+    }
+
+
+def renumber(
+    rollout: Rollout,
+    replicas: int,
+    fleet: Iterable[Instance],
+    stages_of: Callable[[Rollout], Sequence[Stage]],
+) -> None:
+    """Continue to another number of replicas, from the same stage, without the gates' results for
+    the old number.
+
+    `stages_of` lists a rollout's stages, and raises InputError where the number cannot be reached:
+    then nothing is changed.
+    """
+    grown = sum(
+        i.generation == rollout.generation and i.state.counted and i.draining_since is None
+        for i in fleet
+    )
+    before, after = stages_of(rollout), stages_of(replace(rollout, replicas=replicas, grown=grown))
+    stages_ahead(before, rollout)
+    rollout.passed, rollout.replicas, rollout.grown = (
+        still_passed(before, after, rollout.passed),
+        replicas,
+        grown,
+    )
+    rollout.gates, rollout.background = {}, {}
+
+
+def revision_of(rollout: Rollout, waypoint: Waypoint) -> str:
+    """Return the revision of a waypoint's new instances: of a baseline, the stable one."""
+    return (
+        rollout.previous.revision if rollout.previous and waypoint.is_baseline else rollout.revision
+    )

@@ -1,0 +1,106 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Superseding a rollout that another run works on: that run is told to give way, and waited for."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+from ...base import clock
+from ...base.errors import AlreadyRunning, LeaseHeld, RolloutError
+from ...base.text import span
+from ...state import commands
+from ...state.record import Kind, Rollout
+from ..step.context import StepContext
+from .lifecycle import Lifecycle
+
+LOOK = 0.5  # seconds between two attempts to take the lease
+
+
+def begin(step: StepContext, revision: str, replicas: int) -> str:
+    """Take the lease; tell a run whose rollout is superseded to give way, and wait for it.
+
+    Raises LeaseHeld where the rollout is not to be superseded, or its run does not give way within
+    the progress deadline.
+    """
+    try:
+        return step.begin_once()
+    except AlreadyRunning:
+        raise
+    except LeaseHeld as exc:
+        held = exc
+    rollout = step.session.read().open
+    if (
+        rollout is None
+        or rollout.kind == Kind.ROLLBACK
+        or commands.refusal(rollout.phase, commands.GIVE_WAY)
+    ):
+        raise held
+    if not Lifecycle(step).gives_way(rollout, revision):
+        raise _advice(rollout, revision, replicas, held)
+    return _wait(step, rollout, revision, held)
+
+
+def _advice(rollout: Rollout, revision: str, replicas: int, held: LeaseHeld) -> LeaseHeld:
+    """Return the error with what to do about the rollout in progress."""
+    if rollout.revision != revision:
+        return LeaseHeld(
+            f"{held}; or abort that rollout (abort.yml), or supersede it (rollout_supersede: true)",
+            held.id,
+        )
+    if replicas != rollout.replicas:
+        return LeaseHeld(
+            f"{held}; to change the number of replicas of the rollout in progress, use scale.yml",
+            held.id,
+        )
+    return held
+
+
+def _wait(step: StepContext, rollout: Rollout, revision: str, held: LeaseHeld) -> str:
+    """Tell the run to give way, and wait; withdraw the command if it is not waited for."""
+    number = post(step, rollout, commands.GIVE_WAY, why=revision)
+    patience = step.settings.rules.progress_deadline
+    step.loop.say(
+        f"{step.settings.service} {revision}: told {rollout.revision} to give way; waiting up to"
+        f" {span(patience)} ({held})"
+    )
+    try:
+        return _await_lease(step, patience)
+    except AlreadyRunning:
+        raise
+    except RolloutError:
+        with suppress(RolloutError):  # the first error is the one to tell
+            post(step, rollout, commands.WITHDRAW, of=number)
+        raise
+
+
+def _await_lease(step: StepContext, patience: float) -> str:
+    """Take the lease as soon as the other run has released it; as `StepContext.begin_once`."""
+    deadline = time.monotonic() + patience
+    while True:
+        step.guard.check()
+        time.sleep(LOOK)
+        try:
+            return step.begin_once()
+        except AlreadyRunning:
+            raise
+        except LeaseHeld as exc:
+            if time.monotonic() >= deadline:
+                raise LeaseHeld(
+                    f"{exc}; told to give way, it did not within {span(patience)}", "PR-703"
+                ) from None
+
+
+def post(step: StepContext, rollout: Rollout, command: str, **more: object) -> int:
+    """Send a command to the rollout; return its number."""
+    sent = {
+        "word": command,
+        "rollout": rollout.id,
+        "by": step.session.identity.holder,
+        "at": round(clock.now(), 3),
+        **more,
+    }
+    number: int = step.session.store.post(sent)
+    return number

@@ -1,0 +1,394 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What one step works with, from its arguments to its result."""
+
+from __future__ import annotations
+
+import typing as t
+from collections import Counter
+from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+
+from ...base.errors import AlreadyRunning, Interrupted, RolloutError
+from ...config.settings import Settings
+from ...engine.model import Instance, Phase
+from ...engine.strategy import Waypoint
+from ...health.monitor import HealthMonitor
+from ...interfaces.context import AccessLog, Context
+from ...interfaces.platform import PlatformDriver
+from ...interfaces.store import StoreDriver
+from ...remote.transport import Transport
+from ...report.failure import Broken
+from ...report.view import NextView, RolloutView
+from ...state import events, identity
+from ...state.lease import Session
+from ...state.patience import Patience
+from ...state.record import Record
+from ..background import announcer
+from ..background.announcer import Announcer, Timeline
+from ..background.beside import Beside
+from ..background.live_metrics import LiveMetrics
+from ..background.reports import LiveReport
+from ..loop import fleet as fleets
+from ..loop.interrupt import Guard
+from ..loop.reconcile_loop import ReconcileLoop
+
+Result = dict[str, t.Any]
+
+# what a failed step returns of its rollout
+BRIEF = ("id", "service", "revision", "stable", "phase", "outcome")
+
+
+class StepContext:
+    """Everything one step works with, made when the step begins and closed when it ends."""
+
+    # whether the settings are those that the journal kept of the rollout in progress
+    restored = False
+    announcing = False
+    warn: Callable[[str], None] | None = None  # shows a warning; `say` does if there is none
+
+    def __init__(
+        self,
+        action: t.Any,
+        settings: Settings,
+        given: Mapping[str, t.Any],
+        own: Mapping[str, t.Any],
+        task_vars: Mapping[str, t.Any],
+        say: Callable[[str], None],
+        outlives: bool = False,
+    ) -> None:
+        """Make a step's context.
+
+        Args:
+            action: Ansible's action plugin.
+            settings: The parsed settings, made of `given`.
+            given: The arguments that every step takes.
+            own: The step's own options.
+            task_vars: The task's variables.
+            say: Shows a line to the operator.
+            outlives: See `interrupt.Guard`.
+        """
+        self.settings = settings
+        self.given = given
+        self.own = own
+        self.check_mode = bool(action._task.check_mode)
+        self.say = say
+        self.facts: Result = {}  # what a failed step returns beside its message
+        self._parked = False
+        self.transport = Transport.from_action(action, task_vars)
+        self.transport.say = lambda line: say(f"{settings.service}: {line}")
+        self.context = Context(settings.service, self.transport, settings.checks, self._platform)
+        self.context.counted = settings.traffic.module.driver.counts
+        if file := settings.traffic.options.get("access_log"):
+            self.context.access_log = AccessLog(file, settings.traffic.options.get("hosts"))
+        self.checker = HealthMonitor(settings.checks, self.transport)
+        self.context.wake = self.checker.wake
+        self.guard = Guard(self.checker.wake, outlives)
+        # With its own connections: the journal's host may run instances, too, and keep the others
+        # busy.
+        journal = replace(self.context, transport=self.transport.apart())
+        store = settings.store.make(journal)
+        asks = [action._task.action, settings.revision, *_request(own)]
+        me = identity.identity(self.guard.parent, task_vars, action._task, asks)
+        patience = Patience(settings.rules.progress_deadline, self.transport.say, self.guard.check)
+        self.session = Session(store, settings.service, me, settings.lease, patience)
+        self.context.journal = self.session.journal
+
+    @cached_property
+    def loop(self) -> ReconcileLoop:
+        """The reconcile loop, created lazily so that planning needs no drivers."""
+        return ReconcileLoop(
+            self.settings, self.context, self.session, self.guard, self.checker, self.say
+        )
+
+    def _platform(self, transport: Transport) -> PlatformDriver:
+        """Return the platform over these connections."""
+        return self.settings.platform.make(replace(self.context, transport=transport))
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the user's own tasks deploy the instances in place."""
+        return self.loop.platform.in_place
+
+    @property
+    def record(self) -> Record:
+        """The journal's record, as last read or written."""
+        return self.session.record
+
+    # -- begin and end -----------------------------------------------------------------------------
+
+    def __enter__(self) -> t.Self:
+        self.guard.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: object
+    ) -> None:
+        """Close everything, and release the lease unless the rollout continues in the next step."""
+        try:  # the first error is the one to tell
+            with suppress(RolloutError):
+                if isinstance(exc, RolloutError):
+                    self._note_failure(exc)
+            with suppress(RolloutError):
+                self._end_notices(exc)
+            with suppress(RolloutError):
+                if self._keeps_lease(exc):
+                    self.session.rest()
+                else:
+                    self._leave_autoscaler()
+                    self.session.release()
+        finally:
+            for one in self.live:
+                one.close()
+            if "loop" in self.__dict__:
+                self.loop.close()
+            self.checker.close()
+            self.session.close()
+            self.transport.close()
+            self.guard.__exit__(kind, exc, trace)
+
+    def _leave_autoscaler(self) -> None:
+        """Put the autoscaler back where the run ends before the rollout does."""
+        if self.session.epoch and "loop" in self.__dict__:
+            with suppress(RolloutError):
+                self.loop.autoscaling.leave()
+
+    def _note_failure(self, exc: RolloutError) -> None:
+        if self.session.epoch or "loop" in self.__dict__:
+            known = self.describe()  # in short: Ansible prints all that a failed task returns
+            names = (*BRIEF, "reason") if known["phase"] == Phase.FINISHED else BRIEF
+            self.facts = {"rollout": {name: known[name] for name in names}} if known["id"] else {}
+            self.facts |= {"changed": "loop" in self.__dict__ and self.loop.changed}
+        if isinstance(exc, Interrupted) and self.session.epoch:
+            self.loop.event(events.RunInterrupted(reason=str(exc)))
+            self.loop.commit()
+
+    def _keeps_lease(self, exc: BaseException | None) -> bool:
+        """Return whether the lease is kept for the next step of this run.
+
+        After an error only the rollback follows; an operator's command must not wait for a run that
+        is over.
+        """
+        rollout = self.record.open
+        if (
+            rollout is None
+            or rollout.phase == Phase.HELD
+            or self._parked
+            or isinstance(exc, Interrupted)
+        ):
+            return False
+        return exc is None or rollout.phase == Phase.ROLLING_BACK
+
+    # -- for people ----------------------------------------------------------------------------
+
+    def command(self, name: str, **more: str) -> str:
+        """Return how a person runs a playbook of the collection for this service, with `more`
+        variables.
+        """
+        known = {**more, **self.settings.to_find}
+        return self.session.identity.command(name, self.settings.service, known)
+
+    @property
+    def fleet(self) -> Sequence[Instance]:
+        """The fleet as last observed; empty if this step does not observe it."""
+        return self.loop.fleet if "loop" in self.__dict__ else ()
+
+    @property
+    def balanced(self) -> bool:
+        """Whether load balancers divide the traffic."""
+        return "loop" in self.__dict__ and self.loop.balanced
+
+    def log_of(self, failed: Broken) -> str:
+        """Return where a person finds the whole log of an instance; empty: not known."""
+        if "loop" not in self.__dict__:
+            return ""
+        return self.loop.platform.log_of(failed.id, failed.host)
+
+    def begin(self) -> None:
+        """Take or renew the lease, from which on this run may act; in check mode only read."""
+        _made = self.loop, self.announcer  # refuse wrong settings before the lease is taken
+        if self.check_mode:
+            self.session.read()
+        else:
+            self.session.acquire(self.guard.check)
+            self._keep_up_to_date()
+            self._announce()
+
+    def _keep_up_to_date(self) -> None:
+        """Keep the report and the metrics up to date until the step ends, if they are wanted."""
+        path, metrics, service = self.settings.report, self.settings.metrics, self.settings.service
+        if self.live:
+            return
+        if path:
+            self.live.append(LiveReport(service, path, self._another_store(), self.say))
+        if metrics:
+            self.live.append(LiveMetrics(service, metrics, self._another_store(), self.say))
+
+    def _another_store(self) -> StoreDriver:
+        """Return the store over connections of its own, for a thread."""
+        apart = self.transport.apart()
+        return self.settings.store.make(replace(self.context, transport=apart))
+
+    @cached_property
+    def live(self) -> list[Beside]:
+        """What is kept up to date beside the rollout."""
+        return []
+
+    @cached_property
+    def announcer(self) -> Announcer:
+        """Tells the receivers of `rollout_notify`."""
+        return Announcer(self.settings.notify, self.context, self.warn or self.say)
+
+    def _announce(self) -> None:
+        """Tell receivers of the rollout until the step ends, first of what was not sent yet."""
+        if not self.settings.notify or self.announcing:
+            return
+        self.announcing = True
+        record = self.record
+        over = {one["id"]: True for one in record.history[-1:]}
+        if record.rollout:
+            over[record.rollout.id] = record.rollout.over
+        timelines = [Timeline(id, ended, self.session.timeline(id)) for id, ended in over.items()]
+        self.announcer.catch_up(timelines)
+        self.loop.recorder.announcer = self.announcer
+
+    def _end_notices(self, exc: BaseException | None) -> None:
+        """Wait a little for notices under way, longer where no step follows; write down which were
+        sent.
+        """
+        if not self.announcing:
+            return
+        follows = self._keeps_lease(exc) or isinstance(exc, Interrupted)
+        patience = announcer.BETWEEN if follows else announcer.AT_END
+        self.announcer.close(patience, lambda: self.guard.stopped)
+        if self.session.epoch and self.announcer.due:
+            self.loop.commit()
+
+    def begin_once(self) -> str:
+        """As `begin`, but only for the first of several hosts of a play with the same request.
+
+        Returns the host that does it instead, "" if this one does.
+        """
+        self.session.read()
+        if host := self._done_by():
+            return host
+        try:
+            self.begin()
+        except AlreadyRunning as exc:
+            if not self.session.identity.repeats(
+                exc.details.get("request"), exc.details.get("host")
+            ):
+                raise
+            return str(exc.details.get("host"))
+        return self._done_by()  # it may have been opened since it was read
+
+    def _done_by(self) -> str:
+        last = self.record.rollout
+        return last.host if last and self.session.identity.repeats(last.request, last.host) else ""
+
+    # -- results -----------------------------------------------------------------------------------
+
+    def left_to(self, host: str, **more: t.Any) -> Result:
+        """Return the result where the task of another host of the play does the step."""
+        what = (
+            f"{self.settings.service}: done once for all hosts of the play, by the task for {host};"
+            " nothing to do for "
+        )
+        return self.report(
+            False, msg=what + self.session.identity.host, walker=host, elsewhere=True, **more
+        )
+
+    def report(self, changed: bool, **more: t.Any) -> Result:
+        """Return the result of every step.
+
+        A `msg` is shown as well, since results need -v, and so are `lines` where the option `show`
+        asks for them.
+        """
+        if "msg" in more:
+            self.say(more["msg"])
+        if self.own.get("show") is True:
+            self.show(more["lines"])
+        return {"changed": changed, "rollout": self.describe(changed), **more}
+
+    def show(self, lines: Sequence[str]) -> None:
+        """Show lines to the operator."""
+        for line in lines:
+            self.say(line)
+
+    def would(self, path: Sequence[Waypoint], revision: str, **more: t.Any) -> Result:
+        """Return the result in check mode: what the step would do on this path."""
+        decision, arrived = (
+            self.loop.next_decision(path[0]),
+            self.loop.next_decision(path[-1]).reached,
+        )
+        arrived = arrived and not self.loop.has_orphaned_entries()
+        diff = self.difference(path[-1], revision)
+        return self.report(not arrived, next=NextView.of(decision).to_dict(), diff=diff, **more)
+
+    def parked(self, why: str) -> Result:
+        """Return the result of a step whose run ends because the rollout waits for a person."""
+        self._parked = True
+        self.loop.event(events.RunParked(reason=why))
+        self.loop.commit()
+        return self.report(self.loop.changed, msg=f"{why} [PR-612]", parked=True)
+
+    def difference(self, waypoint: Waypoint, revision: str) -> dict[str, str]:
+        """Return the fleet's composition before and after, for `--diff`."""
+        now = Counter(i.revision for i in self.loop.fleet if i.state.counted)
+        after = {revision: waypoint.new}
+        return {
+            "before": self._lines(now),
+            "after": self._lines(now | Counter(after) if waypoint.old else after),
+        }
+
+    def composition(self, without: Container[str] = ()) -> str:
+        """Return how many instances of each revision there are, `without` these, for `--diff`."""
+        return self._lines(
+            Counter(i.revision for i in self.loop.fleet if i.state.counted and i.id not in without)
+        )
+
+    def _lines(self, counts: Mapping[str, int]) -> str:
+        return "".join(
+            f"{self.settings.service} {revision}: {count}\n"
+            for revision, count in sorted(counts.items())
+            if count
+        )
+
+    def describe(self, changed: bool = False) -> Result:
+        """Return the `rollout` mapping of every step's result."""
+        fleet = fleets.summary(self.loop.fleet if "loop" in self.__dict__ else ())
+        return RolloutView.of(self.record, fleet, changed).to_dict()
+
+
+class StepPart:
+    """Base of the classes that do one part of a step's work."""
+
+    def __init__(self, step: StepContext) -> None:
+        self.step = step
+
+    @property
+    def settings(self) -> Settings:
+        """The step's settings."""
+        return self.step.settings
+
+    @property
+    def loop(self) -> ReconcileLoop:
+        """The step's reconcile loop."""
+        return self.step.loop
+
+    @property
+    def record(self) -> Record:
+        """The journal's record, as last read or written."""
+        return self.step.record
+
+
+def _request(own: Mapping[str, t.Any]) -> list[str]:
+    """Return the options that tell one request of a step from another; none of them is secret."""
+    return [
+        f"{key} {own[key]}"
+        for key in ("restart", "rebalance", "to", "command", "force")
+        if own.get(key)
+    ]

@@ -1,0 +1,53 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Tells people once how a rollout failed, from the journal and what is known of the fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from ...base.errors import TRANSIENT
+from ...engine.model import Phase, State
+from ...report import failure
+from ...state.record import Rollout
+from .context import StepContext
+
+
+def tell(step: StepContext, rollout: Rollout) -> None:
+    """Say what failed, where, its last log lines, what serves now, and what to do."""
+    events: Sequence[dict[str, object]] = ()
+    with suppress(*TRANSIENT):  # the block says what it can
+        events = step.session.timeline(rollout.id)
+    broken = failure.broken(rollout, events)
+    log = step.log_of(broken) if broken else ""
+    for line in failure.block(
+        step.settings.service, rollout, broken, log, _serving(step), _next(step, rollout)
+    ):
+        step.say(line)
+
+
+def _serving(step: StepContext) -> str:
+    """Return what serves now, as last observed."""
+    ready: dict[str, int] = {}
+    for one in step.fleet:
+        if one.state is State.READY and (one.in_rotation or not step.balanced):
+            ready[one.revision] = ready.get(one.revision, 0) + 1
+    stable = step.record.stable
+    if not ready and not step.fleet:
+        return f"{stable.revision}, by the journal" if stable else ""
+    return (
+        ", ".join(f"{revision}: {number} ready" for revision, number in ready.items()) or "nothing"
+    )
+
+
+def _next(step: StepContext, rollout: Rollout) -> list[tuple[str, str]]:
+    """Return what a person can do now, each with the command."""
+    if rollout.phase == Phase.HELD:
+        return [
+            ("continue", step.command("resume")),
+            ("roll back", step.command("abort")),
+            ("look", step.command("status")),
+        ]
+    return [("look", step.command("status")), ("compare", step.command("report"))]

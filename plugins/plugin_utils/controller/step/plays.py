@@ -1,0 +1,34 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The play that a step of an in-place rollout is in: settings that would break its batches are
+refused.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.plugins.loader import strategy_loader
+from ansible.plugins.strategy import linear
+
+from ...base.errors import InputError
+
+
+def check(play: t.Any) -> None:
+    """Refuse a play whose own settings decide the order of tasks or which hosts have failed."""
+    strategy = strategy_loader.get(play.strategy, class_only=True)
+    if strategy is None or not issubclass(strategy, linear.StrategyModule):
+        raise InputError(
+            f"strategy: with {play.strategy} the hosts of a play do not wait for each other, but "
+            "the hosts of a batch are deployed "
+            "together; set strategy: linear in the play (ansible.cfg may set another one)",
+            "PR-115",
+        )
+    if play.max_fail_percentage is not None:
+        raise InputError(
+            f"max_fail_percentage: is {play.max_fail_percentage:g} in the play, but "
+            "rollout_failure_limit decides how many hosts may "
+            "fail; remove max_fail_percentage from the play",
+            "PR-115",
+        )
