@@ -263,6 +263,11 @@ def test_every_page_is_in_the_index() -> None:
     assert listed | {"README.md", "docs/index.md"} == set(PAGES)
 
 
+def test_every_variable_is_on_the_page_of_variables() -> None:
+    page = read("docs/reference/variables.md")
+    assert [name for name in variables.COMMON if f"`rollout_{name}`" not in page] == []
+
+
 def commands() -> list[t.Any]:
     """Each `ansible-playbook` of a shell snippet, as its page and its words."""
     found = [
