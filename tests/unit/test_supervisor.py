@@ -573,7 +573,7 @@ def test_the_timeline_says_why_gates_have_passed(now: SimpleNamespace) -> None:
     assert walk.kinds("gate") == [
         {
             "kind": "gate",
-            "message": "approval (approval): passed by ann; checks (test.gates.told): 1 % errors",
+            "message": "approval: passed by ann; checks (test.gates.told): 1 % errors",
             "passed": True,
         }
     ]

@@ -97,7 +97,7 @@ class GateRunner:
         decided = []
         for gate in self._gates:
             record = self._poll(gate, rollout)
-            about = f"{gate.key} ({gate.driver})"
+            about = gate.key if gate.key == gate.driver else f"{gate.key} ({gate.driver})"
             decided.append(f"{about}: {record.message}" if record.message else about)
             if record.state == GateState.FAILED:
                 then = gate.on_timeout if record.by == TIMEOUT else None
