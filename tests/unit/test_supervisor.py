@@ -51,9 +51,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     Waypoint,
     rolling,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import analysis, prepare
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
-from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import analysis, prepare
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import (
     FAIL,
     PASS,
