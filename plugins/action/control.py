@@ -43,8 +43,9 @@ class ActionModule(StepAction):
         Field(
             "continues",
             FLAG,
-            "Whether the playbook continues the rollout itself if no run is active, as those of this"
-            " collection do, unless it pauses, is held, or is deployed in place.",
+            "Whether the playbook continues the rollout itself if no run is active, as those of"
+            " this collection do after other commands than V(pause) and V(hold). A service that is"
+            " deployed in place is never continued.",
             default=False,
         ),
     )

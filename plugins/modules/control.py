@@ -44,8 +44,8 @@ options:
       the command of a failed run does not take effect later. At least 1.
     type: int
   continues:
-    description: Whether the playbook continues the rollout itself if no run is active, as those of this collection do,
-      unless it pauses, is held, or is deployed in place.
+    description: Whether the playbook continues the rollout itself if no run is active, as those of this collection do
+      after other commands than V(pause) and V(hold). A service that is deployed in place is never continued.
     type: bool
     default: false
 extends_documentation_fragment:
