@@ -107,6 +107,10 @@ rollout:
         then.
       type: str
       sample: ''
+    why:
+      description: The reason (C(rollout_why)) that the rollout was begun with.
+      type: str
+      sample: ticket 42
     reason:
       description: Why the rollout is held, was rolled back or failed.
       type: str

@@ -107,6 +107,7 @@ def facts(story: Story) -> list[tuple[str, str]]:
         "Decided by": _decided(story),
         "Began": moment(story.start),
         "Begun by": story.by,
+        "Begun for": story.why,
     }
     return [(name, value) for name, value in told.items() if value]
 

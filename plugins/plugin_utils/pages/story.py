@@ -133,6 +133,11 @@ class Story:
         return text(self.rollout.get("reason"))
 
     @property
+    def why(self) -> str:
+        """The reason that it was begun with."""
+        return text(self.rollout.get("why"))
+
+    @property
     def remedy(self) -> str:
         """What to do about it, by the id of the cause."""
         known = MESSAGES.get(text(self.rollout.get("cause")))

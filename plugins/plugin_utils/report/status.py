@@ -51,7 +51,7 @@ def lines(
         far: How far the rollout is, as `progress` returns it.
     """
     unseen = [f"unknown at present: {trouble}" for trouble in troubles]
-    head = [_rollout(record), _lease(record, lease), *(_far(far) if far else ())]
+    head = [_rollout(record), *_begun(record), _lease(record, lease), *(_far(far) if far else ())]
     idle = [UNSERVED] if not troubles and record.stable and _unserved(instances) else []
     return [printable(line) for line in (*idle, *head, *unseen, *_table(instances))]
 
@@ -154,6 +154,12 @@ def _rollout(record: Record) -> str:
     started = f", started at {moment(rollout.started)}"
     phase = f"{rollout.phase.replace('_', ' ')}{at}{share}{since}{started}{before}"
     return f"{service} {rollout.revision}: {phase}{why}{waits}{judged}{paused}"
+
+
+def _begun(record: Record) -> list[str]:
+    """Return who began the rollout and why, where a reason was given."""
+    rollout = record.rollout
+    return [f"begun by {rollout.by}: {rollout.why}"] if rollout and rollout.why else []
 
 
 def _lease(record: Record, lease: Mapping[str, t.Any] | None) -> str:

@@ -163,6 +163,7 @@ class Rollout:
     request: str = ""
     host: str = ""
     by: str = ""  # who began it
+    why: str = ""  # the reason that they gave
     order: int | None = None  # of the revision among all, where users say
     # variables with which a command continues it; see `remembered`
     given: dict[str, t.Any] = field(default_factory=dict)

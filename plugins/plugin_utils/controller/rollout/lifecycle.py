@@ -97,11 +97,19 @@ class Lifecycle(StepPart):
         return counted(instances, targets) if targets else instances
 
     def open(
-        self, kind: Kind, revision: str, generation: int, replicas: int, base: int = 0
+        self,
+        kind: Kind,
+        revision: str,
+        generation: int,
+        replicas: int,
+        base: int = 0,
+        *,
+        why: str = "",
     ) -> Rollout:
         """Begin a rollout: it is in progress until it is closed.
 
-        `base` is the number of stable instances kept until the promotion; 0 keeps all.
+        `base` is the number of stable instances kept until the promotion; 0 keeps all. `why` is
+        the reason that the operator gives.
         """
         record, plan, now, forward = self.record, self.settings.plan, time.time(), kind.forward
         identity = self.step.session.identity
@@ -127,6 +135,7 @@ class Lifecycle(StepPart):
             request=identity.request,
             host=identity.host,
             by=identity.holder,
+            why=why,
             order=self._order(kind, revision),
             given=remembered.of(self.step.given),
             counted={},
@@ -137,6 +146,7 @@ class Lifecycle(StepPart):
             replicas=replicas,
             rollout=kind,
             by=identity.holder,
+            why=why or None,
             previous=record.stable.revision if record.stable else None,
             strategy=record.rollout.strategy,
             order=record.rollout.order,
