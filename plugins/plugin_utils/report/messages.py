@@ -27,7 +27,7 @@ def ended(service: str, rollout: Rollout, why: bool = True) -> str:
     if rollout.kind == Kind.REBALANCE:
         return f"{title} rebalanced: {count(rollout.replaced, 'instance')} moved{took}"
     done = (
-        f"{count(rollout.replaced, 'instance')} replaced"
+        f"{count(rollout.replaced, 'instance')} replaced{_by(rollout)}"
         if rollout.replaced
         else count(rollout.replicas, "instance")
     )
@@ -37,6 +37,11 @@ def ended(service: str, rollout: Rollout, why: bool = True) -> str:
     if why and rollout.reason.startswith(WITHOUT_VERDICT):
         return f"{title} {outcome} {rollout.reason}; {done}{took}"
     return f"{title} {outcome}: {done}{took}{reason}"
+
+
+def _by(rollout: Rollout) -> str:
+    """Return by how many instances others were replaced, if by another number."""
+    return f" by {rollout.replicas}" if rollout.replicas != rollout.replaced else ""
 
 
 def lasted(rollout: Rollout) -> str:

@@ -130,6 +130,7 @@ class Lifecycle(StepPart):
             entered=clock.now(),
             plan=fingerprint(plan),
             base=base,
+            ran=0 if self.step.in_place else others(self.loop.fleet, generation),
             played=replicas,
             baseline=baseline,
             request=identity.request,
@@ -391,6 +392,8 @@ class Lifecycle(StepPart):
             return
         rollout.step = "finish"
         if settled:
+            if outcome == Outcome.PROMOTED and rollout.ran:
+                rollout.replaced = rollout.ran  # also those that ended by themselves
             self.loop.stop_orphaned()
             self.loop.conclude(record.stable)
         self.loop.put_autoscaler_back()
@@ -437,6 +440,11 @@ class Lifecycle(StepPart):
             *self.places.left(),
         ):
             self.loop.say(line)
+
+
+def others(fleet: Iterable[Instance], generation: int) -> int:
+    """Return how many instances of other generations there are."""
+    return sum(i.state.counted and i.generation != generation for i in fleet)
 
 
 def running(fleet: Iterable[Instance], stable: Composition) -> int:
