@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from ..base.text import count
 from ..engine.model import Instance
+from ..engine.strategy import BACK, SWITCH_BACK
 from ..state.record import WITHOUT_VERDICT, Kind, Outcome, Rollout
 
 WORTH_NAMING = 1.0  # seconds that a rollout waited
@@ -42,6 +43,11 @@ def ended(service: str, rollout: Rollout, why: bool = True) -> str:
 def _by(rollout: Rollout) -> str:
     """Return by how many instances others were replaced, if by another number."""
     return f" by {rollout.replicas}" if rollout.replicas != rollout.replaced else ""
+
+
+def at(rollout: Rollout) -> str:
+    """Return the stage that a rollout is at, for a sentence; a rollback has none to speak of."""
+    return f" at {rollout.name}" if rollout.name not in ("", BACK, SWITCH_BACK) else ""
 
 
 def lasted(rollout: Rollout) -> str:
