@@ -36,6 +36,7 @@ def _environment(autoescape: bool) -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"clock": clock, "moment": moment, "span": span, "markdown": escaped}
+    made.filters["person"] = person
     made.globals |= {"symbols": SYMBOLS, "count": count}
     return made
 
@@ -92,6 +93,11 @@ def _revisions(rollout: Mapping[str, t.Any]) -> dict[str, t.Any]:
         "length": max(0.0, updated - started),
         "by": text(rollout.get("by")),
     }
+
+
+def person(by: str) -> str:
+    """Return who began a rollout, without the process."""
+    return by.partition(" pid ")[0]
 
 
 def facts(story: Story) -> list[tuple[str, str]]:
