@@ -9,7 +9,14 @@ import typing as t
 from dataclasses import replace
 from functools import cached_property
 
-from ..plugin_utils.config.variables import PLAY_HOSTS, REACHED, REBALANCE, RESTART, VARIABLE_NAMES
+from ..plugin_utils.config.variables import (
+    PLAY_HOSTS,
+    REACHED,
+    REBALANCE,
+    RESTART,
+    VARIABLE_NAMES,
+    WHY,
+)
 from ..plugin_utils.controller.rollout import takeover
 from ..plugin_utils.controller.rollout.dry_run import DryRun
 from ..plugin_utils.controller.rollout.in_place import InPlace
@@ -17,7 +24,7 @@ from ..plugin_utils.controller.rollout.lifecycle import Lifecycle
 from ..plugin_utils.controller.rollout.rollback import Rollback
 from ..plugin_utils.controller.rollout.target import requested
 from ..plugin_utils.controller.rollout.validation import fewer
-from ..plugin_utils.controller.step import plays
+from ..plugin_utils.controller.step import plays, reason
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext, StepPart
 from ..plugin_utils.engine.strategy import rolling
@@ -26,7 +33,7 @@ from ..plugin_utils.state.record import Kind
 
 
 class ActionModule(StepAction):
-    own = Options(RESTART, REBALANCE, VARIABLE_NAMES, PLAY_HOSTS, REACHED)
+    own = Options(RESTART, REBALANCE, WHY, VARIABLE_NAMES, PLAY_HOSTS, REACHED)
 
     def _run(self, task_vars: dict[str, t.Any]) -> Result:
         """Run the step, and return for which of the play's hosts the next steps continue."""
@@ -49,6 +56,7 @@ class _Begin(StepPart):
         self.validation = self.lifecycle.validation
         self.restart = step.own["restart"]
         self.rebalance = step.own["rebalance"]
+        self.why = reason.given(step.own)
 
     @cached_property
     def in_place(self) -> InPlace:
@@ -117,7 +125,7 @@ class _Begin(StepPart):
         if record.open is not None:
             self.lifecycle.supersede(record.open, revision)
         base = 0 if step.in_place else self.validation.kept_replicas(replicas, plan)
-        self.lifecycle.open(kind, revision, generation, replicas, base)
+        self.lifecycle.open(kind, revision, generation, replicas, base, why=self.why)
         return step.report(True, **fewer(record.service, base, replicas))
 
     def _kind_of_same(self, revision: str, generation: int, replicas: int) -> Kind | None:

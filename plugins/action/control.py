@@ -5,11 +5,8 @@
 
 from __future__ import annotations
 
-import re
 import typing as t
-from collections.abc import Mapping, Sequence
-
-from ansible import context
+from collections.abc import Mapping
 
 from ..plugin_utils.base import clock
 from ..plugin_utils.base.errors import InputError, RolloutFailed
@@ -17,6 +14,7 @@ from ..plugin_utils.config import remembered
 from ..plugin_utils.config.variables import COMMAND, FORCE, WHY
 from ..plugin_utils.controller.rollout import takeover
 from ..plugin_utils.controller.rollout.target import whole_replicas
+from ..plugin_utils.controller.step import reason
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.engine.model import Phase
@@ -24,9 +22,6 @@ from ..plugin_utils.inputs.options import FLAG, Field, Options, whole
 from ..plugin_utils.interfaces.store import Lease
 from ..plugin_utils.state import commands, identity
 from ..plugin_utils.state.record import Record, Rollout
-
-# A reason without quotes, up to the next assignment, and what comes after it.
-_WHY = re.compile(r"(?:^|\s)rollout_why=((?!['\"])\S+(?:\s+[^\s=]+(?=\s|$))*)(.*)", re.DOTALL)
 
 
 class ActionModule(StepAction):
@@ -145,28 +140,8 @@ def parse(step: StepContext) -> dict[str, t.Any]:
         raise InputError(
             f"rollout_force: only promote can be forced, not {command}; remove it", "PR-107"
         )
-    why = complete(own.get("why", ""), context.CLIARGS.get("extra_vars") or ())
     number = {"replicas": whole_replicas(step)} if command == "scale" else {}
-    return {"word": command, "why": why} | ({"force": True} if force else {}) | number
-
-
-def complete(why: str, given: Sequence[str]) -> str:
-    """Return the whole reason: of `-e rollout_why=wrong prices` Ansible passes the first word.
-
-    Raises InputError where the end of the reason is ambiguous.
-    """
-    for text in reversed(given):
-        found = _WHY.search(text)
-        if not found or text[:1] in "@{[" or found[1].split()[0] != why:
-            continue
-        if any("=" not in part for part in found[2].split()):
-            raise InputError(
-                f'rollout_why: Ansible takes only {why!r} of {text!r}; write -e \'{{"rollout_why":'
-                ' "..."}\', or -e "rollout_why=\'...\'"',
-                "PR-118",
-            )
-        return " ".join(found[1].split())
-    return why
+    return {"word": command, "why": reason.given(own)} | ({"force": True} if force else {}) | number
 
 
 def same(one: Mapping[str, t.Any], other: Mapping[str, t.Any]) -> bool:

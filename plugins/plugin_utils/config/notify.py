@@ -31,6 +31,7 @@ SAMPLE = Notice(
     strategy="canary",
     replicas=6,
     by="ann on deploy1",
+    why="",
     reason="",
     elapsed=0.0,
     text="shop 2: its rollout begins",

@@ -38,6 +38,7 @@ class Notice:
     strategy: str
     replicas: int
     by: str  # who began it
+    why: str  # the reason that they gave; one line
     reason: str  # why, or what it waits for; one line
     elapsed: float  # seconds since it began
     text: str  # all of it in a sentence, for people

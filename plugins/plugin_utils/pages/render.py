@@ -36,6 +36,7 @@ def _environment(autoescape: bool) -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"clock": clock, "moment": moment, "span": span, "markdown": escaped}
+    made.filters["person"] = person
     made.globals |= {"symbols": SYMBOLS, "count": count}
     return made
 
@@ -94,6 +95,11 @@ def _revisions(rollout: Mapping[str, t.Any]) -> dict[str, t.Any]:
     }
 
 
+def person(by: str) -> str:
+    """Return who began a rollout, without the process."""
+    return by.partition(" pid ")[0]
+
+
 def facts(story: Story) -> list[tuple[str, str]]:
     """Return what a reader wants to know first."""
     failed = story.rollout.get("failed")
@@ -107,6 +113,7 @@ def facts(story: Story) -> list[tuple[str, str]]:
         "Decided by": _decided(story),
         "Began": moment(story.start),
         "Begun by": story.by,
+        "Begun for": story.why,
     }
     return [(name, value) for name, value in told.items() if value]
 

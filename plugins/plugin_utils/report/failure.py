@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ..base.text import clean
 from ..engine.model import Phase
 from ..state.record import Rollout
-from .messages import NOTHING_STARTED, back, ended
+from .messages import NOTHING_STARTED, at, back, ended
 
 WIDTH = 78  # of a line, where it can be broken
 LABEL = 12
@@ -114,8 +114,7 @@ def refused(service: str, rollout: Rollout) -> str:
 def title(service: str, rollout: Rollout) -> str:
     """Return where a failed rollout ended."""
     if rollout.phase == Phase.HELD:
-        at = f" at {rollout.name}" if rollout.name else ""
-        return f"{service} {rollout.revision} held{at}"
+        return f"{service} {rollout.revision} held{at(rollout)}"
     return ended(service, rollout, why=False)
 
 

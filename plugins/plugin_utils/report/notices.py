@@ -74,6 +74,7 @@ class Notices:
             "strategy": str(begun.get("strategy") or ""),
             "replicas": int(begun.get("replicas", 0)),
             "by": clean(begun.get("by", ""), 200),
+            "why": clean(begun.get("why") or ""),
             "reason": clean(event.get("reason") or ""),
             "elapsed": max(0.0, round(at - float(begun.get("at", at)), 3)),
         }
@@ -95,7 +96,8 @@ def _sentence(name: str, service: str, facts: Mapping[str, t.Any]) -> str:
     after = f" after {span(facts['elapsed'])}"
     if name == "begun":
         instead = f", in place of {previous}" if previous and previous != facts["revision"] else ""
-        return f"{title}: a {_noun(facts)} begins{instead}, by {facts['by']}"
+        why = f": {facts['why']}" if facts["why"] else ""
+        return f"{title}: a {_noun(facts)} begins{instead}, by {facts['by']}{why}"
     if name == "waiting":
         return f"{title}: {facts['reason']}"
     if name == "held":

@@ -139,6 +139,10 @@ class RolloutView:
             "",
         ),
     ]
+    why: t.Annotated[
+        str | None,
+        Shown("The reason (C(rollout_why)) that the rollout was begun with.", "ticket 42"),
+    ]
     reason: t.Annotated[
         str | None, Shown("Why the rollout is held, was rolled back or failed.", "")
     ]

@@ -98,11 +98,19 @@ class Lifecycle(StepPart):
         return counted(instances, targets) if targets else instances
 
     def open(
-        self, kind: Kind, revision: str, generation: int, replicas: int, base: int = 0
+        self,
+        kind: Kind,
+        revision: str,
+        generation: int,
+        replicas: int,
+        base: int = 0,
+        *,
+        why: str = "",
     ) -> Rollout:
         """Begin a rollout: it is in progress until it is closed.
 
-        `base` is the number of stable instances kept until the promotion; 0 keeps all.
+        `base` is the number of stable instances kept until the promotion; 0 keeps all. `why` is
+        the reason that the operator gives.
         """
         record, plan, now, forward = self.record, self.settings.plan, time.time(), kind.forward
         identity = self.step.session.identity
@@ -123,11 +131,13 @@ class Lifecycle(StepPart):
             entered=clock.now(),
             plan=fingerprint(plan),
             base=base,
+            ran=0 if self.step.in_place else others(self.loop.fleet, generation),
             played=replicas,
             baseline=baseline,
             request=identity.request,
             host=identity.host,
             by=identity.holder,
+            why=why,
             order=self._order(kind, revision),
             given=remembered.of(self.step.given),
             counted={},
@@ -138,6 +148,7 @@ class Lifecycle(StepPart):
             replicas=replicas,
             rollout=kind,
             by=identity.holder,
+            why=why or None,
             previous=record.stable.revision if record.stable else None,
             strategy=record.rollout.strategy,
             order=record.rollout.order,
@@ -380,6 +391,8 @@ class Lifecycle(StepPart):
             return
         rollout.step = "finish"
         if settled:
+            if outcome == Outcome.PROMOTED and rollout.ran:
+                rollout.replaced = rollout.ran  # also those that ended by themselves
             conclusion.stop_orphaned(self.loop)
             conclusion.conclude(self.loop, record.stable)
         conclusion.put_autoscaler_back(self.loop)
@@ -427,6 +440,11 @@ class Lifecycle(StepPart):
             *self.places.left(),
         ):
             self.loop.say(line)
+
+
+def others(fleet: Iterable[Instance], generation: int) -> int:
+    """Return how many instances of other generations there are."""
+    return sum(i.state.counted and i.generation != generation for i in fleet)
 
 
 def running(fleet: Iterable[Instance], stable: Composition) -> int:

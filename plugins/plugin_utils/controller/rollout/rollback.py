@@ -13,7 +13,7 @@ from fractions import Fraction
 from ...base import clock
 from ...base.errors import Aborted, InputError, RolloutFailed
 from ...engine.model import Composition, Instance, Phase, State
-from ...engine.strategy import Plan, Stage, rolling
+from ...engine.strategy import BACK, SWITCH_BACK, Plan, Stage, rolling
 from ...report.failure import rolled_back, without_log
 from ...state import commands, events
 from ...state.record import Kind, Outcome, Record, Rollout
@@ -209,7 +209,7 @@ def rollback_stages(
     final = replace(rolling(target.generation, target.replicas), baseline=baseline)
     # By weights, however the requests were divided: by number, a big canary with a small share
     # would gain during its rollback.
-    end = Stage("back", replace(final, weight=100, headroom=headroom))
+    end = Stage(BACK, replace(final, weight=100, headroom=headroom))
     there = [i for i in fleet if i.state.counted]
     warm = [
         i
@@ -224,7 +224,7 @@ def rollback_stages(
         or all(i.in_rotation for i in warm)
     ):
         return (end,)
-    return Stage("switch back", replace(final, old=others, weight=100)), end
+    return Stage(SWITCH_BACK, replace(final, old=others, weight=100)), end
 
 
 def without_requests(fleet: Iterable[Instance], generation: int, asked: int | None) -> list[str]:

@@ -18,6 +18,7 @@ from ...engine.budget import Budget, ResolvedBudget
 from ...engine.model import Composition, Instance, Phase
 from ...engine.shares import Target
 from ...engine.strategy import (
+    BACK,
     InvalidSteps,
     Plan,
     RolloutTarget,
@@ -121,7 +122,7 @@ class InPlaceStages(Stages):
 
     def of(self, rollout: Rollout) -> tuple[Stage, ...]:
         if rollout.phase == Phase.ROLLING_BACK:
-            return (Stage("back", final_waypoint(rollout)),)
+            return (Stage(BACK, final_waypoint(rollout)),)
         return self.planned(rollout.generation, rollout.replicas, self.plan_of(rollout))
 
     def ahead(self, rollout: Rollout) -> Sequence[Stage]:
