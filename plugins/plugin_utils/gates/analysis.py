@@ -26,10 +26,12 @@ from ..analysis.spec import SEQUENTIAL, THRESHOLD, Metric
 from ..base import clock
 from ..base.errors import InputError, MetricError
 from ..engine.judges.threshold import AnalysisPhase, due
-from ..health.probe_traffic import Prober
 from ..interfaces.context import Context
 from ..interfaces.gate import FAIL, PASS, PERSON, WAIT, Answer, GateDriver
 from ..interfaces.metric import MetricDriver, Question
+
+if t.TYPE_CHECKING:
+    from ..health.probe_traffic import Prober
 
 OPTIONS = spec.OPTIONS
 
@@ -52,8 +54,11 @@ class Driver(GateDriver):
         # for the timeline, with the first results; None: they are there
         self._settings: dict[str, t.Any] | None = {"settings": spec.recorded(options, usual)}
         probe = options["probe"]
-        self._prober = Prober(probe, context, "gate.probe") if probe else None
-        if self._prober:
+        self._prober: Prober | None = None
+        if probe:
+            from ..health.probe_traffic import Prober  # few analyses probe
+
+            self._prober = Prober(probe, context, "gate.probe")
             context = replace(context, served=self._prober.served, cuts=tuple)
         self._metrics = [_Measured(metric, context) for metric in self._analysis.metrics]
         self._results: queue.SimpleQueue[_Result] = queue.SimpleQueue()

@@ -18,10 +18,12 @@ from ...interfaces.traffic import Served
 from ...state import events
 from ...state.lease import Session
 from ...state.record import Rollout
-from ..background.announcer import Announcer
 from ..background.durations import Durations
 from . import fleet as fleets
 from . import timing
+
+if t.TYPE_CHECKING:
+    from ..background.announcer import Announcer
 
 # events before which the requests counted so far are written
 CLOSING = ("stage", "verdict", "parked", "interrupted", "end")

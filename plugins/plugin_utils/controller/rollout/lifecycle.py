@@ -14,23 +14,18 @@ from dataclasses import replace
 from functools import cached_property
 
 from ...analysis import spec
-from ...analysis.progress import left_open
 from ...base import clock
 from ...base.errors import TRANSIENT, InputError, RolloutFailed
 from ...base.text import moment
 from ...config import remembered
-from ...config.fingerprint import fingerprint
 from ...config.freeze import ALWAYS
 from ...engine.budget import whole
 from ...engine.instances import is_orphaned
 from ...engine.model import Composition, Instance, Phase, Process, State
 from ...engine.shares import counted
 from ...engine.strategy import FINISH
-from ...report.messages import ended, left_behind
 from ...state import events
 from ...state.record import WITHOUT_VERDICT, GateState, Kind, Outcome, Rollout
-from ..loop import conclusion
-from ..step import failures
 from ..step.context import Result, StepContext, StepPart
 from .generations import Generations, last_of, prune
 from .places import Places
@@ -129,7 +124,7 @@ class Lifecycle(StepPart):
             kind=kind,
             updated=now,
             entered=clock.now(),
-            plan=fingerprint(plan),
+            plan=self._fingerprint,
             base=base,
             ran=0 if self.step.in_place else others(self.loop.fleet, generation),
             played=replicas,
@@ -165,6 +160,12 @@ class Lifecycle(StepPart):
         """Return the place of the revision among all, as given or as known."""
         given = self.settings.order if kind.forward else None
         return self.record.order_of(revision) if given is None else given
+
+    @property
+    def _fingerprint(self) -> str:
+        from ...config.fingerprint import fingerprint  # of rollouts alone
+
+        return fingerprint(self.settings.plan)
 
     @property
     def _receivers(self) -> list[str]:
@@ -225,7 +226,7 @@ class Lifecycle(StepPart):
         """
         plan = self.settings.plan
         switched = rollout.phase == Phase.HOLDING and rollout.strategy == "blue_green"
-        if switched or rollout.plan == fingerprint(plan):
+        if switched or rollout.plan == self._fingerprint:
             return True
         if rollout.given or plan.strategy != rollout.strategy:
             return False
@@ -256,7 +257,7 @@ class Lifecycle(StepPart):
         rollout.request, rollout.host = identity.request, identity.host
         if not self.step.restored:
             if rollout.phase != Phase.HOLDING:
-                rollout.plan = fingerprint(self.settings.plan)
+                rollout.plan = self._fingerprint
             rollout.given = remembered.of(self.step.given)
         resumed = events.Resume(
             phase=rollout.phase,
@@ -325,6 +326,8 @@ class Lifecycle(StepPart):
 
     def hold(self, rollout: Rollout, reason: str) -> None:
         """Stop the rollout where it is, for a person to decide."""
+        from ..step import failures  # of a rollout that stops
+
         self.enter(rollout, Phase.HELD, reason)
         self.loop.commit()
         failures.tell(self.step, rollout)
@@ -386,6 +389,8 @@ class Lifecycle(StepPart):
 
         `settled`: the fleet is where it is to be, so that the platform can conclude the rollout.
         """
+        from ..loop import conclusion  # most steps close nothing
+
         record, rollout = self.record, self.record.open
         if rollout is None:
             return
@@ -418,6 +423,8 @@ class Lifecycle(StepPart):
 
     def _without_verdict(self, rollout: Rollout) -> str:
         """Return what background analyses count against the new revision, undecided."""
+        from ...analysis.progress import left_open  # few rollouts end undecided
+
         context = self.step.context
         usual = spec.standard(context.counted, bool(context.access_log))
         texts = [
@@ -429,6 +436,9 @@ class Lifecycle(StepPart):
         return f"{WITHOUT_VERDICT}: {text}" if text else ""
 
     def _tell_end(self, rollout: Rollout) -> None:
+        from ...report.messages import ended, left_behind  # of the end alone
+        from ..step import failures
+
         service = self.record.service
         bad = (Outcome.ROLLED_BACK, Outcome.FAILED, Outcome.REFUSED)
         if rollout.outcome in bad and rollout.cause:

@@ -43,15 +43,6 @@ class Rollback(StepPart):
         if cause is not None:
             rollout.cause = cause.id
 
-    def aborting(self) -> Mapping[str, t.Any] | None:
-        """Return the command to abort the rollout in progress that no run has obeyed yet."""
-        rollout = self.record.open
-        if rollout is None or commands.refusal(rollout.phase, "abort"):
-            return None
-        sent = commands.not_withdrawn(self.step.session.commands())
-        aborts = (one for one in sent if (one["word"], one["rollout"]) == ("abort", rollout.id))
-        return next(aborts, None)
-
     def abort(self, rollout: Rollout, command: Mapping[str, t.Any]) -> None:
         """Obey an operator who aborts the rollout, whatever its plan is now.
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ...base.errors import InputError
-from ...engine import in_place as engine
 from ...engine.budget import Budget, ResolvedBudget
 from ...engine.model import Composition, Instance, Phase
 from ...engine.shares import Target
@@ -112,6 +111,8 @@ class InPlaceStages(Stages):
         """Return the stages of a plan, beginning with all instances old, of whatever revision;
         raises InputError.
         """
+        from ...engine import in_place as engine  # other platforms do without it
+
         try:
             return stages_everywhere(
                 engine.steps_as_replicas(plan),
