@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import time
 import typing as t
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..plugin_utils.analysis import spec
 from ..plugin_utils.analysis.needs import needs, rate_of, too_short
+from ..plugin_utils.base import clock
 from ..plugin_utils.base.errors import InputError
 from ..plugin_utils.base.text import moment
 from ..plugin_utils.config import freeze
@@ -196,7 +196,7 @@ def settings_of(step: StepContext) -> list[str]:
 def stopped_now(step: StepContext) -> str:
     """Return what a rollout that begins now waits for, before it moves."""
     settings = step.settings
-    found = freeze.stopped(settings.freeze, settings.window, time.time())
+    found = freeze.stopped(settings.freeze, settings.window, clock.wall())
     return f"{found}, until {moment(found.until)}" if found else ""
 
 
@@ -280,7 +280,7 @@ def foresee(
     times: Times,
 ) -> dict[str, t.Any]:
     """Return the waypoints, a forecast of the rollout, and what `evaluate` would do now."""
-    settings, now = step.settings, time.time()
+    settings, now = step.settings, clock.wall()
     path = [stage.waypoint for stage in found]
     decision = evaluate(fleet, path[0], settings.budget, settings.rules, ProgressTracker(now), now)
     ready = [settled(i) for i in fleet if i.state is State.READY]
@@ -348,7 +348,7 @@ def _imagined(item: t.Any, number: int, revision: str) -> list[Instance]:
         values.mapping(item, variable, "revision, state and age"), f"{variable}."
     )
     own, state, age, count = (found[key] for key in ("revision", "state", "age", "count"))
-    state, now = State(state), time.time()
+    state, now = State(state), clock.wall()
     rotation = Rotation(found["rotation"] or ("in" if state is State.READY else "absent"))
     draining = found["draining"] if state is State.DRAINING else None
     name = found["id"] or f"{number + 1:04d}"

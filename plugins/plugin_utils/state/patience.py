@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import time
 import typing as t
 from collections.abc import Callable
 
@@ -37,7 +36,7 @@ class Patience:
             self._tell(exc)
         while True:
             self._check()
-            time.sleep(PAUSE)
+            clock.sleep(PAUSE)
             try:
                 done = work()
             except StoreAway as exc:
