@@ -823,7 +823,7 @@ class Simulator:
         self._commit()
 
     def _stage(self, stage: Stage, revision: str, script: Script) -> None:
-        """Walk to one stage and wait for its gates, as `ReconcileLoop.run_stage` does it."""
+        """Walk to one stage and wait for its gates, as `run_stage` does it."""
         rollout, held, standing = self.rollout, None, (0, 10**9, 0)
         assert rollout
         begun = progressed = self.clock

@@ -18,19 +18,32 @@ from queue import SimpleQueue
 class Machine:
     """This computer: its clocks and its threads."""
 
-    wall = staticmethod(time.time)
-    monotonic = staticmethod(time.monotonic)
-    sleep = staticmethod(time.sleep)
-    event = staticmethod(threading.Event)
-    lock = staticmethod(threading.Lock)
-    queue = staticmethod(SimpleQueue)
-
     def __init__(self) -> None:
-        self._began = time.time() - time.monotonic()
+        self.offset = time.time() - time.monotonic()
 
-    def now(self) -> float:
-        """Return the seconds since the epoch; setting the clock does not move it."""
-        return self._began + time.monotonic()
+    def wall(self) -> float:
+        """Return the seconds since the epoch, by the clock that people set."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Return seconds since an arbitrary moment."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+    def event(self) -> threading.Event:
+        """Return an event to wait for."""
+        return threading.Event()
+
+    def lock(self) -> threading.Lock:
+        """Return a lock."""
+        return threading.Lock()
+
+    def queue(self) -> SimpleQueue[t.Any]:
+        """Return a queue to wait at."""
+        return SimpleQueue()
 
     def alongside(self, work: Callable[[], object], name: str) -> threading.Thread:
         """Begin work that ends with the process at the latest."""
@@ -53,7 +66,7 @@ def now() -> float:
     """Return the seconds since the epoch, by the machine's clock when this process began: the
     clock for decisions, which setting the machine's clock does not move.
     """
-    return _machine.now()
+    return _machine.offset + _machine.monotonic()
 
 
 def wall() -> float:

@@ -21,6 +21,7 @@ from ...engine.strategy import Stage, Waypoint
 from ...report.failure import rolled_back
 from ...state import events
 from ...state.record import Outcome, Rollout
+from ..loop.stage_run import run_stage
 from ..loop.supervisor import Proceed
 from ..step.context import Result, StepContext, StepPart
 from .deployments import Deployments, with_reasons
@@ -216,7 +217,8 @@ class InPlace(StepPart):
             proceed = Proceed.SKIP
             while proceed in (Proceed.SKIP, Proceed.RENUMBER):
                 self.lifecycle.rescale(rollout)
-                proceed = self.loop.run_stage(
+                proceed = run_stage(
+                    self.loop,
                     stage,
                     deploy_target(rollout).revision,
                     rollout,
