@@ -1,0 +1,38 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Simulates rollouts: `python tests/simulations/simulate.py 7` tells the story of seed 7;
+`... 0 1000` runs a thousand seeds, and tells those that fail in short.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+
+from ansible_collections.progressive.rollout.tests.simulations.world import stories
+
+
+def main(first: int, count: int) -> int:
+    began, rollouts, faults = time.process_time(), 0, 0
+    wrong: Counter[str] = Counter()
+    for seed in range(first, first + count):
+        end = stories.run(stories.drawn(seed))
+        rollouts, faults = rollouts + end.rollouts, faults + end.faults
+        if count == 1:
+            print((stories.shrunk(end.story) if end.wrong else end).text())
+        elif end.wrong:
+            wrong[stories._kind(end.wrong)] += 1
+            print(f"seed {seed}: {end.wrong}", flush=True)
+    spent = time.process_time() - began
+    print(f"{count} stories, {rollouts} rollouts, {faults} faults, {spent:.0f} s: ", end="")
+    print(f"{60 * rollouts / spent:.0f} rollouts a minute")
+    for kind, number in wrong.most_common():
+        print(f"{number:5} {kind}")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    numbers = [int(word) for word in sys.argv[1:]]
+    sys.exit(main(numbers[0] if numbers else 0, numbers[1] if len(numbers) > 1 else 1))
