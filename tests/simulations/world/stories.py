@@ -222,13 +222,13 @@ class _Telling:
                 if not world.wrong:
                     world.broken(str(exc))
             finally:
-                wrong = world.wrong
+                wrong, lines = world.wrong, list(world.lines)
                 self.machine.end()
         rollouts = sum(one["kind"] == "rollout" for one in self.started)
         return End(
             self.story,
             wrong,
-            world.lines,
+            lines,
             rollouts,
             len(world.happened),
             self.machine.time - START,
@@ -333,12 +333,13 @@ class _Telling:
     def _await(self, job: Job) -> None:
         """Wait for a run, and see that it ends."""
         world, until = self.world, self.machine.time + LONGEST
-        while job.is_alive():
-            job.join(60.0)
-            if world.wrong:
-                raise Broken(world.wrong)
-            if self.machine.time > until:
-                raise Broken(f"{job.process.name} does not end")
+        self.machine.wait_for(
+            lambda: job.done or bool(world.wrong), job.waiters, until - self.machine.time
+        )
+        if world.wrong:
+            raise Broken(world.wrong)
+        if not job.done:
+            raise Broken(f"{job.process.name} does not end")
 
     # -- the end -----------------------------------------------------------------------------------
 

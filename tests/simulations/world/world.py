@@ -21,7 +21,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     Labels,
 )
 
-from .machine import Machine, Process
+from .machine import START, Machine, Process
 
 HOSTS = ("web1", "web2", "web3")
 BALANCERS = ("lb1", "lb2")
@@ -167,7 +167,9 @@ class World:
     def tell(self, text: str) -> None:
         """Add a line to the story."""
         process = self.machine.current.process
-        self.lines.append(f"{self.now - 1.7e9:9.2f}  {process.name:10}  {text}")
+        line = f"{process.name:10}  {text}"
+        if not (self.lines and self.lines[-1].endswith(line)):  # it is done again and again
+            self.lines.append(f"{self.now - START:9.2f}  {line}")
 
     def broken(self, promise: str) -> None:
         """Note that a promise is not kept: the story ends there."""
@@ -280,8 +282,15 @@ class World:
             self.broken(f"{what}: {after} serve at {balancer.name}, {self.floor} have to")
 
     def check_ceiling(self) -> None:
-        if len(self.alive()) > self.ceiling:
-            self.broken(f"{len(self.alive())} instances, {self.ceiling} are allowed")
+        # what is cut off and out of rotation is replaced
+        cut_off = {
+            host.name
+            for host in self.hosts.values()
+            if max(host.away, host.back) > self.now - UNSEEN
+        }
+        there = [one for one in self.alive() if one.labels.host not in cut_off]
+        if len(there) > self.ceiling:
+            self.broken(f"{len(there)} instances, {self.ceiling} are allowed")
 
     def check_stop(self, instance: Instance, drain: float) -> None:
         """An instance is told to stop."""
