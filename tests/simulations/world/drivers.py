@@ -11,6 +11,7 @@ import typing as t
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import ModuleType
 
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _journal
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     LeaseLost,
     PlatformError,
@@ -23,6 +24,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     Rotation,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import (
+    TEXT,
     Field,
     Options,
     duration,
@@ -50,6 +52,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._las
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._placement import place
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores._shared import (
+    RECORD,
     Change,
     Found,
     SharedStore,
@@ -172,7 +175,9 @@ class Platform(PlatformDriver):
         number = world.numbers[labels.revision] = world.numbers.get(labels.revision, 0) + 1
         life = world.lives(labels.revision, number)
         if taken := world.at(labels.endpoint):
-            world.broken(f"{labels.id} is started at {labels.endpoint}, which {taken.labels.id} has")
+            world.broken(
+                f"{labels.id} is started at {labels.endpoint}, which {taken.labels.id} has"
+            )
         instance = host.instances[labels.id] = Instance(labels, life, world.now)
         world.check_ceiling()
         if life.crash is not None:
@@ -238,9 +243,7 @@ class Traffic(TrafficDriver):
         with self._world.call("look at the balancers", TrafficError):
             for balancer in self._world.balancers.values():
                 self._reach(balancer)
-            return {
-                name: self._show(balancer) for name, balancer in self._world.balancers.items()
-            }
+            return {name: self._show(balancer) for name, balancer in self._world.balancers.items()}
 
     def apply(
         self, targets: Mapping[str, Mapping[Endpoint, Target]]
@@ -311,7 +314,9 @@ class Traffic(TrafficDriver):
         instance = self._world.at(at)
         if instance is None:
             return 0
-        return int(entry.rotation is Rotation.IN or self._world.now < entry.left + instance.life.work)
+        return int(
+            entry.rotation is Rotation.IN or self._world.now < entry.left + instance.life.work
+        )
 
     def _show(self, balancer: Balancer) -> dict[Endpoint, Server]:
         return {
@@ -366,6 +371,8 @@ class Store(SharedStore):
             for name, text in change.texts.items():
                 world.texts[name] = text.encode()
                 world.versions[name] = world.versions.get(name, 0) + 1
+            if RECORD in change.texts:
+                world.check_stable(_journal.record(world.texts[RECORD], "memory").get("stable"))
             if change.ttl is not None:
                 lease = self._held(self._found())[0]
                 world.holder = process.pid if lease else 0
@@ -375,7 +382,9 @@ class Store(SharedStore):
         return True
 
     def _found(self) -> Found:
-        return Found(dict(self._world.texts), dict(self._world.versions), self._world.machine.wall())
+        return Found(
+            dict(self._world.texts), dict(self._world.versions), self._world.machine.wall()
+        )
 
     def _texts(self, prefix: str) -> Iterable[bytes]:
         with self._world.call("read the timeline", _away):
@@ -446,7 +455,7 @@ class Worker:
 def install() -> None:
     """Make the drivers known by their name."""
     base = "ansible_collections.progressive.rollout.plugins.plugin_utils"
-    text = Field("answer", _text(), "What it answers.", default="pass")
+    text = Field("answer", TEXT, "What it answers.", default="pass")
     after = Field("after", duration(0), "When.", default="0s")
     for folder, driver, options in (
         ("platforms", Platform, Options()),
@@ -458,9 +467,3 @@ def install() -> None:
         module = ModuleType(name)
         module.__dict__.update(Driver=driver, OPTIONS=options)
         sys.modules[name] = module
-
-
-def _text() -> t.Any:
-    from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import TEXT
-
-    return TEXT

@@ -206,9 +206,7 @@ class Machine(clock.Machine):
 
     def at(self, time: float, work: Callable[[], None]) -> None:
         """Have something done at a time; it must not wait."""
-        heapq.heappush(
-            self._due, (time, self._dice.random(), next(self._numbers), None, 0, work)
-        )
+        heapq.heappush(self._due, (time, self._dice.random(), next(self._numbers), None, 0, work))
 
     def end(self) -> None:
         """Kill every process, and let their jobs end."""

@@ -156,7 +156,7 @@ class World:
         self.written: dict[int, float] = {}  # by process, when it last proved its lease
         self.holder = 0  # the process that took the lease last; 0: it was given back
         self.numbers: dict[str, int] = {}  # instances of each revision so far
-        self.lenient = False  # while the stable side is given up on purpose
+        self.stable = 0  # the generation
 
     @property
     def now(self) -> float:
@@ -192,9 +192,10 @@ class World:
         kind = fault.kind if fault else ""
         if fault:
             self.happened.append(fault)
-            self.tell(f"FAULT: call {self.calls}, {what}, {kind}" + (
-                f" ({fault.span:g} s)" if fault.span else ""
-            ))
+            self.tell(
+                f"FAULT: call {self.calls}, {what}, {kind}"
+                + (f" ({fault.span:g} s)" if fault.span else "")
+            )
         if kind == "dies before":
             process.kill()
             process.check()
@@ -276,7 +277,7 @@ class World:
     def check_floor(self, what: str, balancer: Balancer, before: int) -> None:
         """A controller has changed what a balancer sends requests to."""
         after, disturbed = self.serving(balancer), balancer.disturbed > self.now - UNSEEN
-        if self.lenient or disturbed:
+        if disturbed:
             return
         if after < min(before, self.floor) - self.lost_unseen():
             self.broken(f"{what}: {after} serve at {balancer.name}, {self.floor} have to")
@@ -291,6 +292,17 @@ class World:
         there = [one for one in self.alive() if one.labels.host not in cut_off]
         if len(there) > self.ceiling:
             self.broken(f"{len(there)} instances, {self.ceiling} are allowed")
+
+    def check_stable(self, stable: Mapping[str, t.Any] | None) -> None:
+        """The journal says what is stable: when that changes, it is there, and ready."""
+        before, self.stable = self.stable, stable["generation"] if stable else 0
+        if stable is None or self.stable == before:
+            return
+        ready = sum(
+            one.labels.generation == self.stable and one.well(self.now) for one in self.alive()
+        )
+        if ready < min(self.floor, stable["replicas"]) - self.lost_unseen():
+            self.broken(f"{stable['revision']} is stable with {ready} instances ready")
 
     def check_stop(self, instance: Instance, drain: float) -> None:
         """An instance is told to stop."""
