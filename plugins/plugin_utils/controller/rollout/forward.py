@@ -158,11 +158,9 @@ class Forward(StepPart):
 
     def run_stage(self, stage: Stage, rollout: Rollout, revision: str) -> Proceed:
         """Run one stage; raises RolloutFailed once what follows is in the journal."""
-        rollout.name, rollout.asked, rollout.reversible = (
-            stage.name,
-            stage.waypoint.weight,
-            stage.reversible,
-        )
+        rollout.name = stage.name
+        rollout.asked = stage.waypoint.weight
+        rollout.reversible = stage.reversible
         if rollout.phase != Phase.PROMOTING and not rollout.phase.waits:
             back = rollout.kind == Kind.ROLLBACK  # whose reason is why it was begun
             self.lifecycle.enter(rollout, Phase.PROGRESSING, rollout.reason if back else "")

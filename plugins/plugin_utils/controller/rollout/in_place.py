@@ -92,11 +92,9 @@ class InPlace(StepPart):
         rollback, the other hosts of the batch stay out as well, and are deployed back together with
         them.
         """
-        target, stage, fleet = (
-            deploy_target(rollout),
-            self.stages.of(rollout)[-1],
-            self._await_look(),
-        )
+        target = deploy_target(rollout)
+        stage = self.stages.of(rollout)[-1]
+        fleet = self._await_look()
         out = engine.batch_out(fleet, self.plan.scope(rollout))
         batch = [i for i in out if i.host in results and i.generation == target.generation]
         rollout.count(self._progress(rollout, stage))
@@ -237,10 +235,8 @@ class InPlace(StepPart):
 
     def _fail(self, rollout: Rollout, stage: Stage, exc: RolloutFailed) -> bool:
         """Write down what follows from a failure; return whether the rollout continues."""
-        action, failed = (
-            failure_action(self.step, stage, rollout, exc),
-            with_reasons(self.deployments.failed_hosts()),
-        )
+        action = failure_action(self.step, stage, rollout, exc)
+        failed = with_reasons(self.deployments.failed_hosts())
         reason = f"{failed} ({exc})" if failed else str(exc)
         if action == FailureAction.CONTINUE and isinstance(exc, GateFailed):
             self.loop.event(events.GateDecided(message=f"continuing despite: {exc}", passed=True))

@@ -277,12 +277,10 @@ class Lifecycle(StepPart):
     def _leave_hold(self, rollout: Rollout) -> None:
         """Continue after a hold: failures and gates' results so far do not count any more."""
         self.enter(rollout, Phase.PROGRESSING)
-        rollout.tally, rollout.gates, rollout.background, rollout.pardoned = (
-            None,
-            {},
-            {},
-            rollout.failed,
-        )
+        rollout.tally = None
+        rollout.gates = {}
+        rollout.background = {}
+        rollout.pardoned = rollout.failed
         started = (rollout.generation, rollout.baseline)
         mine = [i for i in self.loop.fleet if i.generation in started and not self.step.in_place]
         # Instances still not ready caused the hold or exceeded their deadline meanwhile; replace

@@ -186,10 +186,9 @@ class Rollback(StepPart):
         rollout = self.lifecycle.open(
             Kind.ROLLBACK, target.revision, target.generation, target.replicas, base
         )
-        rollout.step, rollout.reason = (
-            "rollback",
-            f"rolled back from {left.revision if left else 'nothing'}{f': {why}' if why else ''}",
-        )
+        rollout.step = "rollback"
+        source = left.revision if left else "nothing"
+        rollout.reason = f"rolled back from {source}{f': {why}' if why else ''}"
         return rollout
 
 
