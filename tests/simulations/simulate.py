@@ -23,7 +23,7 @@ def main(first: int, count: int) -> int:
         if count == 1:
             print((stories.shrunk(end.story) if end.wrong else end).text())
         elif end.wrong:
-            wrong[stories._kind(end.wrong)] += 1
+            wrong[stories.kind_of(end.wrong)] += 1
             print(f"seed {seed}: {end.wrong}", flush=True)
     spent = time.process_time() - began
     print(f"{count} stories, {rollouts} rollouts, {faults} faults, {spent:.0f} s: ", end="")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import traceback
 import typing as t
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 
 from .machine import START, Dead, Job, Machine
 from .runs import Run, inside, journal, lease
-from .world import AT_CALLS, BALANCERS, HOSTS, Fault, Life, World
+from .world import AT_CALLS, BALANCERS, HOSTS, Broken, Fault, Life, World
 
 LONGEST = 7200.0  # seconds that a run may take
 LEASE = 30.0
@@ -211,6 +212,7 @@ class _Telling:
             double * max(sizes) + budget["max_surge"],
         )
         self.jobs: list[Job] = []
+        self.rollouts = 0
         self.healed = False
 
     def _good(self, _revision: str, _number: int) -> Life:
@@ -232,20 +234,16 @@ class _Telling:
             finally:
                 wrong, lines = world.wrong, list(world.lines)
                 self.machine.end()
-        rollouts = sum(one["kind"] == "rollout" for one in self.started)
         return End(
             self.story,
             wrong,
             lines,
-            rollouts,
+            self.rollouts,
             len(world.happened),
             self.machine.time - START,
         )
 
-    started: list[dict[str, str]]
-
     def _tell(self) -> None:
-        self.started = []
         story, world = self.story, self.world
         first = {**story.given, "strategy": "rolling", "steps": None, "gates": None, "hold": None}
         first = {name: value for name, value in first.items() if value is not None}
@@ -287,7 +285,7 @@ class _Telling:
 
     def _begin(self, what: str, kind: str, work: Callable[[Run], object]) -> Job:
         number = len(self.jobs) + 1
-        self.started.append({"kind": kind})
+        self.rollouts += kind == "rollout"
         process = self.machine.process(f"{kind} {number}")
         host = "controller" if self.story.machines == 1 else f"controller{number % 2}"
         run = Run(self.world, process, host)
@@ -303,8 +301,6 @@ class _Telling:
                 self.world.tell("-- killed")
                 raise
             except BaseException as exc:
-                import traceback
-
                 self.world.tell(traceback.format_exc())
                 self.world.broken(f"internal error: {type(exc).__name__}: {exc}")
                 return exc
@@ -402,13 +398,10 @@ class _Telling:
             raise Broken(f"the lease is left: {held}")
 
 
-from .world import Broken  # noqa: E402
-
-
 def shrunk(story: Story, limit: int = 200) -> End:
     """Return the end of a story with the fewest faults that fails as this one does."""
     end = run(story)
-    kind = _kind(end.wrong)
+    kind = kind_of(end.wrong)
     tries = 0
     again = True
     while again and tries < limit:
@@ -416,7 +409,7 @@ def shrunk(story: Story, limit: int = 200) -> End:
         for smaller in _smaller(end.story):
             tries += 1
             new = run(smaller)
-            if new.wrong and _kind(new.wrong) == kind:
+            if new.wrong and kind_of(new.wrong) == kind:
                 end, again = new, True
                 break
     return end
@@ -435,6 +428,6 @@ def _smaller(story: Story) -> list[Story]:
     return found
 
 
-def _kind(wrong: str) -> str:
+def kind_of(wrong: str) -> str:
     """Return what is wrong without names and numbers."""
     return "".join(char for char in wrong if not char.isdigit())[:40]
