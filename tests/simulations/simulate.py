@@ -10,29 +10,32 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 
 from ansible_collections.progressive.rollout.tests.simulations.world import stories
 
 
 def main(first: int, count: int) -> int:
-    began, rollouts, faults = time.process_time(), 0, 0
+    """Run so many seeds, or fewer if interrupted; return how many fail."""
+    began = time.process_time()
+    told = rollouts = faults = 0
     wrong: Counter[str] = Counter()
-    for seed in range(first, first + count):
-        end = stories.run(stories.drawn(seed))
-        rollouts, faults = rollouts + end.rollouts, faults + end.faults
-        if count == 1:
-            print((stories.shrunk(end.story) if end.wrong else end).text())
-        elif end.wrong:
-            wrong[stories.kind_of(end.wrong)] += 1
-            print(f"seed {seed}: {end.wrong}", flush=True)
+    with suppress(KeyboardInterrupt):
+        for seed in range(first, first + count):
+            end = stories.run(stories.drawn(seed))
+            told, rollouts, faults = told + 1, rollouts + end.rollouts, faults + end.faults
+            if count == 1:
+                print((stories.shrunk(end.story) if end.wrong else end).text())
+            if end.wrong:
+                wrong[stories.kind_of(end.wrong)] += 1
+                print(f"seed {seed}: {end.wrong}", flush=True)
     spent = time.process_time() - began
-    print(f"{count} stories, {rollouts} rollouts, {faults} faults, {spent:.0f} s: ", end="")
-    print(f"{60 * rollouts / spent:.0f} rollouts a minute")
+    print(f"{told} stories, {rollouts} rollouts, {faults} faults in {spent:.0f} s of CPU")
     for kind, number in wrong.most_common():
         print(f"{number:5} {kind}")
-    return bool(wrong)
+    return sum(wrong.values())
 
 
 if __name__ == "__main__":
     numbers = [int(word) for word in sys.argv[1:]]
-    sys.exit(main(numbers[0] if numbers else 0, numbers[1] if len(numbers) > 1 else 1))
+    sys.exit(1 if main(numbers[0] if numbers else 0, numbers[1] if len(numbers) > 1 else 1) else 0)

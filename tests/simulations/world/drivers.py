@@ -375,10 +375,10 @@ class Store(SharedStore):
                 world.check_stable(_journal.record(world.texts[RECORD], "memory").get("stable"))
             if change.ttl is not None:
                 lease = self._held(self._found())[0]
-                world.holder = process.pid if lease else 0
-                if lease:
+                world.holder = int(lease["token"].split()[0]) if lease else 0
+                world.written[process.pid] = world.now
+                if lease and world.holder == process.pid:
                     world.leases[process.pid] = lease["epoch"]
-                    world.written[process.pid] = world.now
         return True
 
     def _found(self) -> Found:

@@ -150,6 +150,9 @@ def _faults(dice: Random) -> list[Fault]:
             timed = kind in ("is slow", "answers late", "freezes")
             number = dice.randint(1, dice.choice([30, 150, 500]))
             found.append(Fault(kind, number, span if timed else 0.0))
+            if kind == "freezes" and span > LEASE:  # another run may take its lease meanwhile
+                at = round(dice.uniform(LEASE, span), 1)
+                found.append(Fault("second run", at, 0.0, dice.choice(["same", "next"])))
             continue
         at, span = round(dice.uniform(0, 60), 1), dice.choice([1.0, 5.0, 40.0, 150.0])
         kind = dice.choice(
