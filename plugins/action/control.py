@@ -20,7 +20,7 @@ from ..plugin_utils.controller.rollout.target import whole_replicas
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.engine.model import Phase
-from ..plugin_utils.inputs.options import Field, Options, whole
+from ..plugin_utils.inputs.options import FLAG, Field, Options, whole
 from ..plugin_utils.interfaces.store import Lease
 from ..plugin_utils.state import commands, identity
 from ..plugin_utils.state.record import Record, Rollout
@@ -39,6 +39,14 @@ class ActionModule(StepAction):
             whole(1),
             "Number of a command, as in RV(number). Withdraws that command, unless it was already"
             " obeyed, so that the command of a failed run does not take effect later.",
+        ),
+        Field(
+            "continues",
+            FLAG,
+            "Whether the playbook continues the rollout itself if no run is active, as those of"
+            " this collection do after other commands than V(pause) and V(hold). A service that is"
+            " deployed in place is never continued.",
+            default=False,
         ),
     )
 
@@ -59,11 +67,12 @@ class ActionModule(StepAction):
         )
         if host := next(sent_before, ""):
             return step.left_to(host, running=running)
-        effect = (
-            f"the run of {lease.holder} obeys shortly"
-            if lease and running
-            else "no run is active, it takes effect on the next run"
-        )
+        if lease and running:
+            effect = f"the run of {lease.holder} obeys shortly"
+        elif continues(step, command):
+            effect = "no run is active, continuing here"
+        else:
+            effect = "no run is active, it takes effect on the next run"
         last = pending(step, record)
         if last and same(last, asked):
             told = (
@@ -100,6 +109,14 @@ def current_run(step: StepContext) -> tuple[Lease | None, bool]:
     """Return the lease, and whether its run is active: a lease may outlive its run for a while."""
     lease = step.session.store.lease()
     return lease, lease is not None and identity.gone(lease.details) is not True
+
+
+def continues(step: StepContext, command: str) -> bool:
+    """Return whether the playbook continues the rollout itself, where no run is active."""
+    known = remembered.of_rollout(step.record) if step.record.open else {}
+    in_place = (known.get("platform") or {}).get("driver") == "static"
+    stops = command in ("pause", "hold")
+    return step.own.get("continues", False) and not (step.check_mode or stops or in_place)
 
 
 def withdraw(step: StepContext, number: int) -> Result:
@@ -186,6 +203,7 @@ def answer(
         changed,
         number=number,
         running=running,
+        continues=not running and continues(step, step.own["command"]),
         settings=known,
         walker=walker,
         msg=f"{title}: {told}",

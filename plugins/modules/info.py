@@ -103,8 +103,8 @@ rollout:
       type: str
       sample: awaiting_promotion
     outcome:
-      description: How the rollout ended, V(promoted), V(rolled_back), V(aborted), V(failed) or V(superseded); empty until
-        then.
+      description: How the rollout ended, V(promoted), V(rolled_back), V(aborted), V(failed), V(superseded) or V(refused);
+        empty until then.
       type: str
       sample: ''
     reason:

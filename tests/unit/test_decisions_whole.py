@@ -202,6 +202,23 @@ def test_what_is_refused_is_shown_tried_again_and_forgotten(
     assert "quota" not in shop.said[-1]
 
 
+def test_what_stays_refused_has_a_line_each_minute(
+    shop: Service, later: Callable[[float], None]
+) -> None:
+    refusals = iter(range(14))
+
+    def fails(call: str) -> Exception | None:
+        if call != "sync before" or shop.running.get("2") != 1 or next(refusals, None) is None:
+            return None
+        later(10)
+        return PlatformError("web: the quota is used up")
+
+    shop.world.fails = fails
+    shop.play(revision="2", progress_deadline=600)
+    told = [line.partition("up [")[2] for line in shop.said if "retrying: " in line]
+    assert told == ["PR-201]", "PR-201] (for 60 s)", "PR-201] (for 2 min 00 s)"]
+
+
 @pytest.mark.parametrize("weight", [60, 100])
 def test_an_alarm_takes_it_back_however_far_it_is(
     shop: Service, monkeypatch: pytest.MonkeyPatch, weight: int

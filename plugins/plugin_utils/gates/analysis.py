@@ -40,6 +40,9 @@ LONG = 60.0  # seconds until the next question where nothing is measured any mor
 class Driver(GateDriver):
     """Passes when measurements show that the new revision is not worse."""
 
+    waiting = "measuring for {key}"
+    unanswered = "no measurement yet"
+
     watches = True
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:

@@ -133,7 +133,7 @@ def _serving(story: Story) -> dict[str, str]:
     """Return what serves now."""
     if story.outcome == "promoted":
         return {"Serves now": story.revision}
-    if story.outcome in ("rolled_back", "aborted") and story.previous:
+    if story.outcome in ("rolled_back", "aborted", "refused") and story.previous:
         return {"Serves now": story.previous}
     if story.points:
         point = story.points[-1]

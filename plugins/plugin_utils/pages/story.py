@@ -29,6 +29,7 @@ TITLES = {
     "aborted": "Aborted",
     "failed": "Failed",
     "superseded": "Superseded",
+    "refused": "Refused: nothing was started",
 }
 TONES = {"": "busy", "promoted": "good", "superseded": "warn"}  # all others are bad
 KINDS = {

@@ -11,6 +11,7 @@ from ..base.text import count
 from ..engine.model import Instance
 from ..state.record import WITHOUT_VERDICT, Kind, Outcome, Rollout
 
+NOTHING_STARTED = "refused: nothing was started"
 WORTH_NAMING = 1.0  # seconds that a rollout waited
 
 
@@ -20,6 +21,8 @@ def ended(service: str, rollout: Rollout, why: bool = True) -> str:
     failed = f", {count(rollout.failed, 'start')} failed" if rollout.failed else ""
     took = f"{failed}{',' if failed else ''} in {lasted(rollout)}"
     reason = f". Why: {rollout.reason}" if rollout.reason and why else ""
+    if rollout.outcome == Outcome.REFUSED:
+        return f"{title} {NOTHING_STARTED}{reason}"
     if rollout.outcome != Outcome.PROMOTED:
         return f"{title} {outcome}{back(rollout)} after {lasted(rollout)}{failed}{reason}"
     if rollout.kind == Kind.SCALE:

@@ -15,12 +15,14 @@ from ..engine.model import Phase
 from ..interfaces.notifier import Notice
 from ..state import events
 from ..state.record import Kind, Outcome
+from .messages import NOTHING_STARTED
 
 _ENDS = {
     Outcome.PROMOTED: "promoted",
     Outcome.ROLLED_BACK: "rolled_back",
     Outcome.ABORTED: "aborted",
     Outcome.FAILED: "failed",
+    Outcome.REFUSED: "refused",
 }  # a rollout that was superseded goes on as another
 _WAITING = frozenset(phase.value for phase in Phase if phase.waits)
 
@@ -100,6 +102,8 @@ def _sentence(name: str, service: str, facts: Mapping[str, t.Any]) -> str:
         return f"{title} is held until an operator decides{reason}"
     if name == "promoted":
         return f"{title} is promoted{after}"
+    if name == "refused":
+        return f"{title}: the {_noun(facts)} was {NOTHING_STARTED}{reason}"
     back = f" to {previous}" if previous and name != "failed" else ""
     return f"{title}: the {_noun(facts)} {_ENDED[name]}{back}{after}{reason}"
 

@@ -134,8 +134,8 @@ class RolloutView:
     outcome: t.Annotated[
         str | None,
         Shown(
-            "How the rollout ended, V(promoted), V(rolled_back), V(aborted), V(failed) or"
-            " V(superseded); empty until then.",
+            "How the rollout ended, V(promoted), V(rolled_back), V(aborted), V(failed),"
+            " V(superseded) or V(refused); empty until then.",
             "",
         ),
     ]

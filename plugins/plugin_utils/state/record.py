@@ -47,6 +47,7 @@ class Outcome(StrEnum):
     ABORTED = "aborted"
     FAILED = "failed"
     SUPERSEDED = "superseded"
+    REFUSED = "refused"  # before anything of it was started
 
 
 class GateState(StrEnum):

@@ -12,6 +12,7 @@ from dataclasses import replace
 from ...analysis.counters import Counters
 from ...base import clock
 from ...base.errors import TRANSIENT, InputError, RolloutError, RolloutFailed, StoreError
+from ...base.text import span
 from ...config.settings import Settings
 from ...engine import refill
 from ...engine.budget import up
@@ -74,6 +75,8 @@ class ReconcileLoop:
         self.checks = Checks(settings, context, session, self.platform)
         self.background: GateRunner | None = None  # the same in all stages
         self.reported: set[str] = set()  # stable instances whose failure was reported
+        self._trouble = ""  # as last written
+        self._troubled = self._next_trouble = 0.0  # since when, and when to write it again
         self.recorder = Recorder(session, self.balanced, self._counted)
         self.observer = Observer(
             self.platform,
@@ -202,13 +205,24 @@ class ReconcileLoop:
         if self.now() - since > self.rules.progress_deadline:
             deadline = f"rollout_progress_deadline ({self.rules.progress_deadline:g} s)"
             raise RolloutFailed(f"no progress within {deadline}: {exc}", exc.id) from None
-        if self.recorder.note_trouble(str(exc)):
-            lines.tell(f"retrying: {exc} [{exc.id}]")
+        self._tell_trouble(exc, self.recorder.note_trouble(str(exc)), lines)
         self.refresh()
         if self.session.due and not isinstance(exc, StoreError):
             with suppress(StoreError):  # the next iteration reports it, if it stays
                 self.commit()  # ends the wait if the lease is lost
         self.checker.wait(timing.RETRY)
+
+    def _tell_trouble(self, exc: RolloutError, new: bool, lines: Lines) -> None:
+        """Write that something is tried again: at first, and then each minute."""
+        now = self.now()
+        text = f"retrying: {exc} [{exc.id}]"
+        self._troubled = now if new else self._troubled
+        if text == self._trouble and now < self._next_trouble:
+            return
+        waited = now - self._troubled
+        lines.tell(f"{text} (for {span(waited)})" if waited >= timing.HEARTBEAT else text)
+        self._trouble = text
+        self._next_trouble = now + timing.HEARTBEAT
 
     def event(self, event: Event) -> None:
         """Add an event to the timeline, with the next commit."""

@@ -416,7 +416,8 @@ class Lifecycle(StepPart):
 
     def _tell_end(self, rollout: Rollout) -> None:
         service = self.record.service
-        if rollout.outcome in (Outcome.ROLLED_BACK, Outcome.FAILED) and rollout.cause:
+        bad = (Outcome.ROLLED_BACK, Outcome.FAILED, Outcome.REFUSED)
+        if rollout.outcome in bad and rollout.cause:
             failures.tell(self.step, rollout)
         else:
             self.loop.say(ended(service, rollout))

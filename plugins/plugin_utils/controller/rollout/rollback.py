@@ -143,6 +143,8 @@ class Rollback(StepPart):
             return self._promoted(to)
         if record.stable is None or record.rollout is None or _rolled_back(record.rollout):
             return None
+        if record.rollout.outcome == Outcome.REFUSED:
+            return None
         if (
             record.rollout.outcome == Outcome.FAILED
             or record.rollout.revision != record.stable.revision
@@ -252,7 +254,14 @@ def _rolled_back(rollout: Rollout) -> bool:
 
 def nothing_to_roll_back(record: Record) -> str:
     """Return why there is nothing to roll back, in a sentence."""
-    if record.stable and record.rollout and _rolled_back(record.rollout):
+    last = record.rollout
+    if record.stable and last and last.outcome == Outcome.REFUSED:
+        return (
+            f"nothing to roll back: the rollout of {record.service} {last.revision} was refused"
+            f" before anything was started, and {record.stable.revision} is stable; to go back"
+            " further, name the revision (rollout_to)"
+        )
+    if record.stable and last and _rolled_back(last):
         return (
             f"{record.service} was already rolled back to {record.stable.revision}; to change the"
             " revision, roll one out"

@@ -194,7 +194,7 @@ class Validation(StepPart):
                         f"rollout_traffic: the {kind}pool of {self.settings.service} at load"
                         f" balancer {balancer} has {count(len(names), 'server')} of service"
                         f" {service} ({', '.join(names[:3])}), which would get its requests; give"
-                        " each service a pool of its own, and remove servers that are left over",
+                        " each service a separate pool, and remove servers that are left over",
                         "PR-314",
                     )
 
