@@ -12,8 +12,8 @@ import pytest
 from ansible_collections.progressive.rollout.tests.simulations.world import stories
 from ansible_collections.progressive.rollout.tests.support import seeds
 
-WIDTH = 50  # stories of one test
-MANY = range(20) if seeds.PROFILE == "thorough" else range(8)
+WIDTH = 40  # stories of one test
+MANY = range(20) if seeds.PROFILE == "thorough" else range(6)
 
 
 def check(seed: int) -> None:
