@@ -66,7 +66,9 @@ def shop(tmp_path: Path) -> Service:
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Lets so many seconds pass at once."""
-    return lambda seconds: monkeypatch.setattr(clock, "_BEGAN", clock._BEGAN + seconds)
+    return lambda seconds: monkeypatch.setattr(
+        clock._machine, "offset", clock._machine.offset + seconds
+    )
 
 
 def rollout_of(shop: Service) -> Rollout:

@@ -40,7 +40,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     times = [0.0]
     monkeypatch.setattr(patience.clock, "now", lambda: times[0])
     monkeypatch.setattr(
-        patience.time, "sleep", lambda seconds: times.__setitem__(0, times[0] + seconds)
+        patience.clock, "sleep", lambda seconds: times.__setitem__(0, times[0] + seconds)
     )
     return times
 

@@ -103,7 +103,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(sys.modules[name], "Driver", Told, raising=False)
     monkeypatch.setattr(sys.modules[name], "OPTIONS", Options(), raising=False)
     passed = SimpleNamespace(seconds=0.0)
-    monkeypatch.setattr(clock, "_BEGAN", 1.7e9)  # whole seconds, so that sums are exact
+    monkeypatch.setattr(clock._machine, "offset", 1.7e9)  # whole seconds, so that sums are exact
     monkeypatch.setattr(time, "monotonic", lambda: 1000.0 + passed.seconds)
     monkeypatch.setattr(time, "time", clock.now)
     return passed

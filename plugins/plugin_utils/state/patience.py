@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import time
 import typing as t
 from collections.abc import Callable
 
@@ -39,7 +38,7 @@ class Patience:
         heartbeat = HEARTBEAT
         while True:
             self._check()
-            time.sleep(PAUSE)
+            clock.sleep(PAUSE)
             try:
                 done = work()
             except StoreAway as exc:

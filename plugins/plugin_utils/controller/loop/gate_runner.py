@@ -11,10 +11,10 @@ again. Leaving the stage clears the records.
 from __future__ import annotations
 
 import copy
-import threading
 import typing as t
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ...base import clock
 from ...base.errors import GateError, InputError
@@ -283,9 +283,7 @@ class _Question:
     ) -> None:
         self.answer: Answer | GateError | None = None
         self.wake = wake
-        threading.Thread(
-            target=self._run, args=(driver, rollout, waited), name="gate", daemon=True
-        ).start()
+        clock.alongside(partial(self._run, driver, rollout, waited), "gate")
 
     def _run(self, driver: GateDriver, rollout: Mapping[str, t.Any], waited: float) -> None:
         """Ask, and wake whoever waits for the answer."""

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import time
 import typing as t
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -122,7 +121,7 @@ class Supervisor:
                 f"paused by {self.rollout.paused.get('by')}{f': {why}' if why else ''}"
             )
         if self._stopped:
-            left = self._stopped.until - time.time()
+            left = self._stopped.until - clock.wall()
             return self._hold(
                 f"{self._stopped}, for {span(left)} more",
                 person=False,
@@ -207,7 +206,7 @@ class Supervisor:
         # these make the service safer
         if self.stage.part == FINISH or self.rollout.kind == Kind.ROLLBACK:
             return None
-        return stopped(self.settings.freeze, self.settings.window, time.time())
+        return stopped(self.settings.freeze, self.settings.window, clock.wall())
 
     # -- gates ------------------------------------------------------------------------------------
 
@@ -270,7 +269,7 @@ class Supervisor:
 
     def _note_measured(self, found: Verdict) -> None:
         """Write down what an analysis has measured, the less often the longer it takes."""
-        elapsed, key = time.time() - self.rollout.started, found.gate.key
+        elapsed, key = clock.wall() - self.rollout.started, found.gate.key
         if elapsed < self._next_measured.get(key, 0.0):
             return
         self._next_measured[key] = elapsed + timing.thinned(elapsed)
@@ -352,7 +351,7 @@ class Supervisor:
             self._next_hints = now + (timing.HINTS if self._waiting is None else 0.0)
         self._report.tell(what)
         if self._waiting == now:
-            until = moment(time.time() + self.settings.wait)
+            until = moment(clock.wall() + self.settings.wait)
             self._report.mention(f"this run waits until {until} (rollout_wait)")
 
     def _tell_ways_out(self) -> None:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
@@ -107,7 +106,7 @@ class Lifecycle(StepPart):
         `base` is the number of stable instances kept until the promotion; 0 keeps all. `why` is
         the reason that the operator gives.
         """
-        record, plan, now, forward = self.record, self.settings.plan, time.time(), kind.forward
+        record, plan, now, forward = self.record, self.settings.plan, clock.wall(), kind.forward
         identity = self.step.session.identity
         baseline = baseline_of(plan, generation) if forward and record.stable else 0
         self._begin_settings(forward, revision, generation, baseline)
@@ -298,7 +297,7 @@ class Lifecycle(StepPart):
         mine = [i for i in self.loop.fleet if i.generation in started and not self.step.in_place]
         # Instances still not ready caused the hold or exceeded their deadline meanwhile; replace
         # them.
-        late = {i.id: time.time() for i in mine if i.state in (State.STARTING, State.NOT_READY)}
+        late = {i.id: clock.wall() for i in mine if i.state in (State.STARTING, State.NOT_READY)}
         self.record.draining.update(late)
 
     def gives_way(self, rollout: Rollout, revision: str) -> bool:
@@ -415,7 +414,7 @@ class Lifecycle(StepPart):
         conclusion.empty_previews(self.loop)
         self.loop.forget_dead()
         self.loop.event(events.End(outcome=outcome, reason=reason))
-        record.close(outcome, reason, time.time())
+        record.close(outcome, reason, clock.wall())
         prune(record)
         self.places.note()
         self.loop.commit()
