@@ -611,7 +611,7 @@ def test_requests_are_compared_where_no_analysis_is_given(
     [
         {"steps": [{"set_weight": 9}, {"analysis": {}}]},
         {"steps": [{"set_weight": 9}, {"analysis": {"metrics": [{"name": "errors"}]}}]},
-        {"analysis": {"interval": "5s"}},
+        {"steps": [{"set_weight": 9}], "analysis": {"interval": "5s"}},
     ],
     ids=str,
 )
