@@ -27,13 +27,13 @@ from .traffic_models import (
     Requests,
     Service,
     Traffic,
+    bimodal,
     different,
     independent,
     latency,
     log_normal,
     pareto,
     requests,
-    bimodal,
 )
 
 Drawn = Traffic | Latency | Requests

@@ -315,9 +315,7 @@ def watched(plan: Plan, traffic: DriverChoice[TrafficDriver], alike: bool = True
     if not metrics:
         return plan
     key = "default analysis" if plan.background else "analysis"
-    given = {"metrics": metrics, "timeout": "unlimited"}
-    if has_own:
-        given["alpha"] = _BESIDE
+    given = {"metrics": metrics, "timeout": "unlimited", **({"alpha": _BESIDE} if has_own else {})}
     gate = analysis(given, key, _ANALYSIS, Person())
     options = {**gate.options, "count": 0}
     gate = replace(gate, options=options, by_default=True, on_error="ignore")

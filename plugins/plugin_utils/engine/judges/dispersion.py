@@ -141,7 +141,7 @@ class Dispersion:
         """Add each stable instance's errors, and those that would be its part."""
         if total.errors < LEAST:
             return self
-        each, look = dict(self.each), {}
+        each, look = dict(self.each), dict[str, Sequence[float]]()
         for name, one in stable.items():
             part = one.requests * total.errors / total.requests
             look[name] = (one.errors, part)

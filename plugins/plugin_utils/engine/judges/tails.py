@@ -19,13 +19,14 @@ import typing as t
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from .calm import LAG
 from .comparison import Comparison
 from .counts import Counts, Span
-from .errors import LAG, RATIOS, ErrorHistory, total
+from .errors import RATIOS, ErrorHistory, total
 from .evalue import Bets, odds_of
 from .latency import FINE, Histogram
 from .verdict import Data, Verdict
-from .warming import PATIENCE, Warming
+from .warming import FEW, PATIENCE, Warming
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
 Level = tuple[float, float]  # what is slow: beyond this quantile of stable, times this factor
@@ -152,9 +153,7 @@ class Tails:
             )
         ]
 
-    def verdict(
-        self, alpha: float, detect: float, patience: int = PATIENCE
-    ) -> tuple[Verdict, str]:
+    def verdict(self, alpha: float, detect: float, patience: int = PATIENCE) -> tuple[Verdict, str]:
         """Return the verdict that decides, and remarks on hosts.
 
         That is the first level at which the new side is slower, or else with too little data, or
@@ -175,8 +174,10 @@ class Tails:
             *sorted(verdicts, key=_evidence, reverse=True),
         ]
         verdict = order[0]
-        if verdict.worse and self.warming.waits(patience):
-            text = f"{verdict.sentence}; {self.warming}"
+        young = self.warming.looks < FEW
+        if verdict.worse and (young or self.warming.waits(patience)):
+            why = "too few looks to see whether it is warming up" if young else self.warming
+            text = f"{verdict.sentence}; {why}"
             verdict = replace(verdict, worse=False, sentence=text, data=Data.LACKING)
         return verdict, "; ".join(remarks)
 

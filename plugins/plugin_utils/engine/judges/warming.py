@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 LOOKS = 10  # the last ones that are compared, half of them with the other half
-SURE = 1.0  # standard deviations of the difference
+SURE = 0.5  # standard deviations of the difference
 LEAST = 0.01  # of the logarithm: less is no difference
-FEW, STEP = 4, 0.1  # in fewer looks each has to be less, and all together so much
+FEW = 5  # looks: fewer do not tell
 PATIENCE = 30  # looks that a verdict waits at most, unless told otherwise
 
 
@@ -39,11 +39,12 @@ class Warming:
     def falls(self) -> bool:
         """Whether the new side got faster in the last looks, by more than chance."""
         if len(self.ratios) < FEW:
-            steps = [before - now for before, now in zip(self.ratios, self.ratios[1:], strict=False)]
-            return bool(steps) and min(steps) > 0 and sum(steps) > STEP
+            return False
         half = len(self.ratios) // 2
         fall = statistics.fmean(self.ratios[:half]) - statistics.fmean(self.ratios[-half:])
-        steps = [(before - now) ** 2 for before, now in zip(self.ratios, self.ratios[1:], strict=False)]
+        steps = [
+            (before - now) ** 2 for before, now in zip(self.ratios, self.ratios[1:], strict=False)
+        ]
         return fall > max(LEAST, SURE * math.sqrt(statistics.fmean(steps) / half))
 
     def waits(self, patience: int) -> bool:
