@@ -28,40 +28,19 @@ if t.TYPE_CHECKING:
     )
 
 HERE = "scripts/generate.py"
+FOLDERS = (
+    "platforms",
+    "traffic",
+    "checks",
+    "gates",
+    "metrics",
+    "stores",
+    "autoscalers",
+    "notifiers",
+)
 DRIVERS = {
-    "platforms": (
-        "process",
-        "systemd",
-        "podman",
-        "docker",
-        "static",
-        "kubernetes",
-        "swarm",
-        "several",
-    ),
-    "traffic": ("haproxy", "envoy", "nginx", "gateway_api", "kubernetes_service", "none"),
-    "checks": ("http", "tcp"),
-    "gates": ("pause", "approval", "web", "command", "analysis", "prepare"),
-    "metrics": (
-        "load_balancer",
-        "access_log",
-        "instance_log",
-        "saturation",
-        "prometheus",
-        "web",
-        "command",
-    ),
-    "stores": ("file", "etcd", "postgresql", "kubernetes"),
-    "autoscalers": ("hpa", "keda", "command"),
-    "notifiers": (
-        "webhook",
-        "slack",
-        "mattermost",
-        "teams",
-        "email",
-        "grafana_annotation",
-        "command",
-    ),
+    folder: sorted(path.stem for path in (ROOT / "plugins/plugin_utils" / folder).glob("[!_]*.py"))
+    for folder in FOLDERS
 }
 Docs = dict[str, t.Any]
 

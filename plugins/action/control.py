@@ -49,12 +49,10 @@ class ActionModule(StepAction):
         if "withdraw" in step.own:
             return withdraw(step, step.own["withdraw"])
         asked = parse(step)
-        command, record, store, me = (
-            asked["word"],
-            step.session.read(),
-            step.session.store,
-            step.session.identity,
-        )
+        command = asked["word"]
+        record = step.session.read()
+        store = step.session.store
+        me = step.session.identity
         lease, running = current_run(step)
         sent_before = (
             one["host"] for one in store.words(0) if me.repeats(one.get("request"), one.get("host"))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from ..plugin_utils.base.errors import InputError
+from ..plugin_utils.controller.loop import draining
 from ..plugin_utils.controller.rollout.places import Places
 from ..plugin_utils.controller.rollout.stages import refuse_in_place
 from ..plugin_utils.controller.step.action import StepAction
@@ -48,7 +49,7 @@ class ActionModule(StepAction):
         going = [name for name in names if name in there]
         diff = {"before": step.composition(), "after": step.composition(without=going)}
         if going and not step.check_mode:
-            step.loop.drain(going)
+            draining.drain(step.loop, going)
             step.loop.forget_dead()
             step.loop.commit()
         forgotten = Places(step).forget(names)

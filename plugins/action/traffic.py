@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from ..plugin_utils.base.errors import RolloutFailed
 from ..plugin_utils.base.text import count
+from ..plugin_utils.controller.loop import draining
 from ..plugin_utils.controller.loop.stage_run import as_it_is
 from ..plugin_utils.controller.rollout.forward import Forward
 from ..plugin_utils.controller.step.action import StepAction
@@ -50,7 +51,9 @@ def admit(step: StepContext) -> Result:
         side: "".join(f"{name}: {at}\n" for name in out)
         for side, at in (("before", "out"), ("after", "in rotation"))
     }
-    return step.report(bool(out) if step.check_mode else step.loop.admit(revision), diff=diff)
+    return step.report(
+        bool(out) if step.check_mode else draining.admit(step.loop, revision), diff=diff
+    )
 
 
 def divide(step: StepContext, share: int) -> Result:

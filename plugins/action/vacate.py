@@ -13,6 +13,7 @@ from functools import partial
 from ..plugin_utils.base.errors import RolloutError
 from ..plugin_utils.config.variables import PLAY_HOSTS, REACHED
 from ..plugin_utils.controller.background.watch import Watch
+from ..plugin_utils.controller.loop import draining
 from ..plugin_utils.controller.loop.interrupt import GONE
 from ..plugin_utils.controller.rollout.in_place import InPlace
 from ..plugin_utils.controller.rollout.stages import deploy_target, final_waypoint
@@ -42,7 +43,7 @@ class ActionModule(StepAction):
         with self._open(task_vars, outlives=True) as step:
             with suppress(RolloutError):  # the next step finds it, too, and tells
                 step.session.acquire(step.guard.check)
-                step.loop.hold_drained()
+                draining.hold_drained(step.loop)
             if step.guard.stopped == GONE:
                 step.session.release()
 

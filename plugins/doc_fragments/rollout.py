@@ -76,13 +76,13 @@ options:
         required: true
       hosts:
         description:
-          - 'I(process, systemd, podman, docker): Inventory pattern of the hosts that run instances. Required.'
+          - 'I(docker, podman, process, systemd): Inventory pattern of the hosts that run instances. Required.'
           - 'I(static): Inventory pattern of the hosts. Each has an instance on each port. Required.'
           - 'I(swarm): Inventory pattern of the swarm''s managers; name several. Required.'
         type: str
       ports:
         description:
-          - 'I(process, systemd, podman, docker): Ports that instances may listen on. All hosts together need enough for
+          - 'I(docker, podman, process, systemd): Ports that instances may listen on. All hosts together need enough for
             O(replicas) and the surge. A port that another program or another service uses is passed over. A port, or
             a range (V(8100-8199)). Required.'
           - 'I(swarm): Ports that instances are published on, each once per node. If not given, Swarm picks any free port.
@@ -90,30 +90,30 @@ options:
         type: str
       env:
         description:
-          - 'I(process, systemd, podman, docker): Environment variables. C(SERVICE), C(REVISION), C(INSTANCE), C(SLOT),
+          - 'I(docker, podman, process, systemd): Environment variables. C(SERVICE), C(REVISION), C(INSTANCE), C(SLOT),
             C(ADDRESS) and C(PORT) are always set.'
           - 'I(swarm): Environment variables. C(SERVICE), C(REVISION), C(INSTANCE) and C(PORT) are always set. Anyone
             with access to the Docker API can read them; pass secrets in C(secrets).'
         type: dict
       path:
-        description: 'I(process, systemd, podman, docker): Directory for records and logs on each host. An absolute path.'
+        description: 'I(docker, podman, process, systemd): Directory for records and logs on each host. An absolute path.'
         type: str
         default: /var/lib/rollout
       stop_timeout:
-        description: 'I(process, systemd, podman, docker, swarm): How long an instance has to stop before it is killed.
+        description: 'I(docker, podman, process, swarm, systemd): How long an instance has to stop before it is killed.
           A duration.'
         type: raw
         default: 10s
       prepare_timeout:
-        description: 'I(process, systemd, podman, docker): How long a host may take to get what a revision needs. A duration.'
+        description: 'I(docker, podman, process, systemd): How long a host may take to get what a revision needs. A duration.'
         type: raw
         default: 10m
       zone:
-        description: 'I(process, systemd, podman, docker): Name of a host variable (V(rack)). Instances are spread over
+        description: 'I(docker, podman, process, systemd): Name of a host variable (V(rack)). Instances are spread over
           its values first, then over hosts.'
         type: str
       hooks:
-        description: 'I(process, systemd, podman, docker): Commands on the instance''s host, with the instance''s environment.
+        description: 'I(docker, podman, process, systemd): Commands on the instance''s host, with the instance''s environment.
           They may run a second time if a run was killed.'
         type: dict
         default: {}
@@ -131,38 +131,9 @@ options:
             description: How long each command may take. A duration, at most 30s.
             type: raw
             default: 10s
-      command:
-        description:
-          - 'I(process): The program and its arguments. The program must stay in the foreground. Required.'
-          - 'I(systemd): The program and its arguments. Required without C(unit).'
-          - 'I(podman, docker, swarm): Arguments after the image name. Without it, the image determines what runs.'
-        type: list
-        elements: str
-      cwd:
-        description:
-          - 'I(process): Working directory. An absolute path. V(/) if not given.'
-          - 'I(systemd): Working directory, V(/) if not given. An absolute path.'
-        type: str
-      stop_signal:
-        description:
-          - 'I(process, podman, docker, swarm): Signal that asks an instance to stop. V(TERM) if not given.'
-          - 'I(systemd): Signal that asks an instance to stop, V(TERM) if not given.'
-        type: str
-      unit:
-        description: 'I(systemd): Template unit of your own (V(shop@.service)), which must contain C(EnvironmentFile=/var/lib/rollout/env/%n).
-          Without it, the rollout writes one from the options that follow.'
-        type: str
-      user:
-        description:
-          - 'I(systemd): User that runs the program, V(root) if not given.'
-          - 'I(podman, docker, swarm): User, as C(--user) takes it.'
-        type: raw
-      notify:
-        description: 'I(systemd): Whether the program itself tells systemd when it is ready (C(Type=notify)).'
-        type: bool
       image:
         description:
-          - 'I(podman, docker): The image, V(registry.example.com/shop:{revision}) or V(registry.example.com/shop@sha256:{revision}).
+          - 'I(docker, podman): The image, V(registry.example.com/shop:{revision}) or V(registry.example.com/shop@sha256:{revision}).
             It is pulled on every host before anything is touched, and must be the same everywhere. Required.'
           - 'I(kubernetes): The image of a revision, V(registry.example.com/shop:{revision}). Everything else in a pod
             is as in the workload. Required.'
@@ -170,56 +141,62 @@ options:
             that all nodes run the same image. Required.'
         type: str
       pull:
-        description: 'I(podman, docker): When the image is pulled.'
+        description: 'I(docker, podman): When the image is pulled.'
         type: str
         choices: [missing, always, never]
         default: missing
+      command:
+        description:
+          - 'I(docker, podman, swarm): Arguments after the image name. Without it, the image determines what runs.'
+          - 'I(process): The program and its arguments. The program must stay in the foreground. Required.'
+          - 'I(systemd): The program and its arguments. Required without C(unit).'
+        type: list
+        elements: str
       container_port:
-        description: 'I(podman, docker): Port that the container listens on. It is published at the instance''s address
+        description: 'I(docker, podman): Port that the container listens on. It is published at the instance''s address
           and port, and C(ADDRESS) and C(PORT) tell the program where to listen. Required unless C(network=host). 1 to
           65535.'
         type: int
       network:
-        description: 'I(podman, docker): The network, V(host) for the host''s own.'
+        description: 'I(docker, podman): The network, V(host) for the host''s own.'
         type: raw
       volumes:
         description:
-          - 'I(podman, docker): Volumes, as C(--volume) takes them.'
+          - 'I(docker, podman): Volumes, as C(--volume) takes them.'
           - 'I(swarm): Volumes, or directories on the node, each with a path in the container, and optionally C(:ro).'
         type: list
         elements: str
       env_files:
-        description: 'I(podman, docker): Files on the host, as C(--env-file) takes them.'
-        type: list
-        elements: str
-      secrets:
-        description:
-          - 'I(podman): Secrets, as C(--secret) takes them.'
-          - 'I(swarm): Swarm secrets by name, each optionally with the path of its file; the default is /run/secrets/NAME.'
+        description: 'I(docker, podman): Files on the host, as C(--env-file) takes them.'
         type: list
         elements: str
       labels:
         description:
-          - 'I(podman, docker): Labels, as C(--label) takes them.'
+          - 'I(docker, podman): Labels, as C(--label) takes them.'
           - 'I(swarm): Labels for the services, in addition to those of the rollout.'
         type: dict
       memory:
-        description: 'I(podman, docker, swarm): Memory limit (V(512m)).'
+        description: 'I(docker, podman, swarm): Memory limit (V(512m)).'
         type: raw
       cpus:
-        description: 'I(podman, docker, swarm): CPU limit (V(1.5)).'
+        description: 'I(docker, podman, swarm): CPU limit (V(1.5)).'
         type: raw
       pids:
-        description: 'I(podman, docker): Limit on the number of processes.'
+        description: 'I(docker, podman): Limit on the number of processes.'
         type: raw
       ulimits:
-        description: 'I(podman, docker): Limits, as C(--ulimit) takes them.'
+        description: 'I(docker, podman): Limits, as C(--ulimit) takes them.'
         type: dict
+      user:
+        description:
+          - 'I(docker, podman, swarm): User, as C(--user) takes it.'
+          - 'I(systemd): User that runs the program, V(root) if not given.'
+        type: raw
       runtime:
-        description: 'I(podman, docker): Runtime, as C(--runtime) takes it.'
+        description: 'I(docker, podman): Runtime, as C(--runtime) takes it.'
         type: raw
       healthcheck:
-        description: 'I(podman, docker, swarm): A check that the container engine itself runs, or V(none) to disable even
+        description: 'I(docker, podman, swarm): A check that the container engine itself runs, or V(none) to disable even
           the image''s own. The instance is not ready until it has passed.'
         type: raw
         suboptions:
@@ -241,27 +218,24 @@ options:
             type: int
       restart:
         description:
-          - 'I(podman, docker): What the container engine does with a container that has ended, V(no), V(on-failure),
+          - 'I(docker, podman): What the container engine does with a container that has ended, V(no), V(on-failure),
             V(on-failure:3), V(unless-stopped) or V(always). V(no) if not given.'
           - 'I(swarm): When Swarm restarts an instance that has ended. V(any) if not given.'
         type: str
+      stop_signal:
+        description:
+          - 'I(docker, podman, process, swarm): Signal that asks an instance to stop. V(TERM) if not given.'
+          - 'I(systemd): Signal that asks an instance to stop, V(TERM) if not given.'
+        type: str
       keep_revisions:
-        description: 'I(podman, docker): For how many revisions that no longer run each host keeps a stopped container,
+        description: 'I(docker, podman): For how many revisions that no longer run each host keeps a stopped container,
           and with it the image. V(1) if not given, or V(0) with C(restart=always), which would start them again when
           the host boots.'
         type: int
       args:
-        description: 'I(podman, docker): Additional arguments for the container engine''s C(run).'
+        description: 'I(docker, podman): Additional arguments for the container engine''s C(run).'
         type: list
         elements: str
-      port:
-        description:
-          - 'I(static): The port that instances listen on, or a list of ports. 1 to 65535. Required.'
-          - 'I(kubernetes): The port on which checks and load balancers reach a pod, the container''s first one if not
-            given. 1 to 65535.'
-          - 'I(swarm): Port that the container listens on. It is published on the node where Swarm places the instance
-            (C(mode=host)), on a free port or one of C(ports). 1 to 65535. Required.'
-        type: raw
       workload:
         description: 'I(kubernetes): The workload, V(deployment/shop), V(statefulset/db) or V(daemonset/agent). It must
           exist, and stays as it is: only its pod template changes, and for a Deployment the number of replicas. A StatefulSet
@@ -270,6 +244,14 @@ options:
       container:
         description: 'I(kubernetes): The container with that image. Required if a pod has several.'
         type: str
+      port:
+        description:
+          - 'I(kubernetes): The port on which checks and load balancers reach a pod, the container''s first one if not
+            given. 1 to 65535.'
+          - 'I(static): The port that instances listen on, or a list of ports. 1 to 65535. Required.'
+          - 'I(swarm): Port that the container listens on. It is published on the node where Swarm places the instance
+            (C(mode=host)), on a free port or one of C(ports). 1 to 65535. Required.'
+        type: raw
       namespace:
         description: 'I(kubernetes): The namespace, by default that of the context.'
         type: str
@@ -308,6 +290,23 @@ options:
               and rounded up, times this factor, rounded up again. More than 0, at most 1000.'
             type: float
             default: 1
+      secrets:
+        description:
+          - 'I(podman): Secrets, as C(--secret) takes them.'
+          - 'I(swarm): Swarm secrets by name, each optionally with the path of its file; the default is /run/secrets/NAME.'
+        type: list
+        elements: str
+      cwd:
+        description:
+          - 'I(process): Working directory. An absolute path. V(/) if not given.'
+          - 'I(systemd): Working directory, V(/) if not given. An absolute path.'
+        type: str
+      parts:
+        description: 'I(several): The parts, by name, each with C(driver), that driver''s options, and C(factor), a multiplier
+          for its even share of O(replicas): O(replicas) divided by the number of parts and rounded up, times this factor
+          (1 if not given), rounded up again. A part is either on hosts (C(process), C(systemd), C(podman), C(docker)),
+          or a Deployment of C(kubernetes) in one cluster. Required.'
+        type: dict
       socket:
         description: 'I(swarm): Path of the Docker socket on each manager, for a user with access to it (C(become)). An
           absolute path.'
@@ -341,12 +340,13 @@ options:
           for the managers'' user.'
         type: bool
         default: false
-      parts:
-        description: 'I(several): The parts, by name, each with C(driver), that driver''s options, and C(factor), a multiplier
-          for its even share of O(replicas): O(replicas) divided by the number of parts and rounded up, times this factor
-          (1 if not given), rounded up again. A part is either on hosts (C(process), C(systemd), C(podman), C(docker)),
-          or a Deployment of C(kubernetes) in one cluster. Required.'
-        type: dict
+      unit:
+        description: 'I(systemd): Template unit of your own (V(shop@.service)), which must contain C(EnvironmentFile=/var/lib/rollout/env/%n).
+          Without it, the rollout writes one from the options that follow.'
+        type: str
+      notify:
+        description: 'I(systemd): Whether the program itself tells systemd when it is ready (C(Type=notify)).'
+        type: bool
   traffic:
     description: 'What sends requests to the instances: C(driver) and its options.'
     type: dict
@@ -358,58 +358,18 @@ options:
         default: none
       hosts:
         description:
-          - 'I(haproxy): Inventory pattern of the load balancer hosts. Without it, the sockets are reached from the controller.'
           - 'I(envoy): Inventory pattern of the Envoy hosts. Without it, Envoy is on the controller.'
+          - 'I(haproxy): Inventory pattern of the load balancer hosts. Without it, the sockets are reached from the controller.'
           - 'I(nginx): Inventory pattern of the nginx hosts. Without it, nginx is on the controller.'
-        type: str
-      socket:
-        description: 'I(haproxy): Socket of the Runtime API with C(level admin), a path or V(host:port), or a list of
-          them.'
-        type: list
-        elements: str
-        default: [/run/haproxy/admin.sock]
-      backend:
-        description: 'I(haproxy): Name of the backend. Required.'
-        type: str
-      preview:
-        description:
-          - 'I(haproxy): Name of another backend that contains only the new instances of a rollout, from the time they
-            are ready until the rollout ends.'
-          - 'I(envoy): Another address and port that lead only to the new instances of a rollout, from the time they are
-            ready until the rollout ends. An IP address and a port.'
-        type: str
-      drain_timeout:
-        description: 'I(haproxy, envoy, nginx): How long to wait for requests in flight. After that, the instance is stopped
-          anyway. A duration.'
-        type: raw
-        default: 30s
-      access_log:
-        description: 'I(haproxy, envoy, nginx): Access log on the load balancer hosts, in the format that M(progressive.rollout.gate)
-          reads. Analyses then judge the times of individual requests. An absolute path.'
-        type: str
-      slots:
-        description: 'I(haproxy): Name prefix of prepared servers. Without it, servers are added and deleted as needed.'
-        type: str
-      ca_path:
-        description:
-          - 'I(haproxy): File with the CA certificates that the instances'' certificates are verified against (O(health.tls)).
-            HAProxy''s configuration must name it as well, since HAProxy reads no files later. The system''s CA certificates
-            if not given. An absolute path.'
-          - 'I(envoy): File on the Envoy hosts with the CA certificates that the instances'' certificates are verified
-            against (O(health.tls)). An absolute path.'
-        type: str
-      state_file:
-        description: 'I(haproxy): File on the load balancer host to which the server state is saved after each change,
-          for C(load-server-state-from-file). It needs C(hosts), and one socket on each.'
         type: str
       path:
         description:
+          - 'I(envoy): Directory that Envoy watches. The rollout''s user must be able to write to it, and it must belong
+            to the group that Envoy runs as. An absolute path. Required.'
           - 'I(haproxy): Directory, created if missing, for the locks and epochs that keep a late command from an older
             run from changing anything. It is on C(hosts), or on the controller without C(hosts). It keeps two small files
             for each service and socket; those of a socket that is no longer used may be removed while no rollout of the
             service is running. An absolute path. V(/var/lib/rollout) if not given.'
-          - 'I(envoy): Directory that Envoy watches. The rollout''s user must be able to write to it, and it must belong
-            to the group that Envoy runs as. An absolute path. Required.'
           - 'I(nginx): Directory for the files that nginx includes. An absolute path. V(/etc/nginx/rollout) if not given.'
         type: str
       admin:
@@ -418,6 +378,13 @@ options:
         default: 127.0.0.1:9901
       listen:
         description: 'I(envoy): Address and port that clients of the service connect to. An IP address and a port. Required.'
+        type: str
+      preview:
+        description:
+          - 'I(envoy): Another address and port that lead only to the new instances of a rollout, from the time they are
+            ready until the rollout ends. An IP address and a port.'
+          - 'I(haproxy): Name of another backend that contains only the new instances of a rollout, from the time they
+            are ready until the rollout ends.'
         type: str
       match:
         description:
@@ -445,23 +412,23 @@ options:
           0 to 10.'
         type: int
         default: 3
-      upstream:
-        description: 'I(nginx): Name of the service''s upstream in nginx''s configuration, and of its file. The service''s
-          name if not given.'
+      ca_path:
+        description:
+          - 'I(envoy): File on the Envoy hosts with the CA certificates that the instances'' certificates are verified
+            against (O(health.tls)). An absolute path.'
+          - 'I(haproxy): File with the CA certificates that the instances'' certificates are verified against (O(health.tls)).
+            HAProxy''s configuration must name it as well, since HAProxy reads no files later. The system''s CA certificates
+            if not given. An absolute path.'
         type: str
-      config:
-        description: 'I(nginx): nginx''s configuration file. An absolute path.'
+      drain_timeout:
+        description: 'I(envoy, haproxy, nginx): How long to wait for requests in flight. After that, the instance is stopped
+          anyway. A duration.'
+        type: raw
+        default: 30s
+      access_log:
+        description: 'I(envoy, haproxy, nginx): Access log on the load balancer hosts, in the format that M(progressive.rollout.gate)
+          reads. Analyses then judge the times of individual requests. An absolute path.'
         type: str
-        default: /etc/nginx/nginx.conf
-      pid:
-        description: 'I(nginx): File with the pid of the master process. An absolute path.'
-        type: str
-        default: /run/nginx.pid
-      status:
-        description: 'I(nginx): Address and port that nothing else uses. nginx reports there what it serves. An IP address
-          and a port.'
-        type: str
-        default: 127.0.0.1:9180
       route:
         description: 'I(gateway_api): The route, V(httproute/shop) or V(grpcroute/shop). It must exist, with rules that
           send requests to the Service. Required.'
@@ -515,6 +482,39 @@ options:
           - 'I(kubernetes_service): How long the old pods stay at least after a switch: until the switch has reached every
             node. A duration. V(1s) if not given.'
         type: raw
+      socket:
+        description: 'I(haproxy): Socket of the Runtime API with C(level admin), a path or V(host:port), or a list of
+          them.'
+        type: list
+        elements: str
+        default: [/run/haproxy/admin.sock]
+      backend:
+        description: 'I(haproxy): Name of the backend. Required.'
+        type: str
+      slots:
+        description: 'I(haproxy): Name prefix of prepared servers. Without it, servers are added and deleted as needed.'
+        type: str
+      state_file:
+        description: 'I(haproxy): File on the load balancer host to which the server state is saved after each change,
+          for C(load-server-state-from-file). It needs C(hosts), and one socket on each.'
+        type: str
+      upstream:
+        description: 'I(nginx): Name of the service''s upstream in nginx''s configuration, and of its file. The service''s
+          name if not given.'
+        type: str
+      config:
+        description: 'I(nginx): nginx''s configuration file. An absolute path.'
+        type: str
+        default: /etc/nginx/nginx.conf
+      pid:
+        description: 'I(nginx): File with the pid of the master process. An absolute path.'
+        type: str
+        default: /run/nginx.pid
+      status:
+        description: 'I(nginx): Address and port that nothing else uses. nginx reports there what it serves. An IP address
+          and a port.'
+        type: str
+        default: 127.0.0.1:9180
   health:
     description:
       - How instances are checked for readiness. Give C(http) or C(tcp). Without either, an instance is ready once it
@@ -645,14 +645,6 @@ options:
         description: Name of the driver. One from another collection is V(namespace.collection.driver).
         type: str
         default: file
-      path:
-        description: 'I(file): Directory for the journals and leases. An absolute path.'
-        type: str
-        default: /var/lib/rollout
-      host:
-        description: 'I(file): Inventory host that keeps them, the controller if not given. AWX needs one, since its controllers
-          are ephemeral.'
-        type: str
       endpoints:
         description: 'I(etcd): URLs of the members. If one does not answer, the next one is asked. Required.'
         type: list
@@ -684,6 +676,25 @@ options:
       client_key:
         description: 'I(etcd, postgresql): File on the controller with the key of C(client_cert).'
         type: str
+      path:
+        description: 'I(file): Directory for the journals and leases. An absolute path.'
+        type: str
+        default: /var/lib/rollout
+      host:
+        description: 'I(file): Inventory host that keeps them, the controller if not given. AWX needs one, since its controllers
+          are ephemeral.'
+        type: str
+      namespace:
+        description: 'I(kubernetes): The namespace, by default that of the context.'
+        type: str
+      context:
+        description: 'I(kubernetes): The kubeconfig context, by default the current one. Without a kubeconfig, the service
+          account of the pod that the playbook runs in is used.'
+        type: str
+      kubeconfig:
+        description: 'I(kubernetes): The kubeconfig file, by default the one in the environment variable C(KUBECONFIG).
+          An absolute path.'
+        type: str
       servers:
         description: 'I(postgresql): The servers, each a name or an address with or without a port, or the directory of
           a socket. The first one that accepts writes is used. Required.'
@@ -702,17 +713,6 @@ options:
           name.'
         type: bool
         default: true
-      namespace:
-        description: 'I(kubernetes): The namespace, by default that of the context.'
-        type: str
-      context:
-        description: 'I(kubernetes): The kubeconfig context, by default the current one. Without a kubeconfig, the service
-          account of the pod that the playbook runs in is used.'
-        type: str
-      kubeconfig:
-        description: 'I(kubernetes): The kubeconfig file, by default the one in the environment variable C(KUBECONFIG).
-          An absolute path.'
-        type: str
   lease:
     description: How long the right to change the service outlives its last use. Another run waits at most that long for
       a run that died. A duration, at least 5s, at most 1h.
@@ -1057,19 +1057,10 @@ options:
             default: never
           of:
             description:
-              - 'I(load_balancer): What is compared, as the load balancers count it. V(errors) if not given.'
               - 'I(access_log): What is compared. V(latency) if not given.'
+              - 'I(load_balancer): What is compared, as the load balancers count it. V(errors) if not given.'
               - 'I(saturation): What is compared. V(all) if not given.'
             type: str
-          warm_up:
-            description:
-              - 'I(load_balancer): How long the latency of a new instance is not compared after its first request. A duration.
-                V(60s) if not given.'
-              - 'I(access_log): How long the times of a new instance are not compared after its first request. A duration.
-                V(60s) if not given.'
-              - 'I(saturation): How old an instance must be before its resource usage is compared. Restarts and C(oom)
-                count from the first measurement. A duration. V(60s) if not given.'
-            type: raw
           statuses:
             description: 'I(access_log): Statuses that are errors: V(404), or V(5xx) for all from 500 to 599.'
             type: list
@@ -1088,6 +1079,27 @@ options:
             description: 'I(access_log): Inventory pattern of the hosts with the log. The C(hosts) of O(traffic) if not
               given.'
             type: str
+          warm_up:
+            description:
+              - 'I(access_log): How long the times of a new instance are not compared after its first request. A duration.
+                V(60s) if not given.'
+              - 'I(load_balancer): How long the latency of a new instance is not compared after its first request. A duration.
+                V(60s) if not given.'
+              - 'I(saturation): How old an instance must be before its resource usage is compared. Restarts and C(oom)
+                count from the first measurement. A duration. V(60s) if not given.'
+            type: raw
+          command:
+            description: 'I(command): The program and its arguments. Required.'
+            type: list
+            elements: str
+          host:
+            description: 'I(command): Inventory host that the command runs on, the controller if not given.'
+            type: str
+          answer_within:
+            description:
+              - 'I(command): How long the command may take. A duration. V(60s) if not given.'
+              - 'I(prometheus, web): How long an answer may take. A duration. V(10s) if not given.'
+            type: raw
           ignore:
             description: 'I(instance_log): Messages that contain one of these texts (V([connection reset by peer])) are
               not counted, regardless of case.'
@@ -1132,11 +1144,6 @@ options:
             description: 'I(prometheus, web): Request headers.'
             type: dict
             default: {}
-          answer_within:
-            description:
-              - 'I(prometheus, web): How long an answer may take. A duration. V(10s) if not given.'
-              - 'I(command): How long the command may take. A duration. V(60s) if not given.'
-            type: raw
           validate_certs:
             description: 'I(prometheus, web): Whether the certificate must be valid.'
             type: bool
@@ -1163,13 +1170,6 @@ options:
           body:
             description: 'I(web): What V(POST) sends: a text as it is, or anything else as JSON.'
             type: raw
-          command:
-            description: 'I(command): The program and its arguments. Required.'
-            type: list
-            elements: str
-          host:
-            description: 'I(command): Inventory host that the command runs on, the controller if not given.'
-            type: str
       interval:
         description: How often each metric is measured. A duration.
         type: raw
@@ -1286,6 +1286,21 @@ options:
           does. A duration.
         type: raw
         default: 1h
+      get:
+        description: 'I(command): The command that prints the bounds as JSON. Required.'
+        type: list
+        elements: str
+      set:
+        description: 'I(command): The command that sets the bounds, with the placeholders V({min}) and V({max}). Required.'
+        type: list
+        elements: str
+      host:
+        description: 'I(command): Inventory host that the command runs on, the controller if not given.'
+        type: str
+      answer_within:
+        description: 'I(command): How long each command may take. A duration.'
+        type: raw
+        default: 10s
       name:
         description:
           - 'I(hpa): Name of the HorizontalPodAutoscaler. Required.'
@@ -1302,21 +1317,6 @@ options:
         description: 'I(hpa, keda): The kubeconfig file, by default the one in the environment variable C(KUBECONFIG).
           An absolute path.'
         type: str
-      get:
-        description: 'I(command): The command that prints the bounds as JSON. Required.'
-        type: list
-        elements: str
-      set:
-        description: 'I(command): The command that sets the bounds, with the placeholders V({min}) and V({max}). Required.'
-        type: list
-        elements: str
-      host:
-        description: 'I(command): Inventory host that the command runs on, the controller if not given.'
-        type: str
-      answer_within:
-        description: 'I(command): How long each command may take. A duration.'
-        type: raw
-        default: 10s
   freeze:
     description:
       - Times at which a rollout does not move. What is in progress is finished, then the rollout waits. A rollback does
@@ -1427,42 +1427,21 @@ options:
         description: How many times a failed attempt is repeated, after 1 s, 2 s, 4 s, ..., at most 30 s. 0 to 10.
         type: int
         default: 4
-      url:
+      command:
+        description: 'I(command): The program and its arguments. Required.'
+        type: list
+        elements: str
+      host:
         description:
-          - 'I(webhook, slack, mattermost, teams): URL of the webhook. It is a secret. Required.'
-          - 'I(grafana_annotation): URL of Grafana. Required.'
-        type: str
-      validate_certs:
-        description: 'I(webhook, slack, mattermost, teams, email, grafana_annotation): Whether the certificate must be
-          valid.'
-        type: bool
-        default: true
-      ca_path:
-        description: 'I(webhook, slack, mattermost, teams, email, grafana_annotation): File on the controller with the
-          CA certificates that the certificate is verified against.'
+          - 'I(command): Inventory host that the command runs on, the controller if not given.'
+          - 'I(email): The SMTP server. Required.'
         type: str
       answer_within:
         description:
-          - 'I(webhook, slack, mattermost, teams, email, grafana_annotation): How long an attempt may take. A duration.
-            V(10s) if not given.'
           - 'I(command): How long the command may take. A duration. V(60s) if not given.'
+          - 'I(email, grafana_annotation, mattermost, slack, teams, webhook): How long an attempt may take. A duration.
+            V(10s) if not given.'
         type: raw
-      headers:
-        description: 'I(webhook): Request headers.'
-        type: dict
-        default: {}
-      secret:
-        description: 'I(webhook): Key that signs the body. The header C(X-Rollout-Signature) has C(sha256=) and its HMAC.'
-        type: str
-      environment:
-        description: 'I(webhook): Name of the environment in CDEvents.'
-        type: str
-        default: production
-      host:
-        description:
-          - 'I(email): The SMTP server. Required.'
-          - 'I(command): Inventory host that the command runs on, the controller if not given.'
-        type: str
       port:
         description: 'I(email): Its port. V(587) with STARTTLS, V(465) with TLS, V(25) without either. 1 to 65535.'
         type: int
@@ -1487,6 +1466,20 @@ options:
         description: 'I(email): Addresses that mail is sent to. Required.'
         type: list
         elements: str
+      validate_certs:
+        description: 'I(email, grafana_annotation, mattermost, slack, teams, webhook): Whether the certificate must be
+          valid.'
+        type: bool
+        default: true
+      ca_path:
+        description: 'I(email, grafana_annotation, mattermost, slack, teams, webhook): File on the controller with the
+          CA certificates that the certificate is verified against.'
+        type: str
+      url:
+        description:
+          - 'I(grafana_annotation): URL of Grafana. Required.'
+          - 'I(mattermost, slack, teams, webhook): URL of the webhook. It is a secret. Required.'
+        type: str
       token:
         description: 'I(grafana_annotation): Token of a service account that may write annotations. Required.'
         type: str
@@ -1496,10 +1489,17 @@ options:
       panel_id:
         description: 'I(grafana_annotation): The panel of the dashboard. Without it, all panels. At least 1.'
         type: int
-      command:
-        description: 'I(command): The program and its arguments. Required.'
-        type: list
-        elements: str
+      headers:
+        description: 'I(webhook): Request headers.'
+        type: dict
+        default: {}
+      secret:
+        description: 'I(webhook): Key that signs the body. The header C(X-Rollout-Signature) has C(sha256=) and its HMAC.'
+        type: str
+      environment:
+        description: 'I(webhook): Name of the environment in CDEvents.'
+        type: str
+        default: production
   metrics:
     description: Where the service's metrics are kept up to date, in OpenMetrics format, while its rollout runs. Give
       C(textfile), C(pushgateway), or both.

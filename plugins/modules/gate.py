@@ -48,53 +48,6 @@ options:
         description: What happens if the gate cannot be asked.
         type: str
         choices: {fail: The gate fails., ignore: It lets the rollout pass.}
-      duration:
-        description: 'I(pause): How long the gate waits before it passes. A duration. Required.'
-        type: raw
-      file:
-        description: 'I(approval): File on the controller. The gate passes once the file exists, and fails if its first
-          word is V(no) or V(rejected). An absolute path.'
-        type: str
-      url:
-        description:
-          - 'I(approval): URL that is polled with GET. 2xx passes, 202, 404, 409 and 425 mean not yet, anything else fails.'
-          - 'I(web): URL of the web service. Required.'
-        type: str
-      method:
-        description: 'I(web): HTTP method. V(GET) sends nothing.'
-        type: str
-        choices: [POST, GET]
-        default: POST
-      headers:
-        description: 'I(web): Request headers.'
-        type: dict
-        default: {}
-      secret:
-        description: 'I(web): Key that signs the body. The header C(X-Rollout-Signature) has C(sha256=) and its HMAC.'
-        type: str
-      answer_within:
-        description:
-          - 'I(web): How long an answer may take. A duration. V(10s) if not given.'
-          - 'I(command): How long the command may take. A duration. V(60s) if not given.'
-        type: raw
-      retries:
-        description: 'I(web): How many times a request is repeated if it gets no answer, or 5xx. 0 to 10.'
-        type: int
-        default: 2
-      validate_certs:
-        description: 'I(web): Whether the certificate must be valid.'
-        type: bool
-        default: true
-      ca_path:
-        description: 'I(web): File on the controller with the CA certificates that the certificate is verified against.'
-        type: str
-      command:
-        description: 'I(command): The program and its arguments. Required.'
-        type: list
-        elements: str
-      host:
-        description: 'I(command): Inventory host that the command runs on, the controller if not given.'
-        type: str
       metrics:
         description:
           - 'I(analysis): What is measured. If not given, errors and, where the load balancers measure or log it, latency.'
@@ -146,6 +99,53 @@ options:
           rollout, and never asks an operator.'
         type: bool
         default: false
+      file:
+        description: 'I(approval): File on the controller. The gate passes once the file exists, and fails if its first
+          word is V(no) or V(rejected). An absolute path.'
+        type: str
+      url:
+        description:
+          - 'I(approval): URL that is polled with GET. 2xx passes, 202, 404, 409 and 425 mean not yet, anything else fails.'
+          - 'I(web): URL of the web service. Required.'
+        type: str
+      command:
+        description: 'I(command): The program and its arguments. Required.'
+        type: list
+        elements: str
+      host:
+        description: 'I(command): Inventory host that the command runs on, the controller if not given.'
+        type: str
+      answer_within:
+        description:
+          - 'I(command): How long the command may take. A duration. V(60s) if not given.'
+          - 'I(web): How long an answer may take. A duration. V(10s) if not given.'
+        type: raw
+      duration:
+        description: 'I(pause): How long the gate waits before it passes. A duration. Required.'
+        type: raw
+      method:
+        description: 'I(web): HTTP method. V(GET) sends nothing.'
+        type: str
+        choices: [POST, GET]
+        default: POST
+      headers:
+        description: 'I(web): Request headers.'
+        type: dict
+        default: {}
+      secret:
+        description: 'I(web): Key that signs the body. The header C(X-Rollout-Signature) has C(sha256=) and its HMAC.'
+        type: str
+      retries:
+        description: 'I(web): How many times a request is repeated if it gets no answer, or 5xx. 0 to 10.'
+        type: int
+        default: 2
+      validate_certs:
+        description: 'I(web): Whether the certificate must be valid.'
+        type: bool
+        default: true
+      ca_path:
+        description: 'I(web): File on the controller with the CA certificates that the certificate is verified against.'
+        type: str
   label:
     description: Name of the gate in messages and in the journal.
     type: str

@@ -26,14 +26,6 @@ options:
         description: Name of the driver. One from another collection is V(namespace.collection.driver).
         type: str
         required: true
-      path:
-        description: 'I(file): Directory for the journals and leases. An absolute path.'
-        type: str
-        default: /var/lib/rollout
-      host:
-        description: 'I(file): Inventory host that keeps them, the controller if not given. AWX needs one, since its controllers
-          are ephemeral.'
-        type: str
       endpoints:
         description: 'I(etcd): URLs of the members. If one does not answer, the next one is asked. Required.'
         type: list
@@ -65,6 +57,25 @@ options:
       client_key:
         description: 'I(etcd, postgresql): File on the controller with the key of C(client_cert).'
         type: str
+      path:
+        description: 'I(file): Directory for the journals and leases. An absolute path.'
+        type: str
+        default: /var/lib/rollout
+      host:
+        description: 'I(file): Inventory host that keeps them, the controller if not given. AWX needs one, since its controllers
+          are ephemeral.'
+        type: str
+      namespace:
+        description: 'I(kubernetes): The namespace, by default that of the context.'
+        type: str
+      context:
+        description: 'I(kubernetes): The kubeconfig context, by default the current one. Without a kubeconfig, the service
+          account of the pod that the playbook runs in is used.'
+        type: str
+      kubeconfig:
+        description: 'I(kubernetes): The kubeconfig file, by default the one in the environment variable C(KUBECONFIG).
+          An absolute path.'
+        type: str
       servers:
         description: 'I(postgresql): The servers, each a name or an address with or without a port, or the directory of
           a socket. The first one that accepts writes is used. Required.'
@@ -83,17 +94,6 @@ options:
           name.'
         type: bool
         default: true
-      namespace:
-        description: 'I(kubernetes): The namespace, by default that of the context.'
-        type: str
-      context:
-        description: 'I(kubernetes): The kubeconfig context, by default the current one. Without a kubeconfig, the service
-          account of the pod that the playbook runs in is used.'
-        type: str
-      kubeconfig:
-        description: 'I(kubernetes): The kubeconfig file, by default the one in the environment variable C(KUBECONFIG).
-          An absolute path.'
-        type: str
 extends_documentation_fragment:
   - progressive.rollout.rollout
 attributes:

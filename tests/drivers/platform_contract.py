@@ -36,12 +36,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 TICKS = 'n=0; while [ $n -lt 20 ]; do n=$((n+1)); echo "ERROR tick $n"; sleep 0.1; done; sleep 1000'
-RUNNING, STOPPED, STOPPING, FAILED = (
-    Process.RUNNING,
-    Process.STOPPED,
-    Process.STOPPING,
-    Process.FAILED,
-)
+RUNNING = Process.RUNNING
+STOPPED = Process.STOPPED
+STOPPING = Process.STOPPING
+FAILED = Process.FAILED
 Work = Mapping[str, t.Any]
 
 

@@ -384,7 +384,7 @@ def test_what_somebody_else_did_is_seen(bench: Bench) -> None:
     bench.run("pause", "shop-3")
     reports = by_id(driver.sync())
     assert reports["shop-1"].process is reports["shop-2"].process is Process.FAILED
-    assert reports["shop-1"].detail == "its container is gone: somebody removed it"
+    assert reports["shop-1"].detail == "its container was removed outside the rollout"
     assert reports["shop-2"].detail.startswith("exit code 0 within ")
     assert (reports["shop-3"].process, reports["shop-3"].detail) == (
         Process.UNKNOWN,

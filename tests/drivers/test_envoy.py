@@ -55,12 +55,10 @@ def made(given: Mapping[str, t.Any], context: Context) -> Driver:
 
 IN, OUT, SERVICE = contract.IN, contract.OUT, contract.SERVICE
 HEALTH = {"http": "/healthz", "interval": "100ms", "timeout": "2s", "rise": 2, "fall": 2}
-PATH, ADMIN, LISTEN, PREVIEW = (
-    "/var/lib/envoy",
-    "127.0.0.1:9901",
-    "127.0.0.1:8080",
-    "127.0.0.1:8081",
-)
+PATH = "/var/lib/envoy"
+ADMIN = "127.0.0.1:9901"
+LISTEN = "127.0.0.1:8080"
+PREVIEW = "127.0.0.1:8081"
 
 
 class Hosts:
@@ -525,11 +523,9 @@ class TestEnvoy(contract.TrafficContract):
     def test_a_connection_that_fails_is_tried_at_another_instance(
         self, plane: Plane, backends: t.Any, method: str
     ) -> None:
-        a, b, driver = (
-            backends.start("a"),
-            backends.start("b"),
-            plane.driver(retry=3, health={**HEALTH, "interval": "60s"}),
-        )
+        a = backends.start("a")
+        b = backends.start("b")
+        driver = plane.driver(retry=3, health={**HEALTH, "interval": "60s"})
         contract.bring_in(driver, {a: Target(IN, name="shop-a"), b: Target(IN, name="shop-b")})
         backends.kill(b)
         found = sum(

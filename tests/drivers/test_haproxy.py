@@ -351,10 +351,8 @@ class TestOnlyHAProxy:
         one, two, three, new = (backends.start(name) for name in ("one", "two", "three", "new"))
         plane = HAProxyPlane(BROWNFIELD.format(one=one.port, two=two.port, three=three.port))
         try:
-            driver, untouched = (
-                plane.driver(),
-                plane.balancers[0].ask("show servers state shop").splitlines()[-2],
-            )
+            driver = plane.driver()
+            untouched = plane.balancers[0].ask("show servers state shop").splitlines()[-2]
             assert " legacy " in untouched
             assert not any(
                 server.ours for e in (one, two, three) for server in entries(driver.observe(), e)

@@ -53,12 +53,10 @@ def made(given: Mapping[str, t.Any], context: Context) -> Driver:
 
 IN, OUT, SERVICE = contract.IN, contract.OUT, contract.SERVICE
 HEALTH = {"http": "/healthz", "interval": "100ms", "timeout": "2s", "rise": 2, "fall": 2}
-PATH, CONFIG, PID, STATUS = (
-    "/etc/nginx/rollout",
-    "/etc/nginx/nginx.conf",
-    "/run/nginx.pid",
-    "127.0.0.1:9180",
-)
+PATH = "/etc/nginx/rollout"
+CONFIG = "/etc/nginx/nginx.conf"
+PID = "/run/nginx.pid"
+STATUS = "127.0.0.1:9180"
 OTHER_STATUS = "127.0.0.1:9181"
 
 

@@ -649,11 +649,9 @@ class TrafficContract:
                 for e, w in ((a, old), (b, old), (new, young))
             )  # type: ignore[misc]
             for name, front in zip(plane.names, plane.fronts, strict=True):
-                before, got, after = (
-                    driver.observe()[name],
-                    kept(front, 200),
-                    driver.observe()[name],
-                )
+                before = driver.observe()[name]
+                got = kept(front, 200)
+                after = driver.observe()[name]
                 assert not self.counts or got == {
                     who: after[e].requests - before[e].requests
                     for e, who in ((a, "a"), (b, "b"), (new, "new"))

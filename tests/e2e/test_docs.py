@@ -334,11 +334,9 @@ def test_nginx(site: Site) -> None:
     page = f"{HOW_TO}/nginx.md"
     site.shell(site.text(page, "nginx-files"))
     nginx = Nginx.__new__(Nginx)
-    nginx.home, nginx.config, nginx.pid = (
-        site.home,
-        site.home / "nginx/nginx.conf",
-        site.home / "nginx.pid",
-    )
+    nginx.home = site.home
+    nginx.config = site.home / "nginx/nginx.conf"
+    nginx.pid = site.home / "nginx.pid"
     nginx.front, nginx.process = (f"{site.network}.2", site.port), None
     nginx.config.write_text(site.text(page, "nginx.conf"))
     nginx.start()

@@ -152,10 +152,8 @@ def test_it_ends_whatever_fails(hosts: int, unavailable: int, broken: set[int], 
 def test_the_waves_are_all_hosts_and_end_where_a_step_does(
     desired: int, unavailable: int, weights: set[int]
 ) -> None:
-    fleet, allowed = (
-        [one(n) for n in range(desired)],
-        Budget(0, min(unavailable, desired)).resolve(desired),
-    )
+    fleet = [one(n) for n in range(desired)]
+    allowed = Budget(0, min(unavailable, desired)).resolve(desired)
     plan = parse(
         {"strategy": "canary", "steps": [{"set_weight": weight} for weight in sorted(weights)]}
         if weights

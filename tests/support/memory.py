@@ -348,12 +348,10 @@ class MemoryRun(StepContext):
             traffic=choice(TrafficDriver, world.traffic),
             autoscaler=world.autoscaler(),
         )
-        self.own, self.check_mode, self._parked, self.say = (
-            own,
-            check_mode,
-            False,
-            service.said.append,
-        )
+        self.own = own
+        self.check_mode = check_mode
+        self._parked = False
+        self.say = service.said.append
         self.transport = t.cast(t.Any, Here())
         self.context = Context(
             "shop",

@@ -51,11 +51,9 @@ class Nginx:
     def __init__(self, keepalive: str = "0", proxy: str = "proxy_pass http://shop;") -> None:
         self.home = Path(tempfile.mkdtemp(dir="/tmp", prefix="nginx-"))
         self.home.chmod(0o755)  # its workers are another user
-        self.path, self.config, self.pid = (
-            self.home / "rollout",
-            self.home / "nginx.conf",
-            self.home / "nginx.pid",
-        )
+        self.path = self.home / "rollout"
+        self.config = self.home / "nginx.conf"
+        self.pid = self.home / "nginx.pid"
         self.path.mkdir()
         (self.path / "shop.conf").write_text(PLACEHOLDER)
         self.front, self.status = ("127.0.0.1", free_port()), free_port()

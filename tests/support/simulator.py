@@ -781,11 +781,9 @@ class Simulator:
                 end.then == "rollback" and (retiring or not stage.reversible)
             )
             rollout.phase, rollout.reason = Phase.HELD if held else Phase.ROLLING_BACK, str(end)
-            rollout.ending, rollout.gates, rollout.paused = (
-                "aborted" if end.then == "abort" else "",
-                {},
-                {},
-            )
+            rollout.ending = "aborted" if end.then == "abort" else ""
+            rollout.gates = {}
+            rollout.paused = {}
             self.progress = None
             self._commit()
         if rollout.phase == Phase.ROLLING_BACK:
@@ -823,7 +821,7 @@ class Simulator:
         self._commit()
 
     def _stage(self, stage: Stage, revision: str, script: Script) -> None:
-        """Walk to one stage and wait for its gates, as `ReconcileLoop.run_stage` does it."""
+        """Walk to one stage and wait for its gates, as `run_stage` does it."""
         rollout, held, standing = self.rollout, None, (0, 10**9, 0)
         assert rollout
         begun = progressed = self.clock
@@ -863,10 +861,8 @@ class Simulator:
                     self.passed.append((stage, rollout.replicas))
                     self._commit()
                     return
-                self.progress, progressed = (
-                    replace(self.progress, since=float(self.clock)),
-                    self.clock,
-                )
+                self.progress = replace(self.progress, since=float(self.clock))
+                progressed = self.clock
             seen = self._standing(waypoint)
             if seen[0] > standing[0] or seen[1] < standing[1] or seen[2] > standing[2]:
                 standing = (
@@ -1012,10 +1008,8 @@ class Simulator:
                         Fraction(new[0], sum(new) + sum(old)),
                     )
                 elif self.rollout and self.rollout.asked is not None:
-                    part, least = (
-                        Fraction(100 * sum(old), sum(new) + sum(old)),
-                        Fraction(100, 1 + MOST * len(new) // len(old)),
-                    )
+                    part = Fraction(100 * sum(old), sum(new) + sum(old))
+                    least = Fraction(100, 1 + MOST * len(new) // len(old))
                     self.beyond = max(self.beyond, part - max(self.rollout.asked, least))
 
 

@@ -27,6 +27,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.che
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     PlatformDriver,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
 from ansible_collections.progressive.rollout.tests.support.memory import (
     Service,
     Traffic,
@@ -34,7 +35,7 @@ from ansible_collections.progressive.rollout.tests.support.memory import (
 )
 
 # the paths that instances of each revision answer
-PATHS = {"1": ("/healthz",), "2": ("/healthz", "/ready"), "3": ("/ready",)}
+PATHS = {"1": ("/healthz", "/"), "2": ("/healthz", "/ready"), "3": ("/ready",)}
 
 
 @pytest.fixture
@@ -136,6 +137,21 @@ def test_a_rollback_asks_stable_instances_as_they_were_promoted(
     assert shop.running == {"1": 3} and shop.world.wrong == []
     assert ("1", "/nope") in asked  # tried
     assert shop.journal.rollout and shop.journal.rollout.outcome == "rolled_back"
+
+
+def test_without_the_settings_of_the_stable_revision_a_rollback_asks_by_the_current_check(
+    shop: Service, asked: list[t.Any]
+) -> None:
+    """As in a journal of a version that kept no settings."""
+    shop.step(begin, revision="2")
+    session = Session(shop.store, "shop", shop.identity, 60)
+    session.acquire(lambda: None)
+    session.record.settings.clear()
+    session.commit()
+    session.release()
+    asked.clear()
+    shop.step(rollback, health=check("/"))
+    assert shop.running == {"1": 3} and {path for _revision, path in asked} == {"/"}
 
 
 def test_the_corrected_command_goes_on_while_it_is_rolled_back(shop: Service) -> None:

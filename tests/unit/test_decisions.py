@@ -21,6 +21,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.config import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import (
     fleet as fleets,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout import rollback
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.forward import (
     failure_action,
 )
@@ -437,9 +438,8 @@ def test_a_failed_one_is_made_again_and_one_that_is_not_ready_is_not() -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_a_way_back_that_fails_is_held_and_says_so() -> None:
-    # That every walk ends is a property (test_invariants); here: what the end of the one back comes
-    # to.
+def test_a_rollback_that_fails_is_held_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    # That every rollout ends is a property (test_invariants); here: how a failed rollback ends.
     def walk(*_: object, **_named: object) -> None:
         raise RolloutFailed("no progress for 60 s: load balancer a")
 
@@ -447,11 +447,11 @@ def test_a_way_back_that_fails_is_held_and_says_so() -> None:
     record.rollout = Rollout(
         "r", "2", 2, 3, "canary", record.stable, 0.0, phase=Phase.ROLLING_BACK, reason="it is bad"
     )
+    monkeypatch.setattr(rollback, "run_stage", walk)
+    monkeypatch.setattr(rollback, "cancel_drain", lambda loop, generation: None)
     said: list[str] = []
     loop = SimpleNamespace(
         fleet=some(3),
-        run_stage=walk,
-        cancel_drain=int,
         commit=int,
         event=lambda *_, **__: None,
         refill_with=id,

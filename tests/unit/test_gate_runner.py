@@ -339,7 +339,7 @@ def test_a_timeout_may_promote() -> None:
     assert stage.poll(60).passed
     assert (
         stage.kept["approval"].message
-        == "not passed within 60 s (for promote), promoted all the same"
+        == "not passed within 60 s (for promote), promoted anyway (on_timeout: promote)"
     )
     assert stage.kept["approval"].by == "timeout"
 

@@ -30,13 +30,20 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     RolloutFailed,
     StoreError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import (
+    stage_run,
+    timing,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.interrupt import (
     Guard,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.reconcile_loop import (
     ReconcileLoop,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.supervisor import (
+    Proceed,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout import forward
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.stages import (
     LaunchStages,
 )
@@ -45,6 +52,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.ste
     StepContext,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind
 from ansible_collections.progressive.rollout.tests.support.memory import MemoryRun, Service, World
@@ -313,17 +321,12 @@ def test_a_failure_while_old_ones_are_retired_is_held(
     for step in (begin, replaces, promote):
         shop.step(step, **given)
 
-    def fails(*_: object, **_named: object) -> t.NoReturn:
-        raise RolloutFailed("no progress for 60 s")
+    def run(loop: ReconcileLoop, stage: Stage, *args: t.Any, **kwargs: t.Any) -> Proceed:
+        if stage.name == "retire":
+            raise RolloutFailed("no progress for 60 s")
+        return stage_run.run_stage(loop, stage, *args, **kwargs)
 
-    walk = ReconcileLoop.run_stage
-    monkeypatch.setattr(
-        ReconcileLoop,
-        "run_stage",
-        lambda self, stage, *more, **named: (fails if stage.name == "retire" else walk)(
-            self, stage, *more, **named
-        ),
-    )
+    monkeypatch.setattr(forward, "run_stage", run)
     with pytest.raises(RolloutFailed, match="rollout held"):
         shop.step(finish, **given)
     assert shop.journal.open and shop.journal.open.phase == "held" and shares(shop) == {"2": 1}

@@ -140,7 +140,7 @@ import json, os, select, time
 from ansible.plugins.action import ActionBase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import Interrupted
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.identity import identity
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.interrupt import Guard
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.interrupt import Guard
 
 class ActionModule(ActionBase):
     _requires_connection = False

@@ -321,22 +321,19 @@ def test_what_kayenta_cannot_compare_is_an_error(result: t.Any, message: str) ->
 
 # All together
 
-OK, HIGH = (
-    [10, 11, 10, 12, 11, 10, 12, 11, 10, 11] * 2,
-    [
-        20,
-        22,
-        19,
-        23,
-        21,
-        20,
-        24,
-        22,
-        21,
-        20,
-    ]
-    * 2,
-)
+OK = [10, 11, 10, 12, 11, 10, 12, 11, 10, 11] * 2
+HIGH = [
+    20,
+    22,
+    19,
+    23,
+    21,
+    20,
+    24,
+    22,
+    21,
+    20,
+] * 2
 
 
 def judged(options: Mapping[str, t.Any], **samples: list[float]) -> tuple[AnalysisPhase, str]:

@@ -29,9 +29,11 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import (
-    reconcile_loop as loop,
+    conclusion,
+    draining,
+    stage_run,
+    timing,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.gate_runner import (
     GateRunner,
 )
@@ -40,6 +42,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loo
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.reconcile_loop import (
     ReconcileLoop,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.stage_run import (
+    run_stage,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout import stages
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
@@ -106,7 +111,7 @@ class Walk:
     world: World
 
     def run(self) -> None:
-        self.loop.run_stage(Stage("replace", rolling(2, 3)), "2", self.rollout, dict)
+        run_stage(self.loop, Stage("replace", rolling(2, 3)), "2", self.rollout, dict)
 
 
 @pytest.fixture
@@ -238,8 +243,8 @@ def test_a_stable_instance_that_fails_while_it_is_waited_is_replaced_told_and_re
 
     world.fails = fails
     waits = Gate("pause", "pause", {"duration": 1.0})
-    walk.loop.run_stage(
-        Stage("one", Waypoint(2, 1, 3, 3, stable=1), (waits,)), "2", walk.rollout, dict
+    run_stage(
+        walk.loop, Stage("one", Waypoint(2, 1, 3, 3, stable=1), (waits,)), "2", walk.rollout, dict
     )
     assert world.wrong == []
     assert Counter((r.labels.revision, r.labels.generation) for r in world.alive()) == {
@@ -277,7 +282,7 @@ def test_time_at_a_gate_is_no_lack_of_progress_for_what_is_repaired_after_it(
     world.fails = fails
     waits = Gate("pause", "pause", {"duration": 30.0})
     point = Waypoint(2, 1, 3, 3, stable=1)
-    walk.loop.run_stage(Stage("one", point, (waits,)), "2", walk.rollout, dict)
+    run_stage(walk.loop, Stage("one", point, (waits,)), "2", walk.rollout, dict)
     assert killed and [r.labels.revision for r in world.alive()].count("2") == 1
 
 
@@ -301,7 +306,7 @@ def test_a_failed_stable_instance_is_reported_in_one_stage_and_not_again_in_the_
         doomed.append(name)
         waits = Gate(f"{stage} pause", "pause", {"duration": 1.0})
         point = Waypoint(2, 1, 3, 3, stable=1)
-        walk.loop.run_stage(Stage(stage, point, (waits,)), "2", walk.rollout, dict)
+        run_stage(walk.loop, Stage(stage, point, (waits,)), "2", walk.rollout, dict)
     assert doomed == []
     failed = [line.partition("stable: ")[2].split()[0] for line in lines if " failed; " in line]
     assert failed == ["shop-3", "shop-2"]
@@ -480,7 +485,7 @@ def test_the_new_ones_are_shown_to_the_end_and_on_the_way_back_no_more(
     world.fails = lambda call: (
         TrafficError("away") if call == "preview observe" and world.calls.count(call) % 3 else None
     )
-    walk.loop.empty_previews()
+    conclusion.empty_previews(walk.loop)
     assert world.preview == {}
     walk.run()  # another run that goes on
     assert world.preview == world.servers
@@ -488,7 +493,7 @@ def test_the_new_ones_are_shown_to_the_end_and_on_the_way_back_no_more(
     again = walking(world, preview=True)
     again.loop.rules = walk.loop.rules
     again.rollout.turn_to(Phase.ROLLING_BACK, "", 0.0)
-    again.loop.run_stage(Stage("back", rolling(1, 3)), "1", again.rollout, dict)
+    run_stage(again.loop, Stage("back", rolling(1, 3)), "1", again.rollout, dict)
     assert world.wrong == [] and world.preview == {}
     assert [report.labels.revision for report in world.alive()] == ["1"] * 3
 
@@ -512,7 +517,9 @@ def test_a_baseline_is_of_the_stable_revision_and_not_shown_as_new(
     world = World()
     walk = walking(world, preview=True)
     fresh = Stage("baseline", Waypoint(3, 2, 1, 3, stable=1, baseline=3))
-    walk.loop.run_stage(fresh, stages.revision_of(walk.rollout, fresh.waypoint), walk.rollout, dict)
+    run_stage(
+        walk.loop, fresh, stages.revision_of(walk.rollout, fresh.waypoint), walk.rollout, dict
+    )
     assert world.wrong == [] and "preview apply" not in world.calls
     assert sorted((r.labels.generation, r.labels.revision) for r in world.alive()) == [
         (1, "1"),
@@ -543,14 +550,15 @@ def test_what_is_asked_all_along_is_asked_by_one_keeper(
             super().__init__(gates, *args, **kwargs)
             made.extend([self] if gates else [])
 
-    monkeypatch.setattr(loop, "GateRunner", Noted)
+    monkeypatch.setattr(stage_run, "GateRunner", Noted)
     walk = walking(World())
     hour = Gate("analysis", "pause", {"duration": 3600})
     walk.loop.settings = replace(walk.loop.settings, plan=Plan(background=(hour,)))
-    walk.loop.run_stage(Stage("begin", Waypoint(2, 0, 3, 3)), "2", walk.rollout, dict)
+    run_stage(walk.loop, Stage("begin", Waypoint(2, 0, 3, 3)), "2", walk.rollout, dict)
     assert made == [] and walk.rollout.background == {}
     for new in (1, 2, 3):
-        walk.loop.run_stage(
+        run_stage(
+            walk.loop,
             Stage(f"step {new}", Waypoint(2, new, 3 - new, 3), watched=True),
             "2",
             walk.rollout,
@@ -568,10 +576,10 @@ def test_copies_of_requests_are_for_a_dark_set_alone(
     walk = walking(world, preview=True, budget={"max_surge": 3, "max_unavailable": 0})
     walk.loop.rules = replace(walk.loop.rules, drain_timeout=30)
     pair = Waypoint(2, 3, 3, 3, weight=0)
-    walk.loop.run_stage(Stage("prepare", pair), "2", walk.rollout, dict)
+    run_stage(walk.loop, Stage("prepare", pair), "2", walk.rollout, dict)
     assert len(world.mirror) == 3 and world.mirror == world.preview
     assert not [e for e in world.mirror if world.servers[e].rotation is Rotation.IN]
-    walk.loop.run_stage(Stage("switch", replace(pair, weight=100)), "2", walk.rollout, dict)
+    run_stage(walk.loop, Stage("switch", replace(pair, weight=100)), "2", walk.rollout, dict)
     assert world.mirror == {} and len(world.preview) == 3 and world.wrong == []
 
 
@@ -592,7 +600,7 @@ def test_a_switch_that_fails_half_way_is_undone_forward_and_made_again_in_a_roll
 
         world.fails = fails
         point = Waypoint(generation, 3, 3, 3, weight=weight)
-        walk.loop.run_stage(Stage(name, point), str(generation), walk.rollout, dict)
+        run_stage(walk.loop, Stage(name, point), str(generation), walk.rollout, dict)
 
     def serving() -> set[int]:
         return {
@@ -689,10 +697,10 @@ def test_an_instance_that_a_step_drains_leaves_the_preview_and_the_others_stay(
     world = World()
     monkeypatch.setattr(world, "check", lambda: None)  # two sets are more than it lets
     walk = walking(world, preview=True, budget={"max_surge": 3, "max_unavailable": 0})
-    walk.loop.run_stage(Stage("prepare", Waypoint(2, 3, 3, 3, weight=0)), "2", walk.rollout, dict)
+    run_stage(walk.loop, Stage("prepare", Waypoint(2, 3, 3, 3, weight=0)), "2", walk.rollout, dict)
     ports = {report.labels.id: report.labels.endpoint for report in world.alive()}
     again = walking(world, preview=True)
-    again.loop.drain(["shop-4"])
+    draining.drain(again.loop, ["shop-4"])
     assert world.wrong == [] and "shop-4" not in {r.labels.id for r in world.alive()}
     assert set(world.preview) == set(world.mirror) == {ports["shop-5"], ports["shop-6"]}
 
@@ -724,7 +732,7 @@ def test_a_preview_that_does_not_answer_does_not_keep_a_rollout_from_its_end(
     walk = walking(world, preview=True)
     walk.run()
     world.fails = lambda call: TrafficError("away") if call.startswith("preview") else None
-    walk.loop.empty_previews()
+    conclusion.empty_previews(walk.loop)
     walk.loop.commit()
     assert "the preview is not empty" in walk.session.store.timeline(walk.rollout.id)[-1]["message"]
 
@@ -773,7 +781,7 @@ def test_the_last_old_instance_stays_for_a_verdict_where_the_new_side_looks_wors
     walk = walking(world)
     monkeypatch.setattr(GateRunner, "doubt", "errors 4 of 240" if doubted else "")
     began = clock.now()
-    walk.loop.run_stage(Stage("replace", rolling(2, 3), watched=True), "2", walk.rollout, dict)
+    run_stage(walk.loop, Stage("replace", rolling(2, 3), watched=True), "2", walk.rollout, dict)
     done(world)
     last = max(when for when, revisions in served if "1" in revisions) - began
     assert (15 <= last < 17) if doubted else last < 5

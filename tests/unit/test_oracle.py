@@ -279,10 +279,8 @@ def test_outliers(samples: list[float], factor: float) -> None:
     ranked = sorted(samples)
     first, third = np.percentile(ranked, [25, 75])
     reach = factor * scipy.stats.iqr(ranked)
-    low, high = (
-        min(np.percentile(ranked, 1), first - reach),
-        max(np.percentile(ranked, 99), third + reach),
-    )
+    low = min(np.percentile(ranked, 1), first - reach)
+    high = max(np.percentile(ranked, 99), third + reach)
     edges = [value for value in ranked if math.isclose(value, low) or math.isclose(value, high)]
     assume(not edges)
     assert kayenta.inside(ranked, factor) == [value for value in ranked if low <= value <= high]

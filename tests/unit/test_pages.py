@@ -22,6 +22,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 from ansible_collections.progressive.rollout.plugins.action import move
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _journal, _service
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import judging
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.needs import needs
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
@@ -31,10 +32,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import (
     gates,
+    notify,
     settings,
     variables,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import gate_runner
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import (
+    gate_runner,
+    timing,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges import errors
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.counts import (
     Counts,
@@ -60,6 +65,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     stages,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import web
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.expressions import (
     Expression,
 )
@@ -79,6 +85,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.report.plan im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import patience
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Outcome
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores import (
+    _config_maps,
     etcd,
     kubernetes,
     postgresql,
@@ -261,6 +268,27 @@ def test_every_page_is_in_the_index() -> None:
         for target in re.findall(r"\]\(([^)#]+\.md)\)", read(index))
     }
     assert listed | {"README.md", "docs/index.md"} == set(PAGES)
+
+
+def test_every_variable_is_on_the_page_of_variables() -> None:
+    page = read("docs/reference/variables.md")
+    assert [name for name in variables.COMMON if f"`rollout_{name}`" not in page] == []
+
+
+def test_limits_are_what_the_page_says() -> None:
+    page = read("docs/reference/limits.md")
+    rows = (
+        f"| instances of a service | {values.MOST:,} |",
+        f"| any duration | {values.LONGEST / 86400:g} days |",
+        f"| receivers in `rollout_notify` | {notify.MOST} |",
+        f"| {_config_maps.LARGEST >> 20} MiB compressed; {_config_maps.MOST >> 20} MiB of any",
+        f"| journal in etcd | {etcd.MOST >> 20} MiB",
+        f"| timelines and reports of rollouts | the last {_journal.KEEP} ",
+        f"| the last {_service.KEEP_LOGS} of a service on each host |",
+        f"each {timing.PLATFORM[1]:g} seconds at least",
+        f"each {timing.AUTOSCALER:g} seconds",
+    )
+    assert [row for row in rows if row not in page] == []
 
 
 def commands() -> list[t.Any]:

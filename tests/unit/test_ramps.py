@@ -213,7 +213,7 @@ def test_ahead_takes_the_room_there_is() -> None:
         (30, 8),
         (30, 0),
     ]
-    with pytest.raises(InvalidSteps, match=r"step 1 ahead: without surge .* set max_surge"):
+    with pytest.raises(InvalidSteps, match=r"step 1 ahead: no surge .* set max_surge"):
         listed({"ramp": "geometric", "ahead": True}, surge=0)
 
 

@@ -55,16 +55,6 @@ def test_the_documented_defaults_are_those_of_the_code() -> None:
     )
 
 
-@pytest.mark.parametrize("folder", generate.DRIVERS)
-def test_every_driver_is_documented(folder: str) -> None:
-    there = {
-        path.stem
-        for path in (PLUGINS / "plugin_utils" / folder).glob("*.py")
-        if not path.stem.startswith("_")
-    }
-    assert there == set(generate.DRIVERS[folder])
-
-
 def test_the_page_of_drivers_introduces_each_with_a_whole_sentence() -> None:
     page = generate.drivers_page()
     for folder, name in DRIVERS:

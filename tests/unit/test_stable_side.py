@@ -244,11 +244,9 @@ def test_the_forecast_counts_what_is_started_of_the_stable_revision() -> None:
 # Where none of them serves any more
 # ------------------------------------------------------------------------------------
 
-CANARY, DARK, SWITCH = (
-    Waypoint(2, 2, 4, 4, 20, stable=1),
-    Waypoint(2, 2, 2, 2, 0, stable=1),
-    Waypoint(2, 2, 2, 2, 100, stable=1),
-)
+CANARY = Waypoint(2, 2, 4, 4, 20, stable=1)
+DARK = Waypoint(2, 2, 2, 2, 0, stable=1)
+SWITCH = Waypoint(2, 2, 2, 2, 100, stable=1)
 READY_IN_THE_DARK = some(2, 2, rotation=Rotation.OUT)
 GONE = [
     some(2, 1, State.FAILED),

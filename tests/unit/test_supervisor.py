@@ -937,11 +937,9 @@ def watched(
     return walk
 
 
-WAITS, WORSE, DOUBT = (
-    Answer(WAIT, "errors 0 of 900"),
-    Answer(FAIL, "errors 12 of 900"),
-    Answer(PERSON, "needs 40 more requests"),
-)
+WAITS = Answer(WAIT, "errors 0 of 900")
+WORSE = Answer(FAIL, "errors 12 of 900")
+DOUBT = Answer(PERSON, "needs 40 more requests")
 DOUBTFUL = "waiting for an operator at analysis (test.gates.told): needs 40 more requests"
 
 
@@ -1080,11 +1078,9 @@ def test_who_is_not_watched_is_not_asked(now: SimpleNamespace) -> None:
         watched(now, WORSE, watched=False),
         *(watched(now, WORSE) for _dummy in range(3)),
     )
-    back.rollout.phase, by_hand.rollout.kind, full.rollout.full = (
-        Phase.ROLLING_BACK,
-        Kind.ROLLBACK,
-        True,
-    )
+    back.rollout.phase = Phase.ROLLING_BACK
+    by_hand.rollout.kind = Kind.ROLLBACK
+    full.rollout.full = True
     for walk in (early, back, by_hand, full):
         assert walk.turn() == "passed"
         assert walk.rollout.background == {}

@@ -45,12 +45,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents 
 from ansible_collections.progressive.rollout.tests.support.swarm import Managers, Server
 
 LEAST = {"hosts": "managers", "image": "shop:{revision}", "port": 8080}
-RUNNING, STARTING, STOPPED, STOPPING = (
-    Process.RUNNING,
-    Process.STARTING,
-    Process.STOPPED,
-    Process.STOPPING,
-)
+RUNNING = Process.RUNNING
+STARTING = Process.STARTING
+STOPPED = Process.STOPPED
+STOPPING = Process.STOPPING
 FAILED, UNREACHABLE = Process.FAILED, Process.UNREACHABLE
 
 

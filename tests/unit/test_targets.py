@@ -88,10 +88,8 @@ def test_five_replicas_on_four_clusters(
 
 
 def test_what_runs_is_counted_as_what_was_asked_for() -> None:
-    even, uneven = (
-        [target(n) for n in "abc"],
-        [target("a", "2"), target("b", "2"), target("c", "3"), target("d")],
-    )
+    even = [target(n) for n in "abc"]
+    uneven = [target("a", "2"), target("b", "2"), target("c", "3"), target("d")]
     assert (counted(12, even), counted(7, even), counted(0, even)) == (12, 7, 0)
     assert total(counted(16, uneven), uneven) == 16
     assert total(counted(17, uneven), uneven) >= 17

@@ -267,10 +267,8 @@ def test_a_share_that_changes_between_calm_and_trouble_is_no_evidence() -> None:
     """All of the trouble falls into the time when most requests go to the new side: alike in
     each, and not in the sum.
     """
-    calm, trouble = (
-        span(Counts(100, 0), Counts(9900, 0)),
-        span(Counts(5000, 250), Counts(5000, 250)),
-    )
+    calm = span(Counts(100, 0), Counts(9900, 0))
+    trouble = span(Counts(5000, 250), Counts(5000, 250))
     sums = span(Counts(5100, 250), Counts(14_900, 250))
     assert after(sums).bets.log_e() > 10
     assert after(calm, trouble).bets.log_e() < 0

@@ -31,11 +31,9 @@ S, F, I, E = (  # noqa: E741
     AnalysisPhase.INCONCLUSIVE,
     AnalysisPhase.ERROR,
 )
-TERMINATED, RUNNING, PENDING = (
-    AnalysisPhase.TERMINATED,
-    AnalysisPhase.RUNNING,
-    AnalysisPhase.PENDING,
-)
+TERMINATED = AnalysisPhase.TERMINATED
+RUNNING = AnalysisPhase.RUNNING
+PENDING = AnalysisPhase.PENDING
 ENDLESS = Limits(interval=1.0)
 
 

@@ -62,10 +62,8 @@ def left_behind(path: Path, found: Recording) -> Service:
     columns = found["servers"][1].removeprefix("# ").split()
     for line in found["servers"][2:]:
         server = dict(zip(columns, line.split(), strict=True))
-        weight, place = (
-            int(server["srv_uweight"]),
-            Endpoint(server["srv_addr"], int(server["srv_port"])),
-        )
+        weight = int(server["srv_uweight"])
+        place = Endpoint(server["srv_addr"], int(server["srv_port"]))
         inside = server["srv_admin_state"] == "0" and weight
         rotation = Rotation.IN if inside else Rotation.OUT
         world.servers[place] = Server(rotation, True, 0, weight)

@@ -107,7 +107,7 @@ def newer(path: str, epoch: int) -> bool:
     if 0 < epoch < stored:
         raise Stale(
             f"a newer lease holder has acted here (epoch {stored}, ours is {epoch}); "
-            f"if nobody has and the store was made anew, remove {path}"
+            f"if not, and the store was recreated, remove {path}"
         )
     return epoch > stored
 

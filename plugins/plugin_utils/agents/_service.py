@@ -76,12 +76,10 @@ def serve(kind: type[Service], request: dict[str, t.Any]) -> dict[str, t.Any]:
 def _serve(kind: type[Service], request: dict[str, t.Any]) -> dict[str, t.Any]:
     if "recall" in request:
         return {"settings": _recall(request)}
-    start, stop, forget, keep = (
-        request["start"],
-        request["stop"],
-        request["forget"],
-        request.get("keep", {}),
-    )
+    start = request["start"]
+    stop = request["stop"]
+    forget = request["forget"]
+    keep = request.get("keep", {})
     for name in [
         request["host"],
         request["service"],

@@ -258,7 +258,7 @@ class Service(_service.Service):
     def ended(self, record: Record) -> str:
         container = self.seen.get(record["id"])
         if container is None:
-            return "its container is gone: somebody removed it"
+            return "its container was removed outside the rollout"
         when = container["State"]["FinishedAt"]
         if record.get("ended", ["", ""])[0] != when:
             record["ended"] = [when, self.story(record, container["State"])]

@@ -330,7 +330,7 @@ def _how(record: Record, unit: Unit, boot: str) -> str:
     if started:
         asked = 0 < _seconds(unit, "ActiveExit") < ended
     if asked:
-        how = f"somebody stopped its unit {record['unit']}"
+        how = f"unit {record['unit']} was stopped outside the rollout"
     else:
         codes = {"1": "exit code", "2": "killed by signal", "3": "killed by signal"}
         code, result = codes.get(unit.get("ExecMainCode", "")), unit.get("Result", "success")

@@ -196,10 +196,8 @@ def _window(given: t.Any, variable: str) -> Window:
     zone, reason = value["timezone"], value["reason"] or variable
     if "cron" in kind:
         return _cron(value, variable, zone, reason)
-    begin, end = (
-        _begin(value["from"], f"{variable}.from", zone),
-        _end(value["to"], f"{variable}.to", zone),
-    )
+    begin = _begin(value["from"], f"{variable}.from", zone)
+    end = _end(value["to"], f"{variable}.to", zone)
     if end <= begin:
         raise InputError(
             f"{variable}.to: {str(value['to'])!r} is not after from ({str(value['from'])!r}); swap"

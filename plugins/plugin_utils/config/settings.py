@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import typing as t
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 
 from ..base.errors import InputError
@@ -109,18 +109,6 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
         )
     on_failure = FailureAction(known["on_failure"])
     limit, total = (None, None) if on_failure is FailureAction.CONTINUE else known["failure_limit"]
-    same = (
-        "service",
-        "revision",
-        "replicas",
-        "budget",
-        "on_stable_lost",
-        "headroom",
-        "traffic",
-        "store",
-        "lease",
-        "autoscaler",
-    )
     plan, platform = strategy.parse(args), known["platform"] or NO_PLATFORM
     if args.get("analysis") in (None, "") or plan.background:
         plan = gates.watched(plan, known["traffic"], platform.driver.alike)
@@ -130,41 +118,27 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
         # up at once.
         known["budget"] = Budget(0, known["budget"].max_unavailable)
         known["headroom"] = Fraction(0)
-    return Settings(
-        plan=plan,
-        rules=Rules(
+    plain = {field.name: known[field.name] for field in fields(Settings) if field.name in known}
+    derived = {
+        "plan": plan,
+        "rules": Rules(
             min_ready=min_ready,
             progress_deadline=deadline,
             ready_deadline=checks.deadline,
             failure_limit=limit,
             watch_new=known["watch_new"],
         ),
-        failure_total=total,
-        on_failure=on_failure,
-        platform=platform,
-        health=health,
-        checks=checks,
-        window=known["window"] or (),
-        **{
-            name: known[name]
-            for name in (
-                *same,
-                "freeze",
-                "order",
-                "older",
-                "new_check",
-                "supersede",
-                "wait",
-                "report",
-                "notify",
-                "metrics",
-            )
-        },
-    )
+        "failure_total": total,
+        "on_failure": on_failure,
+        "platform": platform,
+        "checks": checks,
+        "window": known["window"] or (),
+    }
+    return Settings(**{**plain, **derived})
 
 
 def _check_refilled(plan: Plan, budget: Budget, autoscaler: Autoscaler | None) -> None:
-    """Refuse what needs instances beside those that are there, or another number of them."""
+    """Refuse what needs extra instances, or a different number of them."""
     if autoscaler and autoscaler.mode == FOLLOW:
         raise InputError(
             "rollout_autoscaler.mode: follow, but a rollout of this workload follows its number of"
@@ -179,13 +153,13 @@ def _check_refilled(plan: Plan, budget: Budget, autoscaler: Autoscaler | None) -
         )
     if plan.standby is not None:
         raise InputError(
-            "rollout_hold: needs instances beside those that are there, and this workload replaces"
+            "rollout_hold: needs extra instances, and this workload replaces"
             " each instance at its place; remove it",
             "PR-107",
         )
     if plan.baseline:
         raise InputError(
-            "rollout_steps: baseline needs instances beside those that are there, and this workload"
+            "rollout_steps: baseline needs extra instances, and this workload"
             " replaces each instance at its place; remove it",
             "PR-107",
         )

@@ -112,12 +112,10 @@ class _Simulation:
         start: float,
         stop: float,
     ) -> None:
-        self.budget, self.rules, self.start, self.stop = (
-            budget,
-            rules,
-            start,
-            max(stop, rules.settle),
-        )
+        self.budget = budget
+        self.rules = rules
+        self.start = start
+        self.stop = max(stop, rules.settle)
         self.path = list(path)
         self.instances = {instance.id: instance for instance in fleet}
         self.clock, self.created, self.replaced = 0.0, 0, 0

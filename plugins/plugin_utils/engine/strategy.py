@@ -521,10 +521,7 @@ def _ahead(step: Step, weight: int, last: Waypoint, target: RolloutTarget) -> Wa
     """
     surge = target.allowed.surge
     if not surge:
-        raise InvalidSteps(
-            f"{step.name}: without surge no instance can become ready beside the others; set"
-            " max_surge, or remove ahead"
-        )
+        raise InvalidSteps(f"{step.name}: no surge is allowed; set max_surge, or remove ahead")
     rest = carrying(target.base, target.allowed, 100 - (last.weight or 0))
     wanted = target.base if weight == 100 else _divide(step, weight, None, target)[0]
     new = max(last.new, min(wanted, target.base + surge - rest))

@@ -308,11 +308,9 @@ class _Stages:
         self._leave(at)
         name = text(event.get("stage"))
         stage = self._stages.setdefault(name, Stage(name, planned=False))
-        stage.share, stage.new, stage.old = (
-            event.get("share"),
-            event.get("new", 0),
-            event.get("old", 0),
-        )
+        stage.share = event.get("share")
+        stage.new = event.get("new", 0)
+        stage.old = event.get("old", 0)
         stage.reached = at if stage.reached is None else stage.reached
         self._now = stage
 

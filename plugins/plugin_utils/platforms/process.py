@@ -39,11 +39,9 @@ class Driver(Hosts):
     _agent, _table = "process", OPTIONS
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self._command, self._cwd, self._signal = (
-            options["command"],
-            options["cwd"],
-            options["stop_signal"],
-        )
+        self._command = options["command"]
+        self._cwd = options["cwd"]
+        self._signal = options["stop_signal"]
         super().__init__(options, context)
 
     def log_of(self, id: str, host: str) -> str:

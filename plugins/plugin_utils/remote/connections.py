@@ -270,11 +270,9 @@ class Connections:
         """Make a host's connection as Ansible does for a task."""
         variables = link.variables
         play_context = self._context.copy()
-        play_context.remote_addr, play_context.port, play_context.remote_user = (
-            host,
-            None,
-            self._keywords.get("remote_user"),
-        )
+        play_context.remote_addr = host
+        play_context.port = None
+        play_context.remote_user = self._keywords.get("remote_user")
         for attribute, names in C.MAGIC_VARIABLE_MAPPING.items():
             value = next((variables.get(name) for name in names if name in variables.raw), None)
             if value is not None:

@@ -15,7 +15,7 @@ from ..engine.model import Phase
 COMMANDS: Mapping[str, str] = {
     "pause": "Stop before the next action, without a deadline, until told to continue.",
     "resume": "Continue after a pause, or where the rollout is held.",
-    "promote": "Let the rollout pass where it waits for an operator.",
+    "promote": "Let the rollout continue where it waits for an operator.",
     "promote_full": "Continue to the end, without further pauses or gates.",
     "skip": "Continue with the next stage without waiting for this one's gates.",
     "abort": "Roll back.",

@@ -223,13 +223,11 @@ class Rollout:
 
     def end(self, outcome: Outcome, reason: str, now: float) -> None:
         """Finish the rollout."""
-        self.phase, self.outcome, self.reason, self.updated, self.tally = (
-            Phase.FINISHED,
-            outcome,
-            reason,
-            now,
-            None,
-        )
+        self.phase = Phase.FINISHED
+        self.outcome = outcome
+        self.reason = reason
+        self.updated = now
+        self.tally = None
         self.given, self.counted, self.ready = {}, None, {}
         for gate in (*self.gates.values(), *self.background.values()):
             gate.memory = None  # no run needs it any more, and it may be large

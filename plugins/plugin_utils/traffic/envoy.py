@@ -124,11 +124,9 @@ class Driver(TrafficDriver):
         )
         self.path, self.admin = options["path"], options["admin"]
         self.drain_timeout = options["drain_timeout"]
-        self.preview, self.match, self.mirror = (
-            options["preview"],
-            options["match"],
-            options["mirror"] or 0,
-        )
+        self.preview = options["preview"]
+        self.match = options["match"]
+        self.mirror = options["mirror"] or 0
         self.listen = listen = options["listen"]
         if self.preview == listen:
             raise InputError(

@@ -154,11 +154,9 @@ class Driver(TrafficDriver):
                 " another one, or remove it",
                 "PR-126",
             )
-        self.slots, self.state_file, self.path = (
-            options["slots"] or "",
-            options["state_file"] or "",
-            options["path"],
-        )
+        self.slots = options["slots"] or ""
+        self.state_file = options["state_file"] or ""
+        self.path = options["path"]
         self.balancers = self._balancers(options["hosts"], options["socket"])
         added = (
             "" if self.slots else server_options(context.health, options["ca_path"] or SYSTEM_CA)

@@ -171,9 +171,8 @@ class GateRunner:
         ):
             late = f"not passed within {span(gate.timeout)} ({self._state(gate, record)})"
             if gate.on_timeout == "promote":
-                self._decide(
-                    gate, record, GateState.PASSED, f"{late}, promoted all the same", TIMEOUT
-                )
+                late += ", promoted anyway (on_timeout: promote)"
+                self._decide(gate, record, GateState.PASSED, late, TIMEOUT)
             else:
                 self._decide(gate, record, GateState.FAILED, late, TIMEOUT)
         return record

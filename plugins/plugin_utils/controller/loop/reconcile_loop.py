@@ -1,44 +1,228 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The reconcile loop of one service: moves, watches and cleans up its fleet."""
+"""The reconcile loop of one service: observes, records and moves its fleet."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 
-from ...base.errors import TRANSIENT, RolloutFailed
-from ...config.gates import UNKNOWN, paced, waits
+from ...analysis.counters import Counters
+from ...base import clock
+from ...base.errors import TRANSIENT, InputError, RolloutError, RolloutFailed, StoreError
+from ...config.settings import Settings
+from ...engine import refill
+from ...engine.budget import up
 from ...engine.evaluate import Decision, evaluate
-from ...engine.instances import can_admit, can_stop, ids
-from ...engine.model import Composition, Phase, Process, Rotation, State
-from ...engine.progress import ProgressTracker
+from ...engine.model import Composition, Instance, Phase, Rotation, State
+from ...engine.progress import ProgressTracker, Rules
 from ...engine.rebalance import mark_leaving
 from ...engine.strategy import Stage, Waypoint
-from ...engine.weights import WeightSplit
-from ...engine.wording import states
-from ...report.progress import Expected, Heading, Lines
+from ...engine.targets import divide
+from ...health.monitor import HealthMonitor
+from ...interfaces.context import Context
+from ...interfaces.platform import Report
+from ...interfaces.traffic import Table
+from ...report.progress import Lines
 from ...state import events
+from ...state.events import Event
+from ...state.lease import Session
 from ...state.record import Rollout
 from . import timing
-from .base_loop import BaseLoop
+from .actuator import Actuator
+from .autoscaling import Autoscaling
+from .checks import Checks
 from .gate_runner import GateRunner
-from .observer import Snapshot
-from .stage_run import Decide, Describe, StageRun
-from .supervisor import Proceed, Reporter, Supervisor
+from .interrupt import Guard
+from .observer import Observer, Snapshot
+from .placement import Placement
+from .preview import PreviewPool
+from .recorder import Recorder
+from .regions import targets_of
 
 
-class ReconcileLoop(BaseLoop):
-    """Drives the fleet of one service."""
+class ReconcileLoop:
+    """Drives the fleet of one service from stage to stage."""
 
-    _background: GateRunner | None = None  # the same in all stages
+    def __init__(
+        self,
+        settings: Settings,
+        context: Context,
+        session: Session,
+        guard: Guard,
+        checker: HealthMonitor,
+        say: Callable[[str], None],
+        now: Callable[[], float] = clock.now,
+    ) -> None:
+        self.settings = settings
+        self.context = context
+        self.session = session
+        self.guard = guard
+        self.checker = checker
+        self.say = say
+        self.now = now
+        self.platform = settings.platform.make(context)
+        self.traffic = settings.traffic.make(context)
+        self.targets = targets_of(settings.plan, self.platform, self.traffic, context.transport)
+        self.balanced = settings.traffic.name != "none"
+        self.rules = self._rules()
+        self.previews = [
+            PreviewPool(preview.traffic, preview.idle_only) for preview in self.traffic.previews()
+        ]
+        self.checks = Checks(settings, context, session, self.platform)
+        self.background: GateRunner | None = None  # the same in all stages
+        self.reported: set[str] = set()  # stable instances whose failure was reported
+        self.recorder = Recorder(session, self.balanced, self._counted)
+        self.observer = Observer(
+            self.platform,
+            self.traffic if self.balanced else None,
+            self.previews,
+            session=session,
+            context=context,
+            checker=checker,
+            watch_new=self.rules.watch_new,
+            check_of=self.checks.of,
+            targets=self.targets,
+            say=say,
+            now=now,
+            stopped=lambda: bool(guard.stopped),
+        )
+        self.actuator = Actuator(
+            self.traffic,
+            self.previews,
+            observer=self.observer,
+            recorder=self.recorder,
+            session=session,
+            checker=checker,
+            now=now,
+            regions=self.targets,
+        )
+        self.autoscaling = Autoscaling(settings, context, session, self.recorder, say, now)
+        self.placement = Placement(self.platform, self.observer, session)
+        context.served = lambda: self.observer.counters.served
+        context.cuts = lambda: self.observer.counters.cuts
 
-    def close(self) -> None:
-        """Ask gates nothing any more, and observe nothing in the background."""
-        if self._background:
-            self._background.close()
-        self.platform.close()
-        self.traffic.close()
+    @property
+    def fleet(self) -> Sequence[Instance]:
+        """The fleet as last observed."""
+        return self.observer.snapshot.fleet
+
+    @property
+    def reports(self) -> Sequence[Report]:
+        """The latest reports of the platform."""
+        return self.observer.reports
+
+    @property
+    def table(self) -> Table | None:
+        """The load balancers' entries, as last observed; None: there are no load balancers."""
+        return self.observer.snapshot.table
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything outside was changed."""
+        return self.actuator.changed
+
+    def observe(self) -> Snapshot:
+        """Observe the service, and note what has changed."""
+        snapshot = self.observer.observe()
+        self.recorder.note_fleet(snapshot.fleet)
+        self.recorder.note_requests()
+        return snapshot
+
+    def observe_for(self, waypoint: Waypoint) -> Snapshot:
+        """Observe the service on the way to a waypoint."""
+        return self.placement.with_leaving(self.observe(), waypoint)
+
+    def divided(self, waypoint: Waypoint) -> Waypoint:
+        """Return the waypoint with a part for each target, where there are any."""
+        return divide(waypoint, self.targets)
+
+    def fitted(self, waypoint: Waypoint) -> Waypoint:
+        """Return the waypoint for as many instances as the platform has, where it fills places."""
+        places = self.platform.replicas() if self.platform.refills else None
+        return refill.fitted(waypoint, places) if places else waypoint
+
+    def refill(
+        self, fleet: Sequence[Instance], waypoint: Waypoint, revision: str, rollout: Rollout
+    ) -> None:
+        """Tell a platform that fills places itself of which revision the next instances are."""
+        if not self.platform.refills:
+            return
+        generation = refill.next_generation(fleet, waypoint)
+        stable = rollout.previous if generation == waypoint.stable else None
+        self.platform.refill(stable.revision if stable else revision, generation)
+
+    def refill_with(self, stable: Composition) -> None:
+        """Have the places that become free while nothing moves filled with stable instances."""
+        if self.platform.refills:
+            self.platform.refill(stable.revision, stable.generation)
+
+    def observe_fleet(self) -> Sequence[Instance]:
+        """Return the fleet as it is now."""
+        return self.observe().fleet
+
+    def await_fleet(self) -> None:
+        """Observe the service; what does not answer is waited for, up to the progress deadline."""
+        lines, began = Lines(self.say, self.settings.service, self.now()), self.now()
+        while True:
+            self.guard.check()
+            try:
+                self.observe()
+                return
+            except TRANSIENT as exc:
+                self.wait_out(exc, began, lines)
+
+    def observe_partly(self) -> list[str]:
+        """Observe what can be observed now; return why the rest cannot be."""
+        troubles = self.observer.observe_partly()
+        self.recorder.note_fleet(self.fleet)
+        return troubles
+
+    def refresh(self) -> None:
+        """Let the next observation include the platform, since the journal has changed."""
+        self.observer.refresh()
+
+    def has_orphaned_entries(self) -> bool:
+        """Return whether a load balancer has entries of no instance, as last observed."""
+        return self.observer.orphaned_entries()
+
+    def out_of_rotation(self, revision: str | None) -> list[Instance]:
+        """Return the ready instances of a revision (None: any) out of rotation anywhere."""
+        ready = [
+            i
+            for i in self.observe_fleet()
+            if i.state is State.READY and i.rotation is not Rotation.IN
+        ]
+        return [i for i in ready if revision in (None, i.revision)]
+
+    def wait_out(self, exc: RolloutError, since: float, lines: Lines) -> None:
+        """Wait before retrying after an error, up to the progress deadline from `since`."""
+        if self.now() - since > self.rules.progress_deadline:
+            deadline = f"rollout_progress_deadline ({self.rules.progress_deadline:g} s)"
+            raise RolloutFailed(f"no progress within {deadline}: {exc}", exc.id) from None
+        if self.recorder.note_trouble(str(exc)):
+            lines.tell(f"retrying: {exc} [{exc.id}]")
+        self.refresh()
+        if self.session.due and not isinstance(exc, StoreError):
+            with suppress(StoreError):  # the next iteration reports it, if it stays
+                self.commit()  # ends the wait if the lease is lost
+        self.checker.wait(timing.RETRY)
+
+    def event(self, event: Event) -> None:
+        """Add an event to the timeline, with the next commit."""
+        self.recorder.event(event)
+
+    def commit(self) -> None:
+        """Write the record and the events, and renew the lease."""
+        self.recorder.commit()
+
+    def rules_for(self, stage: Stage, rollout: Rollout) -> Rules:
+        """Return the rules with the failure limits of the stage and of the whole rollout."""
+        total = None if rollout.phase == Phase.ROLLING_BACK else self.settings.failure_total
+        most = None if total is None else max(1, up(total, rollout.replicas))
+        return replace(self.rules, stage_limit=stage.failure_limit, total_limit=most)
 
     def next_decision(self, waypoint: Waypoint) -> Decision:
         """Return what the next iteration on the way to a waypoint would do. Changes nothing."""
@@ -47,277 +231,22 @@ class ReconcileLoop(BaseLoop):
         fleet = mark_leaving(snapshot.fleet, snapshot.leaving or ())
         return evaluate(fleet, waypoint, self.settings.budget, self.rules, progress, self.now())
 
-    # -- stages -----------------------------------------------------------------------------------
-
-    def run_stage(
-        self,
-        stage: Stage,
-        revision: str,
-        rollout: Rollout,
-        described: Describe,
-        decide: Decide | None = None,
-        expected: Expected = lambda _fleet: None,
-    ) -> Proceed:
-        """Move the fleet to the stage's waypoint, and wait until its gates let the rollout pass.
-
-        Args:
-            stage: Where to go.
-            revision: Of the new instances.
-            rollout: In progress.
-            described: Returns the rollout as gates get it.
-            decide: Used instead of `evaluate`; traffic weights stay as they are.
-            expected: Returns how long the rollout takes from here; see `Lines`.
-
-        Raises RolloutFailed with the reason where the stage cannot be passed.
-        """
-        of = rollout.revision if stage.waypoint.is_baseline else revision
-        title = f"{self.settings.service} {of}"
-        heading = Heading.of(self.settings.service, rollout, stage, self.settings.plan)
-        lines = Lines(self.show, title, min(self.now(), rollout.started), heading, expected)
-        self._aim(stage, rollout)
-        if decide:
-            self.actuator.split = None
-        background = self._background_gates(stage, rollout, expected)
-        supervisor = self._supervise(stage, rollout, lines, title, background)
-        run = StageRun(
-            self,
-            stage,
-            rollout,
-            revision=revision,
-            decide=decide or evaluate,
-            supervisor=supervisor,
-            describe=described,
-            lines=lines,
-        )
-        try:
-            return run.run()
-        finally:
-            supervisor.close()
-
     def turn_back(self) -> None:
         """Get ready for a rollback: stop the background gates, and observe what is there now.
 
         What does not answer is waited for. The last observation may be older than the last action.
         """
-        if self._background:
-            self._background.close()
-            self._background = None
+        if self.background:
+            self.background.close()
+            self.background = None
         self.traffic.begin(False)
         self.await_fleet()
-
-    # -- single actions ---------------------------------------------------------------------------
-
-    def drain(self, ids: Sequence[str]) -> None:
-        """Take these instances out of rotation, wait for their requests, and stop them."""
-        record = self.session.record
-        record.draining.update({i: self.now() for i in ids if i not in record.draining})
-        self.observer.generation = record.open.generation if record.open else None
-
-        def stop_drained() -> str:
-            snapshot = self.observe()
-            for pool in self.previews:
-                pool.wanted = pool.has_entries  # its other instances stay
-            left = [i for i in snapshot.fleet if i.id in ids and i.state.counted]
-            drained = tuple(i.id for i in left if can_stop(i, self.rules, self.now()))
-            self.actuator.apply(snapshot, Decision(retire=drained))
-            self.actuator.apply_previews(snapshot)
-            return states(left)
-
-        if left := self._until(stop_drained, self.rules.progress_deadline):
-            raise RolloutFailed(f"not within {self.rules.progress_deadline:g} s: {left}", "PR-616")
-
-    def admit(self, revision: str | None) -> bool:
-        """Put a revision's ready instances (None: any) in rotation; return whether any was out."""
-        admitted = False
-
-        def admit_healthy() -> str:
-            nonlocal admitted
-            out = self.out_of_rotation(revision)
-            if out:
-                admitted = True
-                self.actuator.apply(
-                    self.observer.snapshot, Decision(admit=tuple(i.id for i in out if can_admit(i)))
-                )
-            return ", ".join(i.id for i in out)
-
-        if left := self._until(admit_healthy, self.rules.progress_deadline):
-            deadline = f"{self.rules.progress_deadline:g} s"
-            raise RolloutFailed(
-                f"no load balancer's own check passed {left} within {deadline}", "PR-308"
-            )
-        return admitted
-
-    def stop_orphaned(self) -> None:
-        """Stop, at a rollout's end, the drained instances whose hosts answer again by then.
-
-        Raises RolloutFailed if an instance does not end although its host answers.
-        """
-        if self.platform.in_place:
-            return  # its instances are drained for the user's tasks, and never stopped
-        draining, patience = self.session.record.draining, self.now() + timing.LAST_LOOK
-
-        def stop() -> str:
-            self.refresh()
-            try:
-                snapshot = self.observe()
-                left = [i for i in snapshot.fleet if i.id in draining and i.state.counted]
-                answering = [i for i in left if i.state is not State.UNREACHABLE]
-                drained = (i for i in answering if can_stop(i, self.rules, self.now()))
-                self.actuator.apply(snapshot, Decision(retire=ids(drained)))
-                return states(left if self.now() < patience else answering)
-            except TRANSIENT as exc:
-                return str(exc)
-
-        if draining and (left := self._until(stop, self.rules.progress_deadline)):
-            raise RolloutFailed(f"not within {self.rules.progress_deadline:g} s: {left}", "PR-616")
-
-    def empty_previews(self) -> None:
-        """Empty the preview pools at a rollout's end, and wait for their requests in flight."""
-        for pool in self.previews:
-            pool.wanted = False
-
-        def empty() -> str:
-            try:
-                for pool in self.previews:
-                    pool.observe()
-                self.actuator.apply_previews(self.observer.snapshot)
-                if self.recorder.due:
-                    self.commit()  # ends the wait if the lease is lost
-            except TRANSIENT as exc:
-                return str(exc)
-            return "it still has requests" if any(pool.filled for pool in self.previews) else ""
-
-        if any(pool.filled for pool in self.previews) and (
-            left := self._until(empty, self.rules.drain_timeout)
-        ):
-            message = f"the preview is not empty; the next rollout empties it: {left}"
-            self.event(events.Trouble(message=message))
-
-    def conclude(self, stable: Composition | None) -> None:
-        """Have the platform do what is left to do at a rollout's end; raises RolloutFailed."""
-
-        def wait() -> str:
-            try:
-                if self.recorder.due:
-                    self.commit()  # the lease is kept while waiting
-                if left := self.platform.conclude(stable):
-                    return left
-                self.traffic.conclude()
-                return ""
-            except TRANSIENT as exc:
-                return str(exc)
-
-        if left := self._until(wait, self.rules.progress_deadline):
-            raise RolloutFailed(f"the rollout cannot be concluded: {left}", "PR-620")
-
-    def put_autoscaler_back(self) -> None:
-        """Put the autoscaler back at a rollout's end; raises RolloutFailed."""
-
-        def put_back() -> str:
-            try:
-                if self.recorder.due:
-                    self.commit()
-                self.autoscaling.put_back()
-            except TRANSIENT as exc:
-                return str(exc)
-            return ""
-
-        if left := self._until(put_back, self.rules.progress_deadline):
-            raise RolloutFailed(f"the autoscaler cannot be put back: {left}", "PR-263")
-
-    def cancel_drain(self, generation: int) -> None:
-        """Keep the instances of a generation that were to be drained and were not told to stop."""
-        running = {
-            r.labels.id
-            for r in self.observer.reports
-            if r.labels.generation == generation and r.process is Process.RUNNING
-        }
-        for name in running & set(self.session.record.draining):
-            del self.session.record.draining[name]
 
     def forget_dead(self) -> None:
         """Remove what is left of dead instances; their logs stay."""
         self.actuator.forget_dead(self.observe())
 
-    def hold_drained(self) -> None:
-        """Keep drained instances out of rotation, and the lease, until the guard ends it.
-
-        Meanwhile the user's tasks deploy in place. A reloaded load balancer forgets drained hosts.
-        """
-        while not self.guard.stopped:
-            try:
-                snapshot = self.observer.observe_unchecked()
-                self._report_forgotten(snapshot)
-                self.actuator.apply(snapshot, Decision())
-                self.recorder.note_success()
-            except TRANSIENT as exc:
-                self.recorder.note_trouble(str(exc))
-            self.checker.wait(timing.IN_PLACE)
-
-    # -- helpers ----------------------------------------------------------------------------------
-
-    def show(self, line: str) -> None:
-        """Write a line for people, here and for those who follow the rollout."""
-        self.say(line)
-        self.event(events.LineShown(text=line))
-
-    def _aim(self, stage: Stage, rollout: Rollout) -> None:
-        """Set the generation, the split of the traffic and the preview pools of a stage."""
-        waypoint = self.divided(stage.waypoint)
-        back = rollout.phase == Phase.ROLLING_BACK
-        weighted = any(
-            point.weight is not None for point in (waypoint, *(part for _t, part in waypoint.parts))
-        )
-        self.traffic.begin(weighted and waypoint.headroom is None and not back)
-        self.observer.generation = waypoint.generation
-        self.actuator.split = WeightSplit(waypoint)
-        forward = (
-            rollout.phase != Phase.ROLLING_BACK
-            and rollout.kind.forward
-            and not waypoint.is_baseline
-        )
-        for pool in self.previews:
-            pool.wanted = forward and (waypoint.new_idle or not pool.idle_only)
-
-    def _supervise(
-        self, stage: Stage, rollout: Rollout, lines: Lines, title: str, background: GateRunner
-    ) -> Supervisor:
-        """Return a supervisor of the stage, with the runner of the background gates."""
-        me, service = self.session.identity, self.settings.service
-        return Supervisor(
-            stage,
-            rollout,
-            settings=self.settings,
-            session=self.session,
-            context=self.context,
-            background=background,
-            reporter=Reporter(
-                self.event,
-                lines.tell,
-                lambda text: self.say(f"{title} {text}"),
-                self.checker.wake,
-                lambda command: me.command(command, service, self.settings.to_find),
-            ),
-            now=self.now,
-        )
-
-    def _background_gates(self, stage: Stage, rollout: Rollout, expected: Expected) -> GateRunner:
-        """Return the background gates' runner, one for all stages; idle if unwatched.
-
-        They are asked as often as the time that the rollout is expected to take needs.
-        """
-        if not stage.watched or rollout.phase == Phase.ROLLING_BACK:
-            return GateRunner((), self.context, {})
-        if self._background is None:
-            plan, seconds = self.settings.plan, expected(self.fleet)
-            seconds = (UNKNOWN if seconds is None else seconds) + waits(plan)
-            gates = [paced(gate, seconds) for gate in plan.background]
-            self._background = GateRunner(
-                gates, self.context, rollout.background, self.now, self.checker.wake
-            )
-        return self._background
-
-    def _until(self, iterate: Callable[[], str], seconds: float) -> str:
+    def until(self, iterate: Callable[[], str], seconds: float) -> str:
         """Iterate until nothing is left, or these seconds are over; return what is left."""
         deadline, backoff, before = self.now() + seconds, timing.Backoff(), ""
         while True:
@@ -330,22 +259,32 @@ class ReconcileLoop(BaseLoop):
             before = left
             self.checker.wait(backoff.pause())
 
-    def _report_forgotten(self, snapshot: Snapshot) -> None:
-        """Report the load balancers that send requests to drained instances again."""
-        draining = self.session.record.draining
-        out = {
-            r.labels.endpoint: r.labels.host for r in snapshot.reports if r.labels.id in draining
-        }
-        for balancer, servers in (snapshot.table or {}).items():
-            back = [
-                host
-                for at, host in out.items()
-                if at in servers and servers[at].rotation is Rotation.IN
-            ]
-            if back:
-                hosts = ", ".join(dict.fromkeys(back))
-                message = (
-                    f"load balancer {balancer} lost its state: {hosts} taken out of rotation again"
-                )
-                self.event(events.Trouble(message=message))
-                self.say(f"{self.settings.service}: {message} [PR-312]")
+    def show(self, line: str) -> None:
+        """Write a line for people, here and for those who follow the rollout."""
+        self.say(line)
+        self.event(events.LineShown(text=line))
+
+    def close(self) -> None:
+        """Ask gates nothing any more, and observe nothing in the background."""
+        if self.background:
+            self.background.close()
+        self.platform.close()
+        self.traffic.close()
+
+    def _counted(self, fresh: bool) -> tuple[Counters, Counters]:
+        """Return what was counted in this step, and between the step before and this one."""
+        if fresh:
+            self.observer.count()
+        return self.observer.counters, self.observer.between
+
+    def _rules(self) -> Rules:
+        """Return the rules with the traffic driver's times; raises InputError if they conflict."""
+        rules, drain = self.settings.rules, self.traffic.drain_timeout
+        if drain >= rules.progress_deadline:
+            raise InputError(
+                f"rollout_traffic.drain_timeout: {drain:g} s is not shorter than"
+                f" rollout_progress_deadline ({rules.progress_deadline:g} s), so a drain would fail"
+                " the rollout; raise the deadline",
+                "PR-104",
+            )
+        return replace(rules, drain_timeout=drain, settle=self.traffic.settle_time)

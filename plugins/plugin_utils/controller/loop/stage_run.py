@@ -10,26 +10,75 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ...base.errors import TRANSIENT, RolloutFailed
+from ...config.gates import UNKNOWN, paced, waits
 from ...engine.autoscaling import measured
 from ...engine.budget import Budget
-from ...engine.evaluate import Decision
+from ...engine.evaluate import Decision, evaluate
 from ...engine.last_old import ends_comparison
 from ...engine.model import Composition, Instance, Phase, Rotation, State
 from ...engine.progress import ProgressTracker, Rules
 from ...engine.rebalance import mark_leaving
 from ...engine.strategy import Stage, Waypoint
 from ...engine.targets import join, split
-from ...report.progress import Lines
+from ...engine.weights import WeightSplit
+from ...report.progress import Expected, Heading, Lines
 from ...state import events
 from ...state.record import Rollout
 from . import timing
-from .base_loop import BaseLoop
+from .gate_runner import GateRunner
 from .observer import Snapshot
-from .supervisor import Proceed, Supervisor
+from .reconcile_loop import ReconcileLoop
+from .supervisor import Proceed, Reporter, Supervisor
 
 # as `evaluate`
 Decide = Callable[[Sequence[Instance], Waypoint, Budget, Rules, ProgressTracker, float], Decision]
 Describe = Callable[[], Mapping[str, t.Any]]  # the `rollout` mapping, as gates get it
+
+
+def run_stage(
+    loop: ReconcileLoop,
+    stage: Stage,
+    revision: str,
+    rollout: Rollout,
+    described: Describe,
+    decide: Decide | None = None,
+    expected: Expected = lambda _fleet: None,
+) -> Proceed:
+    """Move the fleet to the stage's waypoint, and wait until its gates let the rollout pass.
+
+    Args:
+        stage: Where to go.
+        revision: Of the new instances.
+        rollout: In progress.
+        described: Returns the rollout as gates get it.
+        decide: Used instead of `evaluate`; traffic weights stay as they are.
+        expected: Returns how long the rollout takes from here; see `Lines`.
+
+    Raises RolloutFailed with the reason where the stage cannot be passed.
+    """
+    of = rollout.revision if stage.waypoint.is_baseline else revision
+    title = f"{loop.settings.service} {of}"
+    heading = Heading.of(loop.settings.service, rollout, stage, loop.settings.plan)
+    lines = Lines(loop.show, title, min(loop.now(), rollout.started), heading, expected)
+    _aim(loop, stage, rollout)
+    if decide:
+        loop.actuator.split = None
+    background = _background_gates(loop, stage, rollout, expected)
+    supervisor = _supervise(loop, stage, rollout, lines, title, background)
+    run = StageRun(
+        loop,
+        stage,
+        rollout,
+        revision=revision,
+        decide=decide or evaluate,
+        supervisor=supervisor,
+        describe=described,
+        lines=lines,
+    )
+    try:
+        return run.run()
+    finally:
+        supervisor.close()
 
 
 class StageRun:
@@ -37,7 +86,7 @@ class StageRun:
 
     def __init__(
         self,
-        loop: BaseLoop,
+        loop: ReconcileLoop,
         stage: Stage,
         rollout: Rollout,
         *,
@@ -328,3 +377,67 @@ def _named(failed: Sequence[Instance]) -> str:
         f"{i.id}{f' on {i.host}' if i.host else ''} ({i.detail or 'it ended'})" for i in failed[:3]
     )
     return f"{names} and {len(failed) - 3} more" if len(failed) > 3 else names
+
+
+def _aim(loop: ReconcileLoop, stage: Stage, rollout: Rollout) -> None:
+    """Set the generation, the split of the traffic and the preview pools of a stage."""
+    waypoint = loop.divided(stage.waypoint)
+    back = rollout.phase == Phase.ROLLING_BACK
+    weighted = any(
+        point.weight is not None for point in (waypoint, *(part for _t, part in waypoint.parts))
+    )
+    loop.traffic.begin(weighted and waypoint.headroom is None and not back)
+    loop.observer.generation = waypoint.generation
+    loop.actuator.split = WeightSplit(waypoint)
+    forward = (
+        rollout.phase != Phase.ROLLING_BACK and rollout.kind.forward and not waypoint.is_baseline
+    )
+    for pool in loop.previews:
+        pool.wanted = forward and (waypoint.new_idle or not pool.idle_only)
+
+
+def _supervise(
+    loop: ReconcileLoop,
+    stage: Stage,
+    rollout: Rollout,
+    lines: Lines,
+    title: str,
+    background: GateRunner,
+) -> Supervisor:
+    """Return a supervisor of the stage, with the runner of the background gates."""
+    me, service = loop.session.identity, loop.settings.service
+    return Supervisor(
+        stage,
+        rollout,
+        settings=loop.settings,
+        session=loop.session,
+        context=loop.context,
+        background=background,
+        reporter=Reporter(
+            loop.event,
+            lines.tell,
+            lambda text: loop.say(f"{title} {text}"),
+            loop.checker.wake,
+            lambda command: me.command(command, service, loop.settings.to_find),
+        ),
+        now=loop.now,
+    )
+
+
+def _background_gates(
+    loop: ReconcileLoop, stage: Stage, rollout: Rollout, expected: Expected
+) -> GateRunner:
+    """Return the background gates' runner, one for all stages; idle if unwatched.
+
+    They are asked as often as the time that the rollout is expected to take needs.
+    """
+    if not stage.watched or rollout.phase == Phase.ROLLING_BACK:
+        return GateRunner((), loop.context, {})
+    if loop.background is None:
+        plan, seconds = loop.settings.plan, expected(loop.fleet)
+        seconds = (UNKNOWN if seconds is None else seconds) + waits(plan)
+        gates = [paced(gate, seconds) for gate in plan.background]
+        loop.background = GateRunner(
+            gates, loop.context, rollout.background, loop.now, loop.checker.wake
+        )
+    return loop.background

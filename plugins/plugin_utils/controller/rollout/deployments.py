@@ -101,12 +101,10 @@ class Deployments(StepPart):
 
     def end(self, rollout: Rollout, batch: Iterable[Instance], results: Mapping[str, str]) -> None:
         """Note the results of the batch's tasks by host (empty: success), and their time."""
-        target, deployed, now, unreachable = (
-            deploy_target(rollout),
-            self.record.deployed,
-            clock.now(),
-            self.unreachable(),
-        )
+        target = deploy_target(rollout)
+        deployed = self.record.deployed
+        now = clock.now()
+        unreachable = self.unreachable()
         rollout.elapsed += max(
             (now - deployed[i.id].at for i in batch if i.id in deployed), default=0.0
         )

@@ -15,7 +15,7 @@ from ...engine.strategy import FINISH, PARTS, PROMOTE, REPLACE, Gate, Stage
 from ...report.failure import without_log
 from ...state import events
 from ...state.record import Kind, Outcome, Rollout
-from ..loop.stage_run import as_it_is
+from ..loop.stage_run import as_it_is, run_stage
 from ..loop.supervisor import Proceed
 from ..step.context import Result, StepContext, StepPart
 from .expectation import Expectation
@@ -158,19 +158,17 @@ class Forward(StepPart):
 
     def run_stage(self, stage: Stage, rollout: Rollout, revision: str) -> Proceed:
         """Run one stage; raises RolloutFailed once what follows is in the journal."""
-        rollout.name, rollout.asked, rollout.reversible = (
-            stage.name,
-            stage.waypoint.weight,
-            stage.reversible,
-        )
+        rollout.name = stage.name
+        rollout.asked = stage.waypoint.weight
+        rollout.reversible = stage.reversible
         if rollout.phase != Phase.PROMOTING and not rollout.phase.waits:
             back = rollout.kind == Kind.ROLLBACK  # whose reason is why it was begun
             self.lifecycle.enter(rollout, Phase.PROGRESSING, rollout.reason if back else "")
         self.loop.event(self._entered(stage))
         try:
             expected = self.expectation.along(self.stages.ahead(rollout))
-            return self.loop.run_stage(
-                stage, revision, rollout, self.step.describe, expected=expected
+            return run_stage(
+                self.loop, stage, revision, rollout, self.step.describe, expected=expected
             )
         except RolloutFailed as exc:
             return self._fail(stage, rollout, exc)

@@ -93,10 +93,8 @@ class Generations(StepPart):
         changed = self.differences(rollout.generation) if rollout.kind.forward or lost else []
         if not (changed or lost):
             return
-        title, what = (
-            f"{self.settings.service} {rollout.revision}",
-            "; ".join(changed) or "no host has them any more",
-        )
+        title = f"{self.settings.service} {rollout.revision}"
+        what = "; ".join(changed) or "no host has them any more"
         if self.replaced(rollout):
             raise RolloutFailed(
                 f"rollout_platform or rollout_health has changed since the rollout of {title} "

@@ -21,6 +21,7 @@ from ...engine.strategy import Stage, Waypoint
 from ...report.failure import rolled_back
 from ...state import events
 from ...state.record import Outcome, Rollout
+from ..loop.stage_run import run_stage
 from ..loop.supervisor import Proceed
 from ..step.context import Result, StepContext, StepPart
 from .deployments import Deployments, with_reasons
@@ -91,11 +92,9 @@ class InPlace(StepPart):
         rollback, the other hosts of the batch stay out as well, and are deployed back together with
         them.
         """
-        target, stage, fleet = (
-            deploy_target(rollout),
-            self.stages.of(rollout)[-1],
-            self._await_look(),
-        )
+        target = deploy_target(rollout)
+        stage = self.stages.of(rollout)[-1]
+        fleet = self._await_look()
         out = engine.batch_out(fleet, self.plan.scope(rollout))
         batch = [i for i in out if i.host in results and i.generation == target.generation]
         rollout.count(self._progress(rollout, stage))
@@ -216,7 +215,8 @@ class InPlace(StepPart):
             proceed = Proceed.SKIP
             while proceed in (Proceed.SKIP, Proceed.RENUMBER):
                 self.lifecycle.rescale(rollout)
-                proceed = self.loop.run_stage(
+                proceed = run_stage(
+                    self.loop,
                     stage,
                     deploy_target(rollout).revision,
                     rollout,
@@ -235,10 +235,8 @@ class InPlace(StepPart):
 
     def _fail(self, rollout: Rollout, stage: Stage, exc: RolloutFailed) -> bool:
         """Write down what follows from a failure; return whether the rollout continues."""
-        action, failed = (
-            failure_action(self.step, stage, rollout, exc),
-            with_reasons(self.deployments.failed_hosts()),
-        )
+        action = failure_action(self.step, stage, rollout, exc)
+        failed = with_reasons(self.deployments.failed_hosts())
         reason = f"{failed} ({exc})" if failed else str(exc)
         if action == FailureAction.CONTINUE and isinstance(exc, GateFailed):
             self.loop.event(events.GateDecided(message=f"continuing despite: {exc}", passed=True))

@@ -52,7 +52,7 @@ class InPlacePlan(StepPart):
         )
 
     def check(self) -> None:
-        """Refuse what is impossible where no instance can be started beside the others."""
+        """Refuse what is impossible where no extra instance can be started."""
         settings = self.settings
         if not self.step.in_place:
             raise InputError(

@@ -29,6 +29,7 @@ from ...engine.strategy import FINISH
 from ...report.messages import ended, left_behind
 from ...state import events
 from ...state.record import WITHOUT_VERDICT, GateState, Kind, Outcome, Rollout
+from ..loop import conclusion
 from ..step import failures
 from ..step.context import Result, StepContext, StepPart
 from .generations import Generations, last_of, prune
@@ -277,12 +278,10 @@ class Lifecycle(StepPart):
     def _leave_hold(self, rollout: Rollout) -> None:
         """Continue after a hold: failures and gates' results so far do not count any more."""
         self.enter(rollout, Phase.PROGRESSING)
-        rollout.tally, rollout.gates, rollout.background, rollout.pardoned = (
-            None,
-            {},
-            {},
-            rollout.failed,
-        )
+        rollout.tally = None
+        rollout.gates = {}
+        rollout.background = {}
+        rollout.pardoned = rollout.failed
         started = (rollout.generation, rollout.baseline)
         mine = [i for i in self.loop.fleet if i.generation in started and not self.step.in_place]
         # Instances still not ready caused the hold or exceeded their deadline meanwhile; replace
@@ -381,9 +380,9 @@ class Lifecycle(StepPart):
             return
         rollout.step = "finish"
         if settled:
-            self.loop.stop_orphaned()
-            self.loop.conclude(record.stable)
-        self.loop.put_autoscaler_back()
+            conclusion.stop_orphaned(self.loop)
+            conclusion.conclude(self.loop, record.stable)
+        conclusion.put_autoscaler_back(self.loop)
         left = rollout.previous
         if (
             outcome == Outcome.PROMOTED
@@ -395,7 +394,7 @@ class Lifecycle(StepPart):
             record.before = None if rollout.kind == Kind.ROLLBACK else left
         if outcome == Outcome.PROMOTED and rollout.kind.forward:
             reason = reason or self._without_verdict(rollout)
-        self.loop.empty_previews()
+        conclusion.empty_previews(self.loop)
         self.loop.forget_dead()
         self.loop.event(events.End(outcome=outcome, reason=reason))
         record.close(outcome, reason, time.time())

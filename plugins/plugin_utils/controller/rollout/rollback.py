@@ -17,6 +17,8 @@ from ...engine.strategy import Plan, Stage, rolling
 from ...report.failure import rolled_back, without_log
 from ...state import commands, events
 from ...state.record import Kind, Outcome, Record, Rollout
+from ..loop.draining import cancel_drain
+from ..loop.stage_run import run_stage
 from ..step.context import StepContext, StepPart
 from .expectation import Expectation
 from .lifecycle import Lifecycle
@@ -92,7 +94,8 @@ class Rollback(StepPart):
             ahead = self._stages(rollout)
             for number, stage in enumerate(ahead):
                 rollout.name = stage.name
-                self.loop.run_stage(
+                run_stage(
+                    self.loop,
                     stage,
                     _revision(rollout),
                     rollout,
@@ -118,7 +121,7 @@ class Rollback(StepPart):
         # A first deployment has no stable revision to return to: all its instances go.
         target = rollout.previous or Composition(rollout.revision, 0, 0)
         draining, fleet = self.record.draining, self.loop.fleet
-        self.loop.cancel_drain(target.generation)
+        cancel_drain(self.loop, target.generation)
         if rollout.generation != target.generation:
             idle = without_requests(fleet, rollout.generation, rollout.asked)
             draining.update({name: clock.now() for name in idle if name not in draining})
@@ -183,10 +186,9 @@ class Rollback(StepPart):
         rollout = self.lifecycle.open(
             Kind.ROLLBACK, target.revision, target.generation, target.replicas, base
         )
-        rollout.step, rollout.reason = (
-            "rollback",
-            f"rolled back from {left.revision if left else 'nothing'}{f': {why}' if why else ''}",
-        )
+        rollout.step = "rollback"
+        source = left.revision if left else "nothing"
+        rollout.reason = f"rolled back from {source}{f': {why}' if why else ''}"
         return rollout
 
 

@@ -182,10 +182,8 @@ def stages_ahead(found: Sequence[Stage], rollout: Rollout) -> Sequence[Stage]:
     # An earlier version only counted the passed stages, and asked at `promote` what `replace` asks
     # now.
     if rollout.stage:
-        rollout.passed, rollout.stage = (
-            [stage.name for stage in found[: rollout.stage] if stage.name != "replace"],
-            0,
-        )
+        rollout.passed = [stage.name for stage in found[: rollout.stage] if stage.name != "replace"]
+        rollout.stage = 0
     return remaining(found, rollout.passed)
 
 
@@ -220,11 +218,9 @@ def renumber(
     )
     before, after = stages_of(rollout), stages_of(replace(rollout, replicas=replicas, grown=grown))
     stages_ahead(before, rollout)
-    rollout.passed, rollout.replicas, rollout.grown = (
-        still_passed(before, after, rollout.passed),
-        replicas,
-        grown,
-    )
+    rollout.passed = still_passed(before, after, rollout.passed)
+    rollout.replicas = replicas
+    rollout.grown = grown
     rollout.gates, rollout.background = {}, {}
 
 

@@ -18,7 +18,7 @@ def requested(
 
     What is not given is that of the rollout in progress, or for a restart that of the stable
     revision. `present` is the number of instances of other revisions in a fleet that is only
-    imagined.
+    hypothetical.
     """
     revision, replicas = step.settings.revision, step.settings.replicas
     if present is None and step.loop.platform.refills:

@@ -320,10 +320,8 @@ class StepContext:
 
     def would(self, path: Sequence[Waypoint], revision: str, **more: t.Any) -> Result:
         """Return the result in check mode: what the step would do on this path."""
-        decision, arrived = (
-            self.loop.next_decision(path[0]),
-            self.loop.next_decision(path[-1]).reached,
-        )
+        decision = self.loop.next_decision(path[0])
+        arrived = self.loop.next_decision(path[-1]).reached
         arrived = arrived and not self.loop.has_orphaned_entries()
         diff = self.difference(path[-1], revision)
         return self.report(not arrived, next=NextView.of(decision).to_dict(), diff=diff, **more)

@@ -1,0 +1,106 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Take single instances out of rotation and in again, apart from any stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...base.errors import TRANSIENT, RolloutFailed
+from ...engine.evaluate import Decision
+from ...engine.instances import can_admit, can_stop
+from ...engine.model import Process, Rotation
+from ...engine.wording import states
+from ...state import events
+from . import timing
+from .observer import Snapshot
+from .reconcile_loop import ReconcileLoop
+
+
+def drain(loop: ReconcileLoop, ids: Sequence[str]) -> None:
+    """Take these instances out of rotation, wait for their requests, and stop them."""
+    record = loop.session.record
+    record.draining.update({i: loop.now() for i in ids if i not in record.draining})
+    loop.observer.generation = record.open.generation if record.open else None
+
+    def stop_drained() -> str:
+        snapshot = loop.observe()
+        for pool in loop.previews:
+            pool.wanted = pool.has_entries  # its other instances stay
+        left = [i for i in snapshot.fleet if i.id in ids and i.state.counted]
+        drained = tuple(i.id for i in left if can_stop(i, loop.rules, loop.now()))
+        loop.actuator.apply(snapshot, Decision(retire=drained))
+        loop.actuator.apply_previews(snapshot)
+        return states(left)
+
+    if left := loop.until(stop_drained, loop.rules.progress_deadline):
+        raise RolloutFailed(f"not within {loop.rules.progress_deadline:g} s: {left}", "PR-616")
+
+
+def admit(loop: ReconcileLoop, revision: str | None) -> bool:
+    """Put a revision's ready instances (None: any) in rotation; return whether any was out."""
+    admitted = False
+
+    def admit_healthy() -> str:
+        nonlocal admitted
+        out = loop.out_of_rotation(revision)
+        if out:
+            admitted = True
+            loop.actuator.apply(
+                loop.observer.snapshot, Decision(admit=tuple(i.id for i in out if can_admit(i)))
+            )
+        return ", ".join(i.id for i in out)
+
+    if left := loop.until(admit_healthy, loop.rules.progress_deadline):
+        deadline = f"{loop.rules.progress_deadline:g} s"
+        raise RolloutFailed(
+            f"no load balancer's own check passed {left} within {deadline}", "PR-308"
+        )
+    return admitted
+
+
+def cancel_drain(loop: ReconcileLoop, generation: int) -> None:
+    """Keep the instances of a generation that were to be drained and were not told to stop."""
+    running = {
+        r.labels.id
+        for r in loop.observer.reports
+        if r.labels.generation == generation and r.process is Process.RUNNING
+    }
+    for name in running & set(loop.session.record.draining):
+        del loop.session.record.draining[name]
+
+
+def hold_drained(loop: ReconcileLoop) -> None:
+    """Keep drained instances out of rotation, and the lease, until the guard ends it.
+
+    Meanwhile the user's tasks deploy in place. A reloaded load balancer forgets drained hosts.
+    """
+    while not loop.guard.stopped:
+        try:
+            snapshot = loop.observer.observe_unchecked()
+            _report_forgotten(loop, snapshot)
+            loop.actuator.apply(snapshot, Decision())
+            loop.recorder.note_success()
+        except TRANSIENT as exc:
+            loop.recorder.note_trouble(str(exc))
+        loop.checker.wait(timing.IN_PLACE)
+
+
+def _report_forgotten(loop: ReconcileLoop, snapshot: Snapshot) -> None:
+    """Report the load balancers that send requests to drained instances again."""
+    draining = loop.session.record.draining
+    out = {r.labels.endpoint: r.labels.host for r in snapshot.reports if r.labels.id in draining}
+    for balancer, servers in (snapshot.table or {}).items():
+        back = [
+            host
+            for at, host in out.items()
+            if at in servers and servers[at].rotation is Rotation.IN
+        ]
+        if back:
+            hosts = ", ".join(dict.fromkeys(back))
+            message = (
+                f"load balancer {balancer} lost its state: {hosts} taken out of rotation again"
+            )
+            loop.event(events.Trouble(message=message))
+            loop.say(f"{loop.settings.service}: {message} [PR-312]")

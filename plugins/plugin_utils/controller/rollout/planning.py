@@ -1,0 +1,208 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Foresee a rollout: its waypoints, how long it takes, and what it needs. Reads only."""
+
+from __future__ import annotations
+
+import time
+import typing as t
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...analysis import spec
+from ...analysis.needs import needs, rate_of, too_short
+from ...base.text import moment
+from ...config import freeze
+from ...config.gates import waits
+from ...engine.evaluate import evaluate
+from ...engine.forecast import forecast, settled
+from ...engine.model import Instance, State
+from ...engine.progress import ProgressTracker
+from ...engine.strategy import Gate, Plan, Stage
+from ...report.plan import lines as plan_lines
+from ...report.view import NextView
+from ..background.durations import Times
+from ..step.context import Result, StepContext
+from .expectation import measured
+from .generations import Generations
+from .stages import LaunchStages
+from .validation import fewer
+
+GUESS = 5.0  # seconds an instance is assumed to need to start, until a rollout has shown it
+
+
+def show_plan(step: StepContext, revision: str, replicas: int, base: int) -> Result:
+    """Plan a rollout of the fleet as it is, which keeps `base` stable instances until the
+    promotion.
+    """
+    record, loop = step.record, step.loop
+    path = stages_to(step, revision, replicas, base)
+    times = measured(step, record.rollout.id) if record.rollout else None
+    forecast = foresee(step, loop.fleet, path, replicas, times or Times(GUESS, 1.0))
+    weighted = loop.balanced and any(stage.waypoint.weight is not None for stage in path)
+    less = {} if record.open else fewer(record.service, base, replicas)
+    stable = record.stable
+    planned = {
+        **forecast,
+        "revision": revision,
+        "previous": stable.revision if stable else None,
+        "strategy": step.settings.plan.strategy,
+        "replicas": replicas,
+        "shares": "by the load balancers' weights" if weighted else "by the number of instances",
+        "orders": [stable.order if stable else None, step.settings.order],
+        "stopped": stopped_now(step),
+        "watched": watched(step, forecast["seconds"]),
+        "requests": requests(step, path),
+        "measured": times is not None,
+        "unknown": unknown(path, times is not None, loop.balanced),
+        "settings": settings_of(step),
+    }
+    lost = step.settings.on_stable_lost
+    shown = plan_lines(record.service, {**planned, "on_stable_lost": lost})
+    diff = step.difference(path[-1].waypoint, revision)
+    return step.report(False, **planned, **less, lines=shown, diff=diff)
+
+
+def settings_of(step: StepContext) -> list[str]:
+    """Return how the stable revision's settings differ from those given, or that they are
+    unknown.
+    """
+    generations, stable = Generations(step), step.record.stable
+    if unknown := generations.unknown():
+        return [unknown]
+    return generations.differences(stable.generation) if stable else []
+
+
+def stopped_now(step: StepContext) -> str:
+    """Return what a rollout that begins now waits for, before it moves."""
+    settings = step.settings
+    stop = freeze.stopped(settings.freeze, settings.window, time.time())
+    return f"{stop}, until {moment(stop.until)}" if stop else ""
+
+
+def watched(step: StepContext, seconds: float | None) -> list[str]:
+    """Return what may end the rollout at any moment, each in a few words.
+
+    `seconds`: that the rollout is expected to take, without its waits; None: not known.
+    """
+    plan, context = step.settings.plan, step.context
+    usual, rate = spec.standard(context.counted, bool(context.access_log)), last_rate(step)
+    lasts = None if seconds is None else seconds + waits(plan)
+    lines = []
+    for gate in plan.background:
+        known = spec.parse(gate.options, gate.variable, usual)
+        names = ", ".join(metric.name for metric in known.metrics)
+        about = " (the default)" if gate.by_default else " (dry run)" if known.dry_run else ""
+        short = too_short(gate, usual, rate, lasts)
+        lines.append(f"analysis: {names}{about}{f'; {short}' if short else ''}")
+    return lines + [f"{gate.key} ({gate.driver})" for gate in plan.rollback_gates]
+
+
+def requests(step: StepContext, stages: Sequence[Stage]) -> list[dict[str, t.Any]]:
+    """Return how many requests each analysis needs, and how long at the last rollout's traffic."""
+    context = step.context
+    usual = spec.standard(context.counted, bool(context.access_log))
+    return needs(stages, usual, last_rate(step))
+
+
+def last_rate(step: StepContext) -> float | None:
+    """Return the requests a second in the last rollout; None: nothing has counted them."""
+    last = step.record.rollout
+    return rate_of(step.session.store.timeline(last.id)) if last else None
+
+
+def wait(gate: Gate) -> dict[str, t.Any]:
+    """Return what a gate waits for: a person, or for a pause its seconds."""
+    lasts = gate.options.get("duration") if gate.driver == "pause" else None
+    person = gate.driver == "approval" or (gate.driver == "pause" and lasts is None)
+    return {"gate": gate.key, "driver": gate.driver, "person": person, "seconds": lasts}
+
+
+def stages_to(step: StepContext, revision: str, replicas: int, base: int) -> Sequence[Stage]:
+    """Return the stages from the fleet as it is to the revision."""
+    record, stages = step.record, LaunchStages(step)
+    if record.open and record.open.revision == revision:
+        return stages.ahead(record.open) or stages.of(record.open)[-1:]
+    if record.stable and record.stable.revision == revision:
+        return stages.planned(record.stable.generation, replicas, record.stable, Plan())
+    stable = record.stable and replace(record.stable, replicas=base)
+    return stages.planned(record.generation + 1, replicas, stable, step.settings.plan)
+
+
+def unknown(stages: Sequence[Stage], measured: bool, balanced: bool) -> list[str]:
+    """Return what the forecast cannot know, a sentence each."""
+    lines = (
+        []
+        if measured
+        else [
+            "how long an instance takes to start: no rollout has shown it yet, assuming"
+            f" {GUESS:g} s"
+        ]
+    )
+    lines += (
+        []
+        if balanced
+        else ["who sends requests: without a load balancer, no instance can be drained"]
+    )
+    return lines + [
+        f"how long {gate.key} ({gate.driver}) takes to pass"
+        for stage in stages
+        for gate in stage.gates
+        if wait(gate)["seconds"] is None
+    ]
+
+
+def foresee(
+    step: StepContext,
+    fleet: Sequence[Instance],
+    stages: Sequence[Stage],
+    replicas: int,
+    times: Times,
+) -> dict[str, t.Any]:
+    """Return the waypoints, a forecast of the rollout, and what `evaluate` would do now."""
+    settings, now = step.settings, time.time()
+    path = [stage.waypoint for stage in stages]
+    decision = evaluate(fleet, path[0], settings.budget, settings.rules, ProgressTracker(now), now)
+    ready = [settled(i) for i in fleet if i.state is State.READY]
+    expected = forecast(ready, path, settings.budget, settings.rules, times.start, times.stop)
+    allowed = settings.budget.resolve(replicas)
+    fresh = sum(point.new for point in path if point.is_baseline)
+    old = sorted(
+        (i for i in fleet if i.generation != path[-1].generation and i.state.counted),
+        key=lambda i: i.order,
+    )
+    return {
+        "waypoints": [
+            _shown(s)
+            for s, last in zip(stages, [None, *stages], strict=False)
+            if s.gates or not last or s.waypoint != last.waypoint
+        ],
+        "waits": [wait(gate) for stage in stages for gate in stage.gates],
+        "surge": allowed.surge,
+        "unavailable": allowed.unavailable,
+        "order": [i.id for i in old],
+        "peak_extra": max(0, expected.peak - replicas),
+        "minimum_available": expected.least,
+        "traffic_changes": {
+            "enter": path[-1].new + fresh,
+            "leave": sum(1 for i in old if i.in_rotation) + fresh,
+        },
+        "seconds": None if expected.seconds is None else round(expected.seconds, 1),
+        "next": NextView.of(decision).to_dict(),
+    }
+
+
+def _shown(stage: Stage) -> dict[str, t.Any]:
+    """Return one waypoint, with its share of the requests and its gates."""
+    point = stage.waypoint
+    fresh = point.new if point.is_baseline else 0
+    return {
+        "name": stage.name,
+        "step": stage.part,
+        "new": point.new - fresh,
+        "old": point.old + fresh,
+        "fresh": fresh,
+        "share": point.weight,
+        "gates": [f"{gate.key} ({gate.driver})" for gate in stage.gates],
+    }
