@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from .counts import Counts
 
 LAG = 2  # looks by which a storm reaches one side before the other, at most
+BEFORE = 2 * LAG  # looks that a storm may have begun before: of one side and then of the other
 PEAK = 3.0  # times as many errors as usual are a storm,
 SURE = 3.0  # if they are as many standard deviations more as well
 

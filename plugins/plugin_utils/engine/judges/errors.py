@@ -19,7 +19,7 @@ import typing as t
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from .calm import LAG, PEAK, Calm
+from .calm import BEFORE, LAG, PEAK, Calm
 from .counts import Counts, Span
 from .dispersion import Dispersion
 from .evalue import ALPHA, Bets, Odds, Trial, e_value, first_true, odds_of, shown
@@ -101,7 +101,7 @@ class ErrorHistory:
 
     new: Counts = field(default_factory=Counts)
     stable: Counts = field(default_factory=Counts)
-    bets: Bets = field(default_factory=lambda: Bets(ODDS, LAG))
+    bets: Bets = field(default_factory=lambda: Bets(ODDS, BEFORE))
     dispersion: Dispersion = field(default_factory=Dispersion)
     shown: Shown = field(default_factory=Shown)
     expected: float = 0.0  # errors of a new instance, if it were as the stable ones
@@ -182,7 +182,7 @@ class ErrorHistory:
         return cls(
             Counts(*data["new"]),
             Counts(*data["stable"]),
-            Bets.load(odds, LAG, data["bets"]),
+            Bets.load(odds, BEFORE, data["bets"]),
             Dispersion.load(data["dispersion"]),
             Shown(**data["shown"]),
             data["expected"],
@@ -331,6 +331,6 @@ def _enough_requests(
         errors = failed + requests * on_stable
         if failed < EVENTS or failed <= theta * errors:
             return False
-        return Bets(odds, LAG).after(Trial(failed, errors, theta)).log_e() >= limit
+        return Bets(odds, BEFORE).after(Trial(failed, errors, theta)).log_e() >= limit
 
     return 0 if detects(math.floor(history.new.requests)) else first_true(detects)

@@ -19,7 +19,7 @@ import typing as t
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from .calm import LAG
+from .calm import BEFORE
 from .comparison import Comparison
 from .counts import Counts, Span
 from .errors import RATIOS, ErrorHistory, total
@@ -76,7 +76,7 @@ class Tail:
     """What is known of the slow answers at one level."""
 
     compared: Comparison = field(
-        default_factory=lambda: Comparison(ErrorHistory(bets=Bets(ODDS, LAG)))
+        default_factory=lambda: Comparison(ErrorHistory(bets=Bets(ODDS, BEFORE)))
     )
     limit: int = 0  # the bucket beyond which answers of the last look were slow
     # of the last looks: answers and slow answers of the new side, and of stable
