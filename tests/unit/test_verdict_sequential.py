@@ -333,26 +333,28 @@ def test_a_storm_that_reaches_both_sides_at_different_times_is_one_event(lag: in
 def test_a_verdict_says_what_it_waits_for() -> None:
     """Two looks after the first errors at the latest, stable would show them, too."""
     calm = span(Counts(100, 0), Counts(900, 9))
-    bad = span({"a": Counts(50, 10), "b": Counts(50, 10)}, Counts(900, 9))
+    bad = span({"a": Counts(50, 14), "b": Counts(50, 14)}, Counts(900, 9))
     waits = compare_errors(after(*[calm] * 5, *[bad] * 2))
     assert not waits.worse and waits.data is Data.LACKING
     assert waits.sentence.endswith("; at most 2 more looks for stable to show it")
-    assert compare_errors(after(*[calm] * 5, *[bad] * 4)).worse
+    assert compare_errors(after(*[calm] * 5, *[bad] * 5)).worse
 
 
 def test_evidence_that_is_gone_when_the_wait_is_over_is_no_verdict() -> None:
     calm = span(Counts(100, 0), Counts(900, 9))
-    bad = span({"a": Counts(50, 10), "b": Counts(50, 10)}, Counts(900, 9))
-    for quiet in range(1, 9):
-        found = compare_errors(after(*[calm] * 5, *[bad] * 2, *[calm] * quiet))
-        assert found.e_value and found.e_value < 50 and not found.worse
+    bad = span({"a": Counts(50, 14), "b": Counts(50, 14)}, Counts(900, 9))
+    gone = [after(*[calm] * 5, *[bad] * 2, *[calm] * quiet) for quiet in range(1, 9)]
+    less = [one for one in gone if one.log_e < math.log(50) and one.shown.held > 2]
+    assert less and not any(compare_errors(one).worse for one in less)
 
 
 def test_one_look_with_far_more_errors_than_any_other_is_one_event() -> None:
     usual = span({"a": Counts(50, 1), "b": Counts(50, 0)}, Counts(900, 9))
     crash = span({"a": Counts(50, 30), "b": Counts(50, 0)}, Counts(900, 9))
     assert not compare_errors(after(*[usual] * 9, crash, *[usual] * 9)).worse
-    assert after(*[usual] * 9, crash).log_e < after(*[usual] * 9, crash, crash).log_e
+    once, twice = (after(*[usual] * 9, *[crash] * times) for times in (1, 2))
+    raw = [one.bets.log_e(one.dispersion.total(one.expected)) for one in (once, twice)]
+    assert once.log_e < raw[0] and twice.log_e == raw[1]
 
 
 def test_errors_that_last_on_one_instance_count_as_what_they_have_in_common() -> None:
