@@ -381,6 +381,24 @@ def test_storms_that_return_are_no_evidence(lag: int) -> None:
     assert not any(compare_errors(after(*made[:end])).worse for end in range(1, 40))
 
 
+@pytest.mark.parametrize("lag", [-2, -1, 0, 1, 2])
+def test_how_often_the_new_side_fails_is_known_without_storms(lag: int) -> None:
+    looks = [[Counts(100, 1), Counts(900, 9)] for _look in range(40)]
+    for at in range(6, 36, 12):
+        looks[at][1], looks[at + lag][0] = Counts(900, 540), Counts(100, 60)
+    history = after(*(span(*look) for look in looks))
+    assert history.calm.new.rate == pytest.approx(0.01) and history.new.rate > 0.05
+
+
+def test_what_is_bet_late_looks_back_over_a_storm_that_lasts() -> None:
+    """It has three looks, and reaches the new side two looks later."""
+    looks = [[Counts(100, 1), Counts(900, 9)] for _look in range(12)]
+    for at in (6, 7, 8):
+        looks[at][1], looks[at + 2][0] = Counts(900, 540), Counts(100, 60)
+    history = after(*(span(*look) for look in looks))
+    assert history.bets.lag == 4 and history.bets.log_e() < 0
+
+
 def test_what_an_older_version_kept_of_errors_is_read() -> None:
     looks = evenly(Counts(900, 12), Counts(2700, 3))
     kept = after(*looks[:20]).dump()
