@@ -424,7 +424,7 @@ def role_entries() -> dict[str, list[Entry]]:
             "Roll a revision out with a sliding window",
             "Replaces the running instances of a service with a new revision, within a budget, and"
             " rolls back if that fails.",
-            some(*common, "restart", "rebalance", "prepare_tasks", **platform),
+            some(*common, "restart", "rebalance", "why", "prepare_tasks", **platform),
         ),
         Entry(
             "rollback",
@@ -508,6 +508,7 @@ def role_entries() -> dict[str, list[Entry]]:
             "deploy_tasks",
             "rollback_tasks",
             "restart",
+            "why",
             "check_tasks",
             **in_place,
         ),

@@ -9,35 +9,47 @@ import typing as t
 from dataclasses import replace
 from functools import cached_property
 
-from ..plugin_utils.config.variables import PLAY_HOSTS, REACHED, REBALANCE, RESTART, VARIABLE_NAMES
+from ..plugin_utils.config.variables import (
+    PLAY_HOSTS,
+    REACHED,
+    REBALANCE,
+    RESTART,
+    VARIABLE_NAMES,
+    WHY,
+)
 from ..plugin_utils.controller.rollout import takeover
-from ..plugin_utils.controller.rollout.dry_run import DryRun
-from ..plugin_utils.controller.rollout.in_place import InPlace
 from ..plugin_utils.controller.rollout.lifecycle import Lifecycle
-from ..plugin_utils.controller.rollout.rollback import Rollback
 from ..plugin_utils.controller.rollout.target import requested
 from ..plugin_utils.controller.rollout.validation import fewer
-from ..plugin_utils.controller.step import plays
+from ..plugin_utils.controller.step import reason
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext, StepPart
 from ..plugin_utils.engine.strategy import rolling
 from ..plugin_utils.inputs.options import Options
+from ..plugin_utils.state import commands
 from ..plugin_utils.state.record import Kind
+
+if t.TYPE_CHECKING:
+    from ..plugin_utils.controller.rollout.dry_run import DryRun
+    from ..plugin_utils.controller.rollout.in_place import InPlace
 
 
 class ActionModule(StepAction):
-    own = Options(RESTART, REBALANCE, VARIABLE_NAMES, PLAY_HOSTS, REACHED)
+    own = Options(RESTART, REBALANCE, WHY, VARIABLE_NAMES, PLAY_HOSTS, REACHED)
 
     def _run(self, task_vars: dict[str, t.Any]) -> Result:
         """Run the step, and return for which of the play's hosts the next steps continue."""
         if "hosts" in self._task.args:
+            from ..plugin_utils.controller.step import plays  # in place alone
+
             plays.check(self._task.get_play())
         return {"walker": str(task_vars.get("inventory_hostname")), **super()._run(task_vars)}
 
     def perform(self, step: StepContext) -> Result:
-        result = _Begin(step).run()
+        begin = _Begin(step)
+        result = begin.run()
         if step.in_place and step.record.open and not step.check_mode:
-            InPlace(step).skip_unreachable(step.record.open)
+            begin.in_place.skip_unreachable(step.record.open)
         return result
 
 
@@ -45,14 +57,23 @@ class _Begin(StepPart):
     def __init__(self, step: StepContext) -> None:
         super().__init__(step)
         self.lifecycle = Lifecycle(step)
-        self.rollback = Rollback(step)
         self.validation = self.lifecycle.validation
         self.restart = step.own["restart"]
         self.rebalance = step.own["rebalance"]
+        self.why = reason.given(step.own)
 
     @cached_property
     def in_place(self) -> InPlace:
+        from ..plugin_utils.controller.rollout.in_place import InPlace  # few services are
+
         return InPlace(self.step)
+
+    @property
+    def dry_run(self) -> DryRun:
+        """What the step would do."""
+        from ..plugin_utils.controller.rollout.dry_run import DryRun  # in check mode alone
+
+        return DryRun(self.step)
 
     def run(self) -> Result:
         revision, replicas = self._validate()
@@ -71,14 +92,16 @@ class _Begin(StepPart):
         rollout = self.record.open
         if rollout is None or self.lifecycle.gives_way(rollout, revision):
             return self._open(revision, replicas)
-        if not self.step.in_place and (command := self.rollback.aborting()):
+        if not self.step.in_place and (command := commands.pending_abort(self.step.session)):
             if self.step.check_mode:
-                return DryRun(self.step).rollback()
-            self.rollback.abort(rollout, command)
+                return self.dry_run.rollback()
+            from ..plugin_utils.controller.rollout.rollback import Rollback  # here alone
+
+            Rollback(self.step).abort(rollout, command)
             return self.step.report(True)
         self.lifecycle.check_resumable(rollout, revision)
         if self.step.check_mode:
-            return DryRun(self.step).resume(rollout, replicas)
+            return self.dry_run.resume(rollout, replicas)
         return self.lifecycle.resume(rollout, replicas)
 
     def _validate(self) -> tuple[str, int]:
@@ -87,7 +110,7 @@ class _Begin(StepPart):
             self.in_place.plan.check()
         revision, replicas = requested(self.step, self.restart)
         self.step.session.read()
-        if not in_play and self.rollback.aborting():
+        if not in_play and commands.pending_abort(self.step.session):
             return revision, replicas  # nothing of the plan is ahead
         self.validation.check_order(revision)
         self.validation.check_window()
@@ -113,11 +136,11 @@ class _Begin(StepPart):
         for line in self.validation.risks(replicas, plan):
             step.say(line)
         if step.check_mode:
-            return DryRun(step).open(kind, revision, generation, replicas)
+            return self.dry_run.open(kind, revision, generation, replicas)
         if record.open is not None:
             self.lifecycle.supersede(record.open, revision)
         base = 0 if step.in_place else self.validation.kept_replicas(replicas, plan)
-        self.lifecycle.open(kind, revision, generation, replicas, base)
+        self.lifecycle.open(kind, revision, generation, replicas, base, why=self.why)
         return step.report(True, **fewer(record.service, base, replicas))
 
     def _kind_of_same(self, revision: str, generation: int, replicas: int) -> Kind | None:

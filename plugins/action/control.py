@@ -5,11 +5,8 @@
 
 from __future__ import annotations
 
-import re
 import typing as t
-from collections.abc import Mapping, Sequence
-
-from ansible import context
+from collections.abc import Mapping
 
 from ..plugin_utils.base import clock
 from ..plugin_utils.base.errors import InputError, RolloutFailed
@@ -17,16 +14,14 @@ from ..plugin_utils.config import remembered
 from ..plugin_utils.config.variables import COMMAND, FORCE, WHY
 from ..plugin_utils.controller.rollout import takeover
 from ..plugin_utils.controller.rollout.target import whole_replicas
+from ..plugin_utils.controller.step import reason
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.engine.model import Phase
-from ..plugin_utils.inputs.options import Field, Options, whole
+from ..plugin_utils.inputs.options import FLAG, Field, Options, whole
 from ..plugin_utils.interfaces.store import Lease
 from ..plugin_utils.state import commands, identity
 from ..plugin_utils.state.record import Record, Rollout
-
-# A reason without quotes, up to the next assignment, and what comes after it.
-_WHY = re.compile(r"(?:^|\s)rollout_why=((?!['\"])\S+(?:\s+[^\s=]+(?=\s|$))*)(.*)", re.DOTALL)
 
 
 class ActionModule(StepAction):
@@ -39,6 +34,14 @@ class ActionModule(StepAction):
             whole(1),
             "Number of a command, as in RV(number). Withdraws that command, unless it was already"
             " obeyed, so that the command of a failed run does not take effect later.",
+        ),
+        Field(
+            "continues",
+            FLAG,
+            "Whether the playbook continues the rollout itself if no run is active, as those of"
+            " this collection do after other commands than V(pause) and V(hold). A service that is"
+            " deployed in place is never continued.",
+            default=False,
         ),
     )
 
@@ -59,11 +62,12 @@ class ActionModule(StepAction):
         )
         if host := next(sent_before, ""):
             return step.left_to(host, running=running)
-        effect = (
-            f"the run of {lease.holder} obeys shortly"
-            if lease and running
-            else "no run is active, it takes effect on the next run"
-        )
+        if lease and running:
+            effect = f"the run of {lease.holder} obeys shortly"
+        elif continues(step, command):
+            effect = "no run is active, continuing here"
+        else:
+            effect = "no run is active, it takes effect on the next run"
         last = pending(step, record)
         if last and same(last, asked):
             told = (
@@ -102,6 +106,14 @@ def current_run(step: StepContext) -> tuple[Lease | None, bool]:
     return lease, lease is not None and identity.gone(lease.details) is not True
 
 
+def continues(step: StepContext, command: str) -> bool:
+    """Return whether the playbook continues the rollout itself, where no run is active."""
+    known = remembered.of_rollout(step.record) if step.record.open else {}
+    in_place = (known.get("platform") or {}).get("driver") == "static"
+    stops = command in ("pause", "hold")
+    return step.own.get("continues", False) and not (step.check_mode or stops or in_place)
+
+
 def withdraw(step: StepContext, number: int) -> Result:
     """Withdraw a command unless it was obeyed: what a failed task sent must not act later."""
     record = step.session.read()
@@ -128,28 +140,8 @@ def parse(step: StepContext) -> dict[str, t.Any]:
         raise InputError(
             f"rollout_force: only promote can be forced, not {command}; remove it", "PR-107"
         )
-    why = complete(own.get("why", ""), context.CLIARGS.get("extra_vars") or ())
     number = {"replicas": whole_replicas(step)} if command == "scale" else {}
-    return {"word": command, "why": why} | ({"force": True} if force else {}) | number
-
-
-def complete(why: str, given: Sequence[str]) -> str:
-    """Return the whole reason: of `-e rollout_why=wrong prices` Ansible passes the first word.
-
-    Raises InputError where the end of the reason is ambiguous.
-    """
-    for text in reversed(given):
-        found = _WHY.search(text)
-        if not found or text[:1] in "@{[" or found[1].split()[0] != why:
-            continue
-        if any("=" not in part for part in found[2].split()):
-            raise InputError(
-                f'rollout_why: Ansible takes only {why!r} of {text!r}; write -e \'{{"rollout_why":'
-                ' "..."}\', or -e "rollout_why=\'...\'"',
-                "PR-118",
-            )
-        return " ".join(found[1].split())
-    return why
+    return {"word": command, "why": reason.given(own)} | ({"force": True} if force else {}) | number
 
 
 def same(one: Mapping[str, t.Any], other: Mapping[str, t.Any]) -> bool:
@@ -186,6 +178,7 @@ def answer(
         changed,
         number=number,
         running=running,
+        continues=not running and continues(step, step.own["command"]),
         settings=known,
         walker=walker,
         msg=f"{title}: {told}",

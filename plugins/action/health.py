@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-import time
-
+from ..plugin_utils.base import clock
 from ..plugin_utils.base.errors import RolloutFailed
 from ..plugin_utils.controller.rollout.target import whole_replicas
 from ..plugin_utils.controller.step.action import StepAction
@@ -20,7 +19,7 @@ class ActionModule(StepAction):
         wanted = whole_replicas(step)
         stable = step.session.read().stable
         revision = step.settings.revision or (stable.revision if stable else None)
-        deadline = time.monotonic() + step.settings.rules.progress_deadline
+        deadline = clock.monotonic() + step.settings.rules.progress_deadline
         while True:
             step.guard.check()
             mine = [i for i in step.loop.observe_fleet() if revision in (None, i.revision)]
@@ -28,7 +27,7 @@ class ActionModule(StepAction):
             ready = len(mine) - len(waiting)
             if ready >= wanted:
                 return step.report(False, ready=ready)
-            if step.check_mode or time.monotonic() > deadline:
+            if step.check_mode or clock.monotonic() > deadline:
                 why = states(waiting) or "there are no others"
                 raise RolloutFailed(
                     f"{ready} of {wanted} instances of {revision} are ready ({why})", "PR-616"

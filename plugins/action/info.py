@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import typing as t
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 
 from ..plugin_utils.base import clock
@@ -60,7 +60,7 @@ class ActionModule(StepAction):
             {"holder": lease.holder, "since": lease.since, "until": lease.until} if lease else None
         )
         events = list(store.timeline(rollout.id)) if rollout else []
-        far = status.progress(record.open, planned(events), clock.now()) if record.open else {}
+        far = status.progress(record.open, events, clock.now()) if record.open else {}
         lines = status.lines(record, held, known, troubles, far)
         return step.report(
             False,
@@ -72,13 +72,6 @@ class ActionModule(StepAction):
             lines=lines,
             timeline=events if step.own["timeline"] else [],
         )
-
-
-def planned(events: Sequence[Mapping[str, t.Any]]) -> list[str]:
-    """Return the names of the stages that a rollout was last planned with."""
-    plans = [event.get("stages") for event in events if event.get("kind") == "plan"]
-    last = plans[-1] if plans and isinstance(plans[-1], list) else []
-    return [str(stage.get("stage")) for stage in last if isinstance(stage, Mapping)]
 
 
 def instances(step: StepContext) -> list[dict[str, object]]:

@@ -5,6 +5,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ansible import context
+
 from ..plugin_utils.base.errors import AlreadyRunning, LeaseHeld, RolloutFailed
 from ..plugin_utils.config.variables import OF, TO, WHY
 from ..plugin_utils.controller.rollout import takeover
@@ -25,6 +29,8 @@ class ActionModule(StepAction):
     own = Options(TO, WHY, OF)
 
     def perform(self, step: StepContext) -> Result:
+        if told := without_effect(context.CLIARGS.get("extra_vars") or ()):
+            (step.warn or step.say)(f"{step.settings.service}: {told}")
         to, why, of = (step.own.get(name) for name in ("to", "why", "of"))
         refuse_in_place(step, rollback=True)
         if not concerns(step.session.read(), of):
@@ -54,6 +60,19 @@ class ActionModule(StepAction):
             forward.rollback.run(rollout, why or "")
             return step.report(True)
         return roll_back_to(step, forward, rollout, to, why or "")
+
+
+def without_effect(given: Sequence[str]) -> str:
+    """Return that a rollback does not follow these variables; nothing where none is given."""
+    words = " ".join(text for text in given if not text.startswith("@"))
+    names = [name for name in ("rollout_strategy", "rollout_steps") if name in words]
+    if not names:
+        return ""
+    verb = "has" if len(names) == 1 else "have"
+    return (
+        f"{' and '.join(names)} {verb} no effect: a rollback has no steps, and replaces instances"
+        " within rollout_budget"
+    )
 
 
 def concerns(record: Record, of: str | None) -> bool:

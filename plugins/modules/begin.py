@@ -31,6 +31,9 @@ options:
         instances anyway.
     type: bool
     default: false
+  why:
+    description: Reason, for readers of the journal. No secrets.
+    type: str
   variables:
     description: Names of the variables that are defined. A name that begins with C(rollout_) and that no step takes is
       refused as misspelled. The roles pass all of them.

@@ -43,6 +43,11 @@ options:
     description: Number of a command, as in RV(number). Withdraws that command, unless it was already obeyed, so that
       the command of a failed run does not take effect later. At least 1.
     type: int
+  continues:
+    description: Whether the playbook continues the rollout itself if no run is active, as those of this collection do
+      after other commands than V(pause) and V(hold). A service that is deployed in place is never continued.
+    type: bool
+    default: false
 extends_documentation_fragment:
   - progressive.rollout.rollout
 attributes:
@@ -81,6 +86,10 @@ number:
   type: int
 running:
   description: Whether a run holds the lease, and will therefore obey.
+  returned: success
+  type: bool
+continues:
+  description: Whether the playbook continues the rollout itself; see O(continues).
   returned: success
   type: bool
 walker:

@@ -103,10 +103,14 @@ rollout:
       type: str
       sample: awaiting_promotion
     outcome:
-      description: How the rollout ended, V(promoted), V(rolled_back), V(aborted), V(failed) or V(superseded); empty until
-        then.
+      description: How the rollout ended, V(promoted), V(rolled_back), V(aborted), V(failed), V(superseded) or V(refused);
+        empty until then.
       type: str
       sample: ''
+    why:
+      description: The reason (C(rollout_why)) that the rollout was begun with.
+      type: str
+      sample: ticket 42
     reason:
       description: Why the rollout is held, was rolled back or failed.
       type: str
@@ -226,8 +230,9 @@ progress:
   contains:
     strategy: {description: "Its strategy.", type: str}
     stage: {description: "The stage in progress.", type: str}
-    number: {description: "The number of the stage, from 1. Null if it is not known.", type: int}
-    stages: {description: "How many stages there are. 0 if that is not known.", type: int}
+    step: {description: "The step of a canary and the number of the last one, as C(step 1/4). Empty for any other stage.", type: str}
+    budget: {description: "The budget, as it was given.", type: dict}
+    bounds: {description: "The fewest available instances (C(floor)) and the most instances (C(ceiling)) that the budget allows in the stage. Empty in a rollback.", type: dict}
     asked: {description: "The percentage of requests that the stage asks for. Null where it follows from the number of instances.", type: int}
     measured: {description: "The percentage of requests that was counted. Null before the first request.", type: float}
     requests: {description: "The number of requests that were counted since the stage was reached.", type: int}

@@ -87,7 +87,8 @@ history:
     began: {description: "When it began, in seconds since the epoch.", type: float}
     seconds: {description: "How long it took.", type: float}
     by: {description: "Who began it. Empty in journals of earlier versions.", type: str}
-    why: {description: "Why it was held, rolled back or failed.", type: str}
+    why: {description: "The reason that it was begun with. Empty if none was given.", type: str}
+    reason: {description: "Why it was held, rolled back or failed.", type: str}
 lines:
   description: The same as a table, and the revisions that O(progressive.rollout.rollback#module:to) accepts.
   returned: success

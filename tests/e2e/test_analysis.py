@@ -134,7 +134,8 @@ class Canary:
     def waits_at(self, gate: str) -> None:
         until(
             lambda: any(
-                event["what"].startswith(f"waiting at {gate}") for event in self.events("wait")
+                event["what"].startswith((f"waiting at {gate}", f"measuring for {gate}"))
+                for event in self.events("wait")
             ),
             f"it waits at {gate}",
         )

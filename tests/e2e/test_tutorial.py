@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import re
 import subprocess
@@ -17,7 +19,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.playbook import Playground
-from ansible_collections.progressive.rollout.tests.support.waiting import LONG
+from ansible_collections.progressive.rollout.tests.support.waiting import LONG, until
 
 FIRST, CANARY, ANGER = (
     f"docs/tutorial/{name}.md" for name in ("first-rollout", "first-canary", "rollback-in-anger")
@@ -59,6 +61,12 @@ class Reader:
         )
         assert result.returncode == rc, result.stdout + result.stderr
         return result.stdout
+
+
+def ended(pid: int) -> bool:
+    """Whether a process is over, or a zombie at most."""
+    line = Path(f"/proc/{pid}/cmdline")
+    return not line.exists() or not line.read_bytes()
 
 
 class User:
@@ -115,7 +123,9 @@ def test_the_tutorial(reader: Reader) -> None:
         reader.run(CANARY, "promote")
         assert user.sees() == {"revision 3"}
 
-        assert re.search("cwd.*releases/4", reader.run(ANGER, "missing", rc=2))
+        missing = reader.run(ANGER, "missing", rc=2)
+        assert re.search("cwd.*releases/4", missing)
+        assert "refused: nothing was started" in missing and "rolled back" not in missing
         assert "shop-" in reader.run(ANGER, "broken", rc=2)
         assert user.sees() == {"revision 3"}
         reader.run(ANGER, "abort")
@@ -129,5 +139,11 @@ def test_the_tutorial(reader: Reader) -> None:
         user.over.set()
         user.thread.join()
     assert not user.errors and set(user.seen) <= {f"revision {number}" for number in (1, 2, 3, 6)}
+    records = [
+        json.loads(path.read_text()) for path in reader.home.glob("platform/*/shop/instances/*")
+    ]
     reader.run(ANGER, "clean")
     assert not reader.home.exists()
+    assert records
+    for record in records:
+        until(functools.partial(ended, record["pid"]), "the instance is stopped")

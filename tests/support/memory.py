@@ -27,6 +27,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     AutoscalerError,
     AutoscalerGone,
     Parked,
+    PlatformError,
     RolloutFailed,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.autoscaler import (
@@ -105,6 +106,7 @@ class World:
     # which new instance ends as soon as it is started
     crashes: Callable[[Labels], bool] = lambda labels: False
     context: Context | None = None  # of the step that runs
+    missing: str = ""  # what a host lacks of what revisions need
 
     def called(self, what: str) -> None:
         self.calls.append(what)
@@ -161,6 +163,10 @@ class Platform(PlatformDriver):
 
     def check(self) -> None:
         """Every host is there."""
+
+    def prepare(self, revision: str, generation: int | None = None) -> None:
+        if self.world.missing:
+            raise PlatformError(self.world.missing, "PR-224")
 
     def place(
         self,

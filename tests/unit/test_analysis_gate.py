@@ -662,7 +662,7 @@ def test_what_was_found_of_another_target_or_before_it_failed_says_nothing(
         loop=SimpleNamespace(fleet=[], event=lambda *_kind, **_what: None, commit=lambda: None),
         report=lambda _changed, msg: said.append(msg),
     )
-    monkeypatch.setitem(Lifecycle.resume.__globals__, "fingerprint", lambda _plan: "")
+    monkeypatch.setattr(Lifecycle, "_fingerprint", "")
     lifecycle = Lifecycle(t.cast(t.Any, run))
     lifecycle.stages = t.cast(
         t.Any, SimpleNamespace(of=lambda rollout: [Stage("replace", rolling(2, rollout.replicas))])

@@ -66,7 +66,9 @@ def shop(tmp_path: Path) -> Service:
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Lets so many seconds pass at once."""
-    return lambda seconds: monkeypatch.setattr(clock, "_BEGAN", clock._BEGAN + seconds)
+    return lambda seconds: monkeypatch.setattr(
+        clock._machine, "offset", clock._machine.offset + seconds
+    )
 
 
 def rollout_of(shop: Service) -> Rollout:
@@ -198,6 +200,23 @@ def test_what_is_refused_is_shown_tried_again_and_forgotten(
         "web: the quota is used up"
     ] * 2
     assert "quota" not in shop.said[-1]
+
+
+def test_what_stays_refused_has_a_line_each_minute(
+    shop: Service, later: Callable[[float], None]
+) -> None:
+    refusals = iter(range(14))
+
+    def fails(call: str) -> Exception | None:
+        if call != "sync before" or shop.running.get("2") != 1 or next(refusals, None) is None:
+            return None
+        later(10)
+        return PlatformError("web: the quota is used up")
+
+    shop.world.fails = fails
+    shop.play(revision="2", progress_deadline=600)
+    told = [line.partition("up [")[2] for line in shop.said if "retrying: " in line]
+    assert told == ["PR-201]", "PR-201] (for 60 s)", "PR-201] (for 2 min 00 s)"]
 
 
 @pytest.mark.parametrize("weight", [60, 100])

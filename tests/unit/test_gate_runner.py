@@ -174,7 +174,7 @@ def test_the_clock_begins_at_the_first_look() -> None:
     first = stage.poll()
     assert stage.kept == {"approval": GateRecord(1000.0)}
     assert (first.passed, first.failed, first.changed) == (False, None, True)
-    assert first.message == "waiting at approval (approval): for promote"
+    assert first.message == "waiting at approval: for promote"
     assert not stage.poll(5).changed
     assert stage.kept["approval"].since == 1000.0
 
@@ -184,7 +184,7 @@ def test_a_run_that_goes_on_does_not_begin_anew() -> None:
     before.poll()
     after = Stage(pause("10m"), kept=before.kept, now=1599.0)
     standing = after.poll()
-    assert standing.message == "waiting at pause (pause): 1 s left" and not standing.changed
+    assert standing.message == "waiting at pause: 1 s left" and not standing.changed
     assert after.poll(1).passed
 
 
@@ -197,7 +197,7 @@ def test_a_pause_is_exact_whatever_its_interval() -> None:
     stage = Stage(pause("10s", interval=60.0))
     said = [stage.poll(1 if second else 0) for second in range(11)]
     assert [one.passed for one in said] == [False] * 10 + [True]
-    assert said[3].message == "waiting at pause (pause): 7 s left"
+    assert said[3].message == "waiting at pause: 7 s left"
     # not a commit a second
     assert [number for number, one in enumerate(said) if one.changed] == [0, 10]
 
@@ -319,7 +319,7 @@ def test_a_bounded_wait_ends(on_timeout: str | None, then: str | None) -> None:
     stage.poll()
     assert not stage.poll(599.9).failed
     standing = stage.poll(0.1)
-    message = "approval (approval): not passed within 10 min 00 s (for promote)"
+    message = "approval: not passed within 10 min 00 s (for promote)"
     assert standing == GateStatus(False, gate, then, message, True, id="PR-401")
     # Also for a run that goes on afterwards.
     assert Stage(gate, kept=stage.kept).poll() == GateStatus(
@@ -330,7 +330,7 @@ def test_a_bounded_wait_ends(on_timeout: str | None, then: str | None) -> None:
 def test_a_wait_without_bounds_has_none() -> None:
     stage = Stage(approval())
     stage.poll()
-    assert stage.poll(30 * DAY).message == "waiting at approval (approval): for promote"
+    assert stage.poll(30 * DAY).message == "waiting at approval: for promote"
 
 
 def test_a_timeout_may_promote() -> None:

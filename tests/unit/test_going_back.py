@@ -346,3 +346,31 @@ def test_progress_lines_leave_out_failures_of_an_earlier_attempt(shop: Service) 
     progress = [line for line in shop.said if "  new " in line]
     assert progress and not any("failed" in line for line in progress)
     assert shop.running == {"2": 6}
+
+
+# -- what a rollback does not follow ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (
+            ("rollout_strategy=canary", '{"rollout_steps": []}'),
+            "rollout_strategy and rollout_steps",
+        ),
+        (("rollout_steps=x",), "rollout_steps has no effect"),
+        (("rollout_to=1", "@rollout_steps.yml"), ""),
+    ],
+)
+def test_a_rollback_says_that_it_has_no_steps(
+    shop: Service, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], words: str
+) -> None:
+    shop.play(revision="2")
+    shop.said.clear()
+    monkeypatch.setattr(rollback.context, "CLIARGS", {"extra_vars": given})
+    shop.step(rollback)
+    told = [line for line in shop.said if "no effect" in line]
+    assert len(told) == bool(words)
+    for line in told:
+        assert line.startswith(f"shop: {words}") and "rollout_budget" in line
+    assert shop.running == {"1": 6}

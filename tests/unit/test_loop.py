@@ -177,7 +177,7 @@ def virtual(monkeypatch: pytest.MonkeyPatch) -> None:
     def wait(monitor: HealthMonitor, timeout: float) -> bool:
         if monitor._hear(0.0) is not None:
             return True
-        monkeypatch.setattr(clock, "_BEGAN", clock._BEGAN + timeout)
+        monkeypatch.setattr(clock._machine, "offset", clock._machine.offset + timeout)
         return False
 
     monkeypatch.setattr(HealthMonitor, "wait", wait)

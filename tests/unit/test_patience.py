@@ -40,7 +40,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     times = [0.0]
     monkeypatch.setattr(patience.clock, "now", lambda: times[0])
     monkeypatch.setattr(
-        patience.time, "sleep", lambda seconds: times.__setitem__(0, times[0] + seconds)
+        patience.clock, "sleep", lambda seconds: times.__setitem__(0, times[0] + seconds)
     )
     return times
 
@@ -98,3 +98,15 @@ def test_a_run_that_is_to_stop_does_not_wait(clock: list[float]) -> None:
     with pytest.raises(Interrupted):
         made([], stop).call(Store(10**6).load)
     assert clock[0] == 0
+
+
+def test_a_wait_that_lasts_has_a_line_each_minute(clock: list[float]) -> None:
+    said: list[str] = []
+    mine = Patience(600, said.append, lambda: None)
+    assert mine.call(Store(300).load) == "the record"
+    assert [line.partition(":")[0] for line in said] == [
+        "waiting for the journal, up to 10 min 00 s; nothing is changed meanwhile",
+        "still waiting for the journal, for 60 s",
+        "still waiting for the journal, for 2 min 00 s",
+        "the journal is back after 2 min 30 s; going on",
+    ]

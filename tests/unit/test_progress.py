@@ -99,6 +99,13 @@ def test_a_gate_is_a_step_of_its_own_in_a_list() -> None:
     assert heading(rollout(), stage, Plan("canary", steps=steps)) == "shop 1 -> 2  step 1/2 50 %"
 
 
+def test_the_number_of_a_step_comes_before_its_own_name() -> None:
+    steps = (Step("step 1 a few", weight=20), Step("step 2", weight=50))
+    stage = Stage("step 1 a few", HALF.waypoint)
+    found = heading(rollout(), stage, Plan("canary", steps=steps))
+    assert found == "shop 1 -> 2  step 1/2 a few 50 %"
+
+
 def test_a_first_deployment_has_no_steps() -> None:
     assert heading(rollout(previous=None), ALL, CANARY) == "shop 2"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import typing as t
 
+import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.text import span
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Composition,
@@ -30,6 +31,19 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record i
 )
 
 LEASE = {"holder": "me@here pid 7", "since": 0.0, "until": 60.0}
+
+
+TIMELINE = [
+    {"kind": "plan", "stages": "damaged"},
+    {
+        "kind": "plan",
+        "stages": [
+            {"stage": "step 1", "gates": ["step 2 analysis (analysis)"]},
+            {"stage": "step 3", "gates": ["step 4 pause (pause)"]},
+            {"stage": "promote", "gates": []},
+        ],
+    },
+]
 
 
 def instance(name: str, **more: t.Any) -> dict[str, t.Any]:
@@ -88,15 +102,14 @@ def test_how_far_it_is() -> None:
     rollout.given, rollout.tally = {"progress_deadline": "10m"}, ProgressTracker(since=1000.0)
     rollout.gates = {"step 2 analysis": GateRecord(0.0, GateState.PASSED, "errors 0 of 9")}
     rollout.asked = 20
-    far = progress(rollout, ["step 1", "step 3", "promote"], 1090.0)
+    far = progress(rollout, TIMELINE, 1090.0)
     assert far["gates"] == [
         {"gate": "step 2 analysis", "state": "passed", "message": "errors 0 of 9", "by": ""}
     ]
-    assert (far["number"], far["stages"], far["deadline_left"]) == (2, 3, 510.0)
-    found = lines(given, None, [], far=far)
+    assert (far["step"], far["deadline_left"]) == ("step 3/4", 510.0)
+    found = lines(given, LEASE, [], far=far)
     assert found[2:5] == [
-        "strategy: canary, stage 2 of 3, 20 % of requests asked for,"
-        " 25.0 % of 200 requests measured",
+        "strategy: canary, step 3/4, 20 % of requests asked for, 25.0 % of 200 requests measured",
         "progress deadline: 8 min 30 s left",
         "gate step 2 analysis: passed (errors 0 of 9)",
     ]
@@ -109,6 +122,48 @@ def test_how_far_it_is() -> None:
         "strategy: canary, 25.0 % of 200 requests measured",
         "gate step 2 analysis: passed (errors 0 of 9)",
     ]
+
+
+def test_the_budget_as_given_and_for_the_stage() -> None:
+    given = record("progressing")
+    rollout = given.rollout
+    assert rollout
+    entered = [
+        {"kind": "stage", "floor": 3, "ceiling": 4},
+        {"kind": "stage", "floor": 6, "ceiling": 8},
+    ]
+
+    def told(timeline: list[dict[str, t.Any]] = entered) -> list[str]:
+        shown = lines(given, LEASE, [], far=progress(rollout, timeline, 0.0))
+        return [line for line in shown if line.startswith("budget")]
+
+    rollout.given = {"budget": {"max_in_flight": 2}}
+    assert told() == ["budget: max_in_flight 2: at least 6 available, at most 8 instances"]
+    assert told([]) == ["budget: max_in_flight 2"]
+    rollout.given = {"budget": {"max_surge": "25%", "max_unavailable": 0}}
+    assert told([]) == ["budget: max_surge 25%, max_unavailable 0"]
+    rollout.phase = Phase.ROLLING_BACK  # the bounds are those of the way forward
+    assert told() == ["budget: max_surge 25%, max_unavailable 0"]
+    rollout.given = {}
+    assert told() == []
+
+
+def test_no_deadline_is_running_while_no_run_is_active() -> None:
+    given = record("progressing")
+    rollout = given.rollout
+    assert rollout
+    rollout.given, rollout.tally = {"progress_deadline": "10m"}, ProgressTracker(since=0.0)
+    far = progress(rollout, [], 9999.0)
+    assert "progress deadline: 0 s left" in lines(given, LEASE, [], far=far)
+    assert not any("deadline" in line for line in lines(given, None, [], far=far))
+
+
+@pytest.mark.parametrize("name", ["back", "switch back"])
+def test_a_rollback_is_not_at_a_stage(name: str) -> None:
+    given = record("rolling_back", "no progress")
+    assert given.rollout
+    given.rollout.name = name
+    assert lines(given, None, [])[0].startswith("shop 2: rolling back, started at ")
 
 
 def test_what_waits_for_a_person_says_what_to_do() -> None:
@@ -178,6 +233,13 @@ def test_columns_that_say_nothing_are_left_out_and_what_runs_is_said_once() -> N
         "shop-2    2         web1  ready  12 s  4",
         "2 runs registry/shop:2",
     ]
+
+
+def test_revisions_that_run_the_same_are_named_together() -> None:
+    plain = {"rotation": None, "runs": "shop {revision}"}
+    more = [instance("shop-1", **plain), instance("shop-2", **plain, revision="3")]
+    assert lines(Record("shop"), None, more)[-1] == "2 and 3 run shop {revision}"
+    assert lines(Record("shop"), None, more)[-2].startswith("shop-2")
 
 
 def test_spans_of_time() -> None:

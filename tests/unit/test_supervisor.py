@@ -51,6 +51,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     Waypoint,
     rolling,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import analysis, prepare
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import (
@@ -102,7 +103,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(sys.modules[name], "Driver", Told, raising=False)
     monkeypatch.setattr(sys.modules[name], "OPTIONS", Options(), raising=False)
     passed = SimpleNamespace(seconds=0.0)
-    monkeypatch.setattr(clock, "_BEGAN", 1.7e9)  # whole seconds, so that sums are exact
+    monkeypatch.setattr(clock._machine, "offset", 1.7e9)  # whole seconds, so that sums are exact
     monkeypatch.setattr(time, "monotonic", lambda: 1000.0 + passed.seconds)
     monkeypatch.setattr(time, "time", clock.now)
     return passed
@@ -573,7 +574,7 @@ def test_the_timeline_says_why_gates_have_passed(now: SimpleNamespace) -> None:
     assert walk.kinds("gate") == [
         {
             "kind": "gate",
-            "message": "approval (approval): passed by ann; checks (test.gates.told): 1 % errors",
+            "message": "approval: passed by ann; checks (test.gates.told): 1 % errors",
             "passed": True,
         }
     ]
@@ -1183,6 +1184,30 @@ def test_a_wait_that_ends_by_itself_has_no_end_of_the_run(now: SimpleNamespace) 
     walk.turn(5)
     walk.turn()
     assert walk.hints == ["to continue: run promote", "to roll back: run abort"]
+
+
+def test_commands_are_named_only_where_a_person_may_end_the_wait(now: SimpleNamespace) -> None:
+    """A promotion passes no analysis: it is waited for, and the commands would do nothing."""
+    walk = Walk(now, told("checks", says(WAITS)))
+    for _turn in range(20):
+        walk.turn(2)
+    assert len(walk.lines) == 1 and walk.lines[0].startswith("waiting at checks (test.gates.told)")
+    assert [line for line in walk.hints if line.startswith("to ")] == []
+
+
+def test_an_analysis_measures_and_hosts_are_prepared(
+    now: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Told, "waiting", analysis.Driver.waiting)
+    monkeypatch.setattr(Told, "unanswered", analysis.Driver.unanswered)
+    walk = Walk(now, told("step 2 analysis", says(Answer(WAIT, ""))))
+    walk.turn()
+    assert walk.lines == ["measuring for step 2 analysis: no measurement yet"]
+    monkeypatch.setattr(Told, "waiting", prepare.Driver.waiting)
+    monkeypatch.setattr(Told, "unanswered", prepare.Driver.unanswered)
+    walk = Walk(now, told("prepare", says(Answer(WAIT, ""))))
+    walk.turn()
+    assert walk.lines == ["preparing the hosts: no answer yet"]
 
 
 def test_the_old_instances_that_are_kept_warm_are_stopped_by_skip(now: SimpleNamespace) -> None:

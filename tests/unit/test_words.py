@@ -10,10 +10,13 @@ import re
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.action.control import complete, fitting
+from ansible_collections.progressive.rollout.plugins.action.control import fitting
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     InputError,
     RolloutFailed,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.step.reason import (
+    complete,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands import (

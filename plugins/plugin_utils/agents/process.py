@@ -186,7 +186,9 @@ class Service(_service.Service):
     def ended(self, record: Record) -> str:
         if record["ended"] < 0:
             return "gone: the host was restarted"
-        how = f"{record.get('status') or 'exited'} within {record['ended']:.1f} s of its start"
+        # only its parent learns how a process ended, which is init once the agent is over
+        how = record.get("status") or "ended (how is not known)"
+        how += f" within {record['ended']:.1f} s of its start"
         lines = _service.tail(self.log(record))
         return f"{how}; last log lines: {lines}" if lines else f"{how}; its log is empty"
 

@@ -17,8 +17,10 @@ from ..base.text import clean
 from ..engine.judges.counts import Counts
 from ..engine.judges.threshold import AnalysisPhase, MeasurementCounts, assess, worst
 from ..interfaces.gate import FAIL, PASS, PERSON, WAIT
-from . import judging
 from .spec import KAYENTA, SEQUENTIAL, THRESHOLD, Analysis, Metric
+
+if t.TYPE_CHECKING:
+    from . import judging
 
 KEPT = 10  # last measurements of each metric that are kept (Argo's measurementRetention)
 LONGEST = 400  # characters of a message about all metrics, or of an error of one
@@ -67,6 +69,8 @@ class MetricProgress:
         try:
             if error is not None:
                 raise error
+            from . import judging  # with all judges, which are for results alone
+
             measured = judging.judge_result(self.metric, self.state, result)
             phase, value = measured.phase, measured.value
             evidence = {"evidence": measured.evidence, "threshold": measured.threshold}
@@ -198,6 +202,8 @@ def _phase(metrics: Sequence[MetricProgress], analysis: Analysis) -> tuple[Analy
 
     The sentence is about the metrics that decide the phase, or about all.
     """
+    from . import judging  # as above
+
     counted = [metric for metric in metrics if metric.metric.decides]
     phase = worst(metric.phase for metric in counted)
     over = all(metric.phase.over for metric in metrics)  # also those of a dry run

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from ..base.errors import InputError
 from ..engine.judges.threshold import Limits
 from ..inputs import values
-from ..inputs.expressions import Expression
 from ..inputs.options import (
     DURATION,
     FLAG,
@@ -32,6 +31,9 @@ from ..interfaces import loader
 from ..interfaces.loader import DriverModule
 from ..interfaces.metric import MetricDriver
 
+if t.TYPE_CHECKING:
+    from ..inputs.expressions import Expression
+
 THRESHOLD, SEQUENTIAL, KAYENTA, NEW_MESSAGES = JUDGES = (
     "threshold",
     "sequential",
@@ -39,7 +41,15 @@ THRESHOLD, SEQUENTIAL, KAYENTA, NEW_MESSAGES = JUDGES = (
     "new_messages",
 )
 CONDITIONS = ("success_condition", "failure_condition")
-CONDITION = Kind("str", Expression)
+
+
+def _condition(given: t.Any, variable: str) -> Expression:
+    from ..inputs.expressions import Expression  # few metrics have a condition
+
+    return Expression(given, variable)
+
+
+CONDITION = Kind("str", _condition)
 _ABOVE_0 = number(0.0, 1e6, exclusive=True)
 _LIMIT = whole(-1)
 METRIC = Options(

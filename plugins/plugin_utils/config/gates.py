@@ -142,6 +142,8 @@ def person_of(given: t.Any) -> Person:
     """Return how a person is waited for, of `rollout_approval`."""
     variable = "rollout_approval"
     given = values.mapping(given, variable)
+    if not given:
+        return Person()
     found = APPROVAL.parse(given, f"{variable}.")
     places = {key: value for key, value in given.items() if key in ("file", "url")}
     bounds = bounded(Person().gate(""), found)

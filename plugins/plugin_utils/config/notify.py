@@ -11,12 +11,14 @@ from dataclasses import dataclass
 
 from ..base.errors import InputError
 from ..inputs import values
-from ..inputs.message_template import MessageTemplate
 from ..inputs.options import TEXT, Field, Kind, Options, choice, one_or_more, whole
 from ..interfaces import loader
 from ..interfaces.context import Context
 from ..interfaces.loader import DriverChoice
 from ..interfaces.notifier import EVENTS, Notice, NotifierDriver
+
+if t.TYPE_CHECKING:
+    from ..inputs.message_template import MessageTemplate
 
 MOST = 20  # receivers
 SAMPLE = Notice(
@@ -31,6 +33,7 @@ SAMPLE = Notice(
     strategy="canary",
     replicas=6,
     by="ann on deploy1",
+    why="",
     reason="",
     elapsed=0.0,
     text="shop 2: its rollout begins",
@@ -102,6 +105,8 @@ def _receiver(given: t.Any, number: int, variable: str) -> Receiver:
     values.refuse_unknown(given, {*module.options, *NOTIFY}, f"{variable}.")
     options = module.check({key: given[key] for key in given if key not in common}, variable)
     if template is not None:
+        from ..inputs.message_template import MessageTemplate  # with Jinja's sandbox
+
         template = MessageTemplate(template, f"{variable}.template", SAMPLE.facts)
     return Receiver(
         f"{name} {number}",

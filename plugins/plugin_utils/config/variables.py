@@ -31,7 +31,6 @@ from ..inputs.options import (
 from ..interfaces.platform import PlatformDriver
 from ..interfaces.store import StoreDriver
 from ..interfaces.traffic import TrafficDriver
-from ..remote import http_client
 from ..state import commands
 from . import autoscaler, freeze, notify, strategy
 from .drivers import driver
@@ -188,6 +187,12 @@ def _textfile(value: t.Any, variable: str) -> str:
     return path
 
 
+def _pushgateway(value: t.Any, variable: str) -> str:
+    from ..remote import http_client  # few services push metrics
+
+    return http_client.url(value, variable, ())
+
+
 _METRICS = Options(
     Field(
         "textfile",
@@ -197,7 +202,7 @@ _METRICS = Options(
     ),
     Field(
         "pushgateway",
-        Kind("str", lambda value, variable: http_client.url(value, variable, ())),
+        Kind("str", _pushgateway),
         "URL of a Pushgateway. The grouping key is C(job=rollout) with C(service).",
     ),
 )

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import contextlib
 import math
-import queue
-import threading
-import time
 import typing as t
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from queue import Empty, SimpleQueue
 
 from ..analysis import samples, spec
 from ..analysis.progress import KEPT, MetricProgress, decide, doubts
@@ -26,10 +25,12 @@ from ..analysis.spec import SEQUENTIAL, THRESHOLD, Metric
 from ..base import clock
 from ..base.errors import InputError, MetricError
 from ..engine.judges.threshold import AnalysisPhase, due
-from ..health.probe_traffic import Prober
 from ..interfaces.context import Context
 from ..interfaces.gate import FAIL, PASS, PERSON, WAIT, Answer, GateDriver
 from ..interfaces.metric import MetricDriver, Question
+
+if t.TYPE_CHECKING:
+    from ..health.probe_traffic import Prober
 
 OPTIONS = spec.OPTIONS
 
@@ -41,6 +42,9 @@ LONG = 60.0  # seconds until the next question where nothing is measured any mor
 class Driver(GateDriver):
     """Passes when measurements show that the new revision is not worse."""
 
+    waiting = "measuring for {key}"
+    unanswered = "no measurement yet"
+
     watches = True
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
@@ -49,11 +53,14 @@ class Driver(GateDriver):
         # for the timeline, with the first results; None: they are there
         self._settings: dict[str, t.Any] | None = {"settings": spec.recorded(options, usual)}
         probe = options["probe"]
-        self._prober = Prober(probe, context, "gate.probe") if probe else None
-        if self._prober:
+        self._prober: Prober | None = None
+        if probe:
+            from ..health.probe_traffic import Prober  # few analyses probe
+
+            self._prober = Prober(probe, context, "gate.probe")
             context = replace(context, served=self._prober.served, cuts=tuple)
         self._metrics = [_Measured(metric, context) for metric in self._analysis.metrics]
-        self._results: queue.SimpleQueue[_Result] = queue.SimpleQueue()
+        self._results: SimpleQueue[_Result] = clock.queue()
         self._asked = 0  # measurements in progress
 
     def restore(self, memory: Mapping[str, t.Any]) -> None:
@@ -113,11 +120,11 @@ class Driver(GateDriver):
 
         A slow one does not hold up the others.
         """
-        any_judged, until = False, time.monotonic() + PATIENCE
+        any_judged, until = False, clock.monotonic() + PATIENCE
         while self._asked:
             try:
-                result = self._results.get(timeout=max(0.0, until - time.monotonic()))
-            except queue.Empty:
+                result = self._results.get(timeout=max(0.0, until - clock.monotonic()))
+            except Empty:
                 break
             self._asked -= 1
             result.metric.take(result)
@@ -186,7 +193,7 @@ class _Measured(MetricProgress):
         rollout: Mapping[str, t.Any],
         start: float,
         now: float,
-        results: queue.SimpleQueue[_Result],
+        results: SimpleQueue[_Result],
     ) -> None:
         """Start a measurement in a daemon thread.
 
@@ -195,11 +202,9 @@ class _Measured(MetricProgress):
         judge = self.metric.judge
         question = Question(rollout, start, now, judge != THRESHOLD, judge == SEQUENTIAL)
         self._asked = True
-        threading.Thread(
-            target=self._measure, args=(question, results), name="metric", daemon=True
-        ).start()
+        clock.alongside(partial(self._measure, question, results), "metric")
 
-    def _measure(self, question: Question, results: queue.SimpleQueue[_Result]) -> None:
+    def _measure(self, question: Question, results: SimpleQueue[_Result]) -> None:
         found: t.Any = None
         error: MetricError | None = None
         try:

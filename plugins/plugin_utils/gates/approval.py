@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 import typing as t
 from collections.abc import Mapping
 
+from ..base import clock
 from ..base.errors import GateError
 from ..inputs import values
 from ..inputs.options import Field, Kind, Options
@@ -101,7 +101,7 @@ def _read(path: str) -> Answer | None:
         return None
     except OSError as exc:
         raise GateError(f"{path} cannot be read: {exc.strerror}", "PR-404") from None
-    if not words and 0 <= time.time() - status.st_mtime < _SETTLED:
+    if not words and 0 <= clock.wall() - status.st_mtime < _SETTLED:
         return None
     if words and words[0].lower().rstrip(".,:;!") in _NO:
         return Answer(

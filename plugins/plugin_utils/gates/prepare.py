@@ -22,6 +22,8 @@ OPTIONS = Options()
 class Driver(GateDriver):
     """Prepares hosts over connections of its own, since others need the hosts meanwhile."""
 
+    waiting = "preparing the hosts"
+
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self._context = context
 

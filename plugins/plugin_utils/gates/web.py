@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import hmac
 import json
-import time
 import typing as t
 from collections.abc import Mapping
 
+from ..base import clock
 from ..base.errors import InputError
 from ..inputs.options import FLAG, TEXT, Field, Kind, Options, choice, duration, whole
 from ..inputs.placeholders import Template
@@ -88,7 +88,7 @@ class Driver(GateDriver):
                 {
                     "rollout": dict(rollout),
                     "waited": round(waited, 3),
-                    "sent": round(time.time(), 3),
+                    "sent": round(clock.wall(), 3),
                 }
             ).encode()
             headers["Content-Type"] = "application/json"

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import queue
 import selectors
 import socket
 import threading
@@ -23,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from queue import Empty, SimpleQueue
 
 from ..agents import probe
 from ..base import clock
@@ -99,9 +99,9 @@ class HealthMonitor:
         self._on_outcome = on_outcome
         self._watched: dict[str, _Watched] = {}
         self._unasked: set[str] = set()
-        self._lock = threading.Lock()
+        self._lock = clock.lock()
         # its put is safe in a signal handler; True: from `wake`
-        self._news: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._news: SimpleQueue[bool] = clock.queue()
         self._workers: dict[HealthCheck, _Worker] = {}
 
     def watch(
@@ -158,9 +158,9 @@ class HealthMonitor:
         """Block until every watched instance was asked once. Return False if the timeout or
         `wake` came first.
         """
-        end = time.monotonic() + timeout
+        end = clock.monotonic() + timeout
         while self._unasked:
-            if self._hear(end - time.monotonic()) is not False:
+            if self._hear(end - clock.monotonic()) is not False:
                 return False
         return True
 
@@ -179,9 +179,9 @@ class HealthMonitor:
             while True:
                 try:
                     woken = self._news.get_nowait() or woken
-                except queue.Empty:
+                except Empty:
                     return woken
-        except queue.Empty:
+        except Empty:
             return None
 
     def wake(self) -> None:
@@ -245,7 +245,7 @@ class _Worker:
             health.check.server_name,
         )
         # what other threads have this one do, and a byte for each to wake it
-        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._bell, self._bell_rope = socket.socketpair()
         self._talks.selector.register(self._bell, selectors.EVENT_READ)
         self._pool = ThreadPoolExecutor(forks, "rollout-probe")

@@ -43,6 +43,14 @@ class GateDriver(BaseDriver):
     If not, it is called in every iteration, in no thread.
     """
 
+    waiting: str = "waiting at {gate}"
+    """What a rollout does while the gate has not decided, for people. `{gate}` is the gate's name
+    with its driver, `{key}` without.
+    """
+
+    unanswered: str = "no answer yet"
+    """What is said of the gate before its first answer."""
+
     watches: bool = False
     """Whether `ask` is called on while a person decides: it may find an answer itself."""
 

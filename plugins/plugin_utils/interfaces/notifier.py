@@ -19,6 +19,7 @@ EVENTS = {
     "aborted": "An operator ended it, and the stable revision serves again.",
     "held": "It failed, and stays as it is until an operator decides.",
     "failed": "It failed, and there was no revision to return to, or none was asked for.",
+    "refused": "A host lacks what it needs, and nothing of it was started.",
 }
 
 
@@ -37,6 +38,7 @@ class Notice:
     strategy: str
     replicas: int
     by: str  # who began it
+    why: str  # the reason that they gave; one line
     reason: str  # why, or what it waits for; one line
     elapsed: float  # seconds since it began
     text: str  # all of it in a sentence, for people

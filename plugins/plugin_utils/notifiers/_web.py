@@ -83,6 +83,7 @@ COLORS = {
     "aborted": "#cf222e",
     "held": "#cf222e",
     "failed": "#cf222e",
+    "refused": "#cf222e",
 }
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 WIDTH = 1000  # units of a chart's box
 HEIGHT = 120
 TICKS = 6  # at most, on the time axis
+MANY = 1_000_000  # beyond it, how much more says nothing
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 
 
@@ -131,6 +132,15 @@ class Scale:
 def _short(value: float) -> str:
     """Return a coordinate in as few characters as it takes."""
     return f"{value:.1f}".removesuffix(".0")
+
+
+def figure(value: float) -> str:
+    """Return a measured number for people: three digits of a small one, a big one in whole."""
+    if value >= MANY:
+        return f"over {MANY:,}"
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if value >= 0.001 or not value else "under 0.001"
 
 
 def every(rows: Sequence[t.Any], most: int) -> list[t.Any]:

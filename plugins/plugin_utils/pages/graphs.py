@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from .charts import Chart, Scale, Series, Tick, clock, every, ticks, top_of
-from .numbers import Counted, Numbers
+from .charts import Chart, Scale, Series, Tick, clock, every, figure, ticks, top_of
+from .numbers import Counted
 from .story import Story
 
 ROWS = 60  # of the table behind a chart, at most
@@ -50,11 +50,13 @@ def rotation(story: Story) -> Chart | None:
 
 def _rotation_summary(story: Story) -> str:
     last = story.points[-1]
-    told = [f"At the end {last.new:,} new and {last.old:,} old instances are in rotation."]
+    when = "At the end" if story.outcome else "Now"
+    told = [f"{when} {last.new:,} new and {last.old:,} old instances are in rotation."]
     if story.fewest:
         serving, floor = story.fewest
         kept = "never below" if serving >= floor else "below"
-        told.append(f"On the way there were at least {serving:,}, {kept} the floor of {floor:,}.")
+        way = "On the way there were" if story.outcome else "So far there were"
+        told.append(f"{way} at least {serving:,}, {kept} the floor of {floor:,}.")
     if story.fewest_back is not None:
         told.append(f"In the rollback there were at least {story.fewest_back:,}.")
     return " ".join(told)
@@ -66,7 +68,7 @@ def shares(story: Story) -> Chart | None:
     asked = [(at, share) for at, share in numbers.asked if share is not None]
     if not numbers.set:
         return None
-    chart = Chart("share", "Share of requests to the new revision", _share_summary(numbers))
+    chart = Chart("share", "Share of requests to the new revision", _share_summary(story))
     chart.series = [
         Series("line set", "set at the load balancers", scale.steps(numbers.set)),
         Series("line asked", "asked for", scale.steps(asked)),
@@ -83,9 +85,11 @@ def shares(story: Story) -> Chart | None:
     return chart
 
 
-def _share_summary(numbers: Numbers) -> str:
-    most = max(share for _at, share in numbers.set)
-    last = numbers.set[-1][1]
+def _share_summary(story: Story) -> str:
+    most = max(share for _at, share in story.numbers.set)
+    last = story.numbers.set[-1][1]
+    if not story.outcome:
+        return f"{last:g} % of the requests are sent to it now, at most {most:g} % so far."
     return f"At most {most:g} % of the requests were sent to it; {last:g} % at the end."
 
 
@@ -143,7 +147,7 @@ def _value(one: Counted, what: str) -> float | None:
 
 def _cells(one: Counted, what: str) -> tuple[str, str]:
     value = _value(one, what)
-    return f"{one.requests:,}", "–" if value is None else f"{value:.3g}"
+    return f"{one.requests:,}", "–" if value is None else figure(value)
 
 
 def _failed(side: Sequence[Counted]) -> str:
@@ -157,7 +161,8 @@ def _mean(side: Sequence[Counted]) -> str:
     answers = sum(one.requests for one in timed)
     if not answers:
         return "not measured"
-    return f"{1000 * sum((one.latency or 0) * one.requests for one in timed) / answers:.3g} ms"
+    seconds = sum((one.latency or 0) * one.requests for one in timed)
+    return f"{figure(1000 * seconds / answers)} ms"
 
 
 def evidence(story: Story) -> list[Chart]:
@@ -174,10 +179,11 @@ def _evidence(
     points = sorted(taken)
     threshold = points[-1][2]
     greatest = max(evidence for _at, evidence, _threshold in points)
+    when = "at the end" if story.outcome else "now"
     reached = "reached" if greatest >= threshold else "never reached"
     summary = (
-        f"Evidence that the new revision is worse: {points[-1][1]:.3g} at the end. The threshold of"
-        f" {threshold:g} was {reached}."
+        f"Evidence that the new revision is worse: {figure(points[-1][1])} {when}. The threshold of"
+        f" {figure(threshold)} was {reached}."
     )
     top = math.log10(max(greatest, threshold)) + 0.3
     scale = Scale(story.length, top)
@@ -193,11 +199,11 @@ def _evidence(
     ]
     chart.ticks = [
         Tick(0, "1"),
-        Tick(round(100 * limit / top, 1), f"{threshold:g}"),
+        Tick(round(100 * limit / top, 1), figure(threshold)),
     ]
     chart.head = ("Time", "Evidence", "Threshold")
     chart.rows = [
-        (clock(at), f"{evidence:.3g}", f"{limit_:g}")
+        (clock(at), figure(evidence), figure(limit_))
         for at, evidence, limit_ in every(points, ROWS)
     ]
     return chart

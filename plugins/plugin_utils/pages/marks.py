@@ -178,7 +178,7 @@ def _plain(
 
 
 _MADE: Mapping[str, Callable[[Event], Mark | None]] = {
-    "begin": _plain("busy", "Begins", who="by"),
+    "begin": _plain("busy", "Begins", who="by", why="why"),
     "resume": _plain("busy", "Another run continues", who="by"),
     "stage": _stage,
     "phase": _phase,

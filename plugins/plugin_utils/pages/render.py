@@ -36,6 +36,7 @@ def _environment(autoescape: bool) -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"clock": clock, "moment": moment, "span": span, "markdown": escaped}
+    made.filters["person"] = person
     made.globals |= {"symbols": SYMBOLS, "count": count}
     return made
 
@@ -94,6 +95,11 @@ def _revisions(rollout: Mapping[str, t.Any]) -> dict[str, t.Any]:
     }
 
 
+def person(by: str) -> str:
+    """Return who began a rollout, without the process."""
+    return by.partition(" pid ")[0]
+
+
 def facts(story: Story) -> list[tuple[str, str]]:
     """Return what a reader wants to know first."""
     failed = story.rollout.get("failed")
@@ -107,6 +113,7 @@ def facts(story: Story) -> list[tuple[str, str]]:
         "Decided by": _decided(story),
         "Began": moment(story.start),
         "Begun by": story.by,
+        "Begun for": story.why,
     }
     return [(name, value) for name, value in told.items() if value]
 
@@ -133,7 +140,7 @@ def _serving(story: Story) -> dict[str, str]:
     """Return what serves now."""
     if story.outcome == "promoted":
         return {"Serves now": story.revision}
-    if story.outcome in ("rolled_back", "aborted") and story.previous:
+    if story.outcome in ("rolled_back", "aborted", "refused") and story.previous:
         return {"Serves now": story.previous}
     if story.points:
         point = story.points[-1]

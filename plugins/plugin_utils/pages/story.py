@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from ..base.messages import MESSAGES
 from ..base.text import clean
+from ..engine.strategy import BACK, SWITCH_BACK
 from ..state.record import WITHOUT_VERDICT
 from . import marks
 from .fleet import Fleet, Lane, Point
@@ -29,6 +30,7 @@ TITLES = {
     "aborted": "Aborted",
     "failed": "Failed",
     "superseded": "Superseded",
+    "refused": "Refused: nothing was started",
 }
 TONES = {"": "busy", "promoted": "good", "superseded": "warn"}  # all others are bad
 KINDS = {
@@ -115,7 +117,8 @@ class Story:
         if self.outcome:
             return TITLES.get(self.outcome, self.outcome)
         phase = text(self.rollout.get("phase")).replace("_", " ")
-        at = text(self.rollout.get("name"))
+        name = text(self.rollout.get("name"))
+        at = "" if name in (BACK, SWITCH_BACK) else name
         return f"In progress: {phase}{f' at {at}' if at else ''}" if phase else TITLES[""]
 
     @property
@@ -131,6 +134,11 @@ class Story:
     def reason(self) -> str:
         """Why it ended as it did, or is where it is."""
         return text(self.rollout.get("reason"))
+
+    @property
+    def why(self) -> str:
+        """The reason that it was begun with."""
+        return text(self.rollout.get("why"))
 
     @property
     def remedy(self) -> str:

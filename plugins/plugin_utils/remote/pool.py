@@ -18,9 +18,11 @@ import typing as t
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from ..base.text import span
 from ..base.trace import trace
 
 TELL = 3.0  # seconds after which a host that is waited for is named
+AGAIN = 60.0  # seconds between two lines on the same host
 LIMIT = 32 << 20  # bytes that a command may print; the timeline of a long rollout is a few MB
 
 _TICK = 0.1  # seconds between two looks at jobs under way
@@ -32,6 +34,10 @@ class Outcome(t.Protocol):
     @property
     def summary(self) -> str:
         """Return in a few words how it ended."""
+
+    @property
+    def unreachable(self) -> object:
+        """Return what is true if the host did not answer."""
 
 
 _Outcome = t.TypeVar("_Outcome", bound=Outcome)
@@ -95,13 +101,43 @@ class Job(t.Generic[_Outcome]):
         _kill_children(self._thread)
 
 
-class Pool:
-    """The jobs of one transport."""
+class SilentHosts:
+    """Names the hosts that are waited for: at first, each minute, and when they answer again."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
+        self._since: dict[str, float] = {}  # by host that was named, when the wait for it began
+        self._told: dict[str, float] = {}  # when each host was last named
+        self._lock = threading.Lock()  # gates ask hosts in threads
+
+    def waited(self, ages: Mapping[str, float]) -> None:
+        """Take in for how many seconds each host has been waited for, and name those due."""
+        now = time.monotonic()
+        by_time: dict[str, list[str]] = {}
+        with self._lock:
+            for host, age in ages.items():
+                if age > TELL and now - self._told.get(host, -math.inf) >= AGAIN:
+                    waited = now - self._since[host] if host in self._since else TELL
+                    by_time.setdefault(span(waited), []).append(_name(host))
+                    self._since.setdefault(host, now - age)
+                    self._told[host] = now
+        for text, names in by_time.items():
+            self._say(f"waiting for {', '.join(names)}: no answer for {text}")
+
+    def answered(self, host: str) -> None:
+        """Take in that a host answers, and say so if it was named."""
+        with self._lock:
+            since = self._since.pop(host, None)
+        if since is not None:
+            self._say(f"{_name(host)} answers again after {span(time.monotonic() - since)}")
+
+
+class Pool:
+    """The jobs of one transport."""
+
+    def __init__(self, silent: SilentHosts) -> None:
+        self._silent = silent
         self._at_work: set[Job[t.Any]] = set()
-        self._named: set[str] = set()  # hosts that were said to be waited for
 
     def run(
         self,
@@ -124,10 +160,12 @@ class Pool:
                 job.start(ended)
             with contextlib.suppress(queue.Empty):
                 job = ended.get(timeout=max(0.0, tick - time.monotonic()))
-                self._named.discard(running.pop(job, ""))
+                if job in running and job.outcome and not job.outcome.unreachable:
+                    self._silent.answered(running[job])
+                running.pop(job, "")
             if time.monotonic() >= tick:
                 tick = time.monotonic() + _TICK
-                self._tell(running)
+                self._silent.waited({host: job.age for job, host in running.items()})
                 running = {
                     job: host
                     for job, host in running.items()
@@ -142,15 +180,9 @@ class Pool:
         for job in list(self._at_work):
             job.kill()
 
-    def _tell(self, running: Mapping[Job[_Outcome], str]) -> None:
-        """Name the hosts that are waited for, each once."""
-        late = [host for job, host in running.items() if job.age > TELL and host not in self._named]
-        if late:
-            self._named.update(late)
-            self._say(
-                f"waiting for {', '.join(host or 'the controller' for host in late)}: no answer for"
-                f" {TELL:g} s"
-            )
+
+def _name(host: str) -> str:
+    return host or "the controller"
 
 
 def _received(thread: threading.Thread) -> int:

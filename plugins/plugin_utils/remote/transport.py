@@ -14,7 +14,7 @@ from ..base.errors import RolloutError
 from . import agents
 from .agents import Answer
 from .connections import CONTROLLER, KEYWORDS, Command, Connections, Result
-from .pool import Job, Pool
+from .pool import Job, Pool, SilentHosts
 
 HERE_AT_ONCE = 4  # agents in threads of this process; more would only wait for each other
 _GRACE = 1.0  # s the answer of an agent that used all of its time may still take to arrive
@@ -33,13 +33,17 @@ class Transport:
     thread loads a plugin or reads variables.
     """
 
-    def __init__(self, connections: Connections, forks: int = 50) -> None:
+    def __init__(
+        self, connections: Connections, forks: int = 50, silent: SilentHosts | None = None
+    ) -> None:
+        """`silent` names hosts that are waited for; by default in lines of `say`."""
         self._connections = connections
         self._forks = forks
         self._apart: list[Transport] = []  # made from this one
         # where hosts are named that are waited for
         self.say: Callable[[str], None] = lambda line: None
-        self._pool = Pool(self._tell)
+        self._silent = silent or SilentHosts(self._tell)
+        self._pool = Pool(self._silent)
         self.hosts = connections.hosts
         self.left_out = connections.left_out
         self.variable = connections.variable
@@ -59,8 +63,7 @@ class Transport:
         """Return a transport with connections of its own, so that what takes long there delays
         nothing here.
         """
-        other = Transport(self._connections.apart(), self._forks)
-        other.say = self.say
+        other = Transport(self._connections.apart(), self._forks, self._silent)
         self._apart.append(other)
         return other
 

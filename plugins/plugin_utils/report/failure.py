@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ..base.text import clean
 from ..engine.model import Phase
 from ..state.record import Rollout
-from .messages import back, ended
+from .messages import NOTHING_STARTED, at, back, ended
 
 WIDTH = 78  # of a line, where it can be broken
 LABEL = 12
@@ -105,11 +105,16 @@ def rolled_back(service: str, rollout: Rollout, left: str = "") -> str:
     )
 
 
+def refused(service: str, rollout: Rollout) -> str:
+    """Return that a rollout was refused, and why, as the failed task says it."""
+    why = without_log(rollout.reason)
+    return f"{service} {rollout.revision}: {NOTHING_STARTED}. Why: {why}"
+
+
 def title(service: str, rollout: Rollout) -> str:
     """Return where a failed rollout ended."""
     if rollout.phase == Phase.HELD:
-        at = f" at {rollout.name}" if rollout.name else ""
-        return f"{service} {rollout.revision} held{at}"
+        return f"{service} {rollout.revision} held{at(rollout)}"
     return ended(service, rollout, why=False)
 
 

@@ -33,7 +33,8 @@ def _entry(record: Record, rollout: Mapping[str, t.Any]) -> dict[str, t.Any]:
         "began": rollout.get("started"),
         "seconds": round(rollout.get("updated", 0.0) - rollout.get("started", 0.0), 1),
         "by": rollout.get("by", ""),
-        "why": rollout.get("reason", ""),
+        "why": rollout.get("why", ""),
+        "reason": rollout.get("reason", ""),
     }
 
 
@@ -71,7 +72,7 @@ def _row(one: Mapping[str, t.Any]) -> tuple[str, ...]:
         (one["outcome"] or "in progress").replace("_", " "),
         span(one["seconds"]),
         one["by"],
-        one["why"],
+        "; ".join(text for text in (one["why"], one["reason"]) if text),
         one["id"],
     )
     return tuple(clean(cell) for cell in cells)

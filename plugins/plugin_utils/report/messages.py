@@ -9,8 +9,10 @@ from collections.abc import Sequence
 
 from ..base.text import count
 from ..engine.model import Instance
+from ..engine.strategy import BACK, SWITCH_BACK
 from ..state.record import WITHOUT_VERDICT, Kind, Outcome, Rollout
 
+NOTHING_STARTED = "refused: nothing was started"
 WORTH_NAMING = 1.0  # seconds that a rollout waited
 
 
@@ -20,6 +22,8 @@ def ended(service: str, rollout: Rollout, why: bool = True) -> str:
     failed = f", {count(rollout.failed, 'start')} failed" if rollout.failed else ""
     took = f"{failed}{',' if failed else ''} in {lasted(rollout)}"
     reason = f". Why: {rollout.reason}" if rollout.reason and why else ""
+    if rollout.outcome == Outcome.REFUSED:
+        return f"{title} {NOTHING_STARTED}{reason}"
     if rollout.outcome != Outcome.PROMOTED:
         return f"{title} {outcome}{back(rollout)} after {lasted(rollout)}{failed}{reason}"
     if rollout.kind == Kind.SCALE:
@@ -27,7 +31,7 @@ def ended(service: str, rollout: Rollout, why: bool = True) -> str:
     if rollout.kind == Kind.REBALANCE:
         return f"{title} rebalanced: {count(rollout.replaced, 'instance')} moved{took}"
     done = (
-        f"{count(rollout.replaced, 'instance')} replaced"
+        f"{count(rollout.replaced, 'instance')} replaced{_by(rollout)}"
         if rollout.replaced
         else count(rollout.replicas, "instance")
     )
@@ -37,6 +41,16 @@ def ended(service: str, rollout: Rollout, why: bool = True) -> str:
     if why and rollout.reason.startswith(WITHOUT_VERDICT):
         return f"{title} {outcome} {rollout.reason}; {done}{took}"
     return f"{title} {outcome}: {done}{took}{reason}"
+
+
+def _by(rollout: Rollout) -> str:
+    """Return by how many instances others were replaced, if by another number."""
+    return f" by {rollout.replicas}" if rollout.replicas != rollout.replaced else ""
+
+
+def at(rollout: Rollout) -> str:
+    """Return the stage that a rollout is at, for a sentence; a rollback has none to speak of."""
+    return f" at {rollout.name}" if rollout.name not in ("", BACK, SWITCH_BACK) else ""
 
 
 def lasted(rollout: Rollout) -> str:

@@ -15,12 +15,14 @@ from ..engine.model import Phase
 from ..interfaces.notifier import Notice
 from ..state import events
 from ..state.record import Kind, Outcome
+from .messages import NOTHING_STARTED
 
 _ENDS = {
     Outcome.PROMOTED: "promoted",
     Outcome.ROLLED_BACK: "rolled_back",
     Outcome.ABORTED: "aborted",
     Outcome.FAILED: "failed",
+    Outcome.REFUSED: "refused",
 }  # a rollout that was superseded goes on as another
 _WAITING = frozenset(phase.value for phase in Phase if phase.waits)
 
@@ -72,6 +74,7 @@ class Notices:
             "strategy": str(begun.get("strategy") or ""),
             "replicas": int(begun.get("replicas", 0)),
             "by": clean(begun.get("by", ""), 200),
+            "why": clean(begun.get("why") or ""),
             "reason": clean(event.get("reason") or ""),
             "elapsed": max(0.0, round(at - float(begun.get("at", at)), 3)),
         }
@@ -93,13 +96,16 @@ def _sentence(name: str, service: str, facts: Mapping[str, t.Any]) -> str:
     after = f" after {span(facts['elapsed'])}"
     if name == "begun":
         instead = f", in place of {previous}" if previous and previous != facts["revision"] else ""
-        return f"{title}: a {_noun(facts)} begins{instead}, by {facts['by']}"
+        why = f": {facts['why']}" if facts["why"] else ""
+        return f"{title}: a {_noun(facts)} begins{instead}, by {facts['by']}{why}"
     if name == "waiting":
         return f"{title}: {facts['reason']}"
     if name == "held":
         return f"{title} is held until an operator decides{reason}"
     if name == "promoted":
         return f"{title} is promoted{after}"
+    if name == "refused":
+        return f"{title}: the {_noun(facts)} was {NOTHING_STARTED}{reason}"
     back = f" to {previous}" if previous and name != "failed" else ""
     return f"{title}: the {_noun(facts)} {_ENDED[name]}{back}{after}{reason}"
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..base.text import span
 from ..engine.model import Instance, Phase, State
-from ..engine.strategy import Groups, Plan, Stage, Step, Waypoint
+from ..engine.strategy import Groups, Plan, Stage, Waypoint
 from ..state.record import Kind, Rollout
 
 SEPARATOR = "  "
@@ -204,10 +204,14 @@ def _stage(stage: Stage, rollout: Rollout, plan: Plan) -> str:
         return stage.name
     weight = "" if stage.waypoint.weight is None else f" {stage.waypoint.weight} %"
     name, ahead, _rest = stage.name.partition(" ahead")  # of a ramp
-    return f"{name}/{_last(steps)}{weight}{', readying the next' if ahead else ''}"
+    names = (name for step in steps for name in (step.name, *(gate.key for gate in step.gates)))
+    return f"{numbered(name, names)}{weight}{', readying the next' if ahead else ''}"
 
 
-def _last(steps: Sequence[Step]) -> int:
-    """Return the number of the last step as users count: a gate is a step of its own in a list."""
-    names = [name for step in steps for name in (step.name, *(gate.key for gate in step.gates))]
-    return max(int(number) for name in names for number in re.findall(r"^\w+ (\d+)", name))
+def numbered(name: str, names: Iterable[str]) -> str:
+    """Return the name of a step with the number of the last one: `step 1/4`.
+
+    `names` are those of all steps and of their gates: users count both.
+    """
+    numbers = [int(number) for one in names for number in re.findall(r"^\w+ (\d+)", one)]
+    return re.sub(r"^\w+ \d+", rf"\g<0>/{max(numbers)}", name) if numbers else name

@@ -16,7 +16,8 @@ from ..base.text import columns, moment, printable, span
 from ..engine.model import Phase, Rotation
 from ..inputs import values
 from ..state.record import Record, Rollout
-from .messages import ended
+from .messages import at, ended
+from .progress import numbered
 
 COLUMNS = (
     "instance",
@@ -51,7 +52,8 @@ def lines(
         far: How far the rollout is, as `progress` returns it.
     """
     unseen = [f"unknown at present: {trouble}" for trouble in troubles]
-    head = [_rollout(record), _lease(record, lease), *(_far(far) if far else ())]
+    far_lines = _far(far, lease is not None) if far else ()
+    head = [_rollout(record), *_begun(record), _lease(record, lease), *far_lines]
     idle = [UNSERVED] if not troubles and record.stable and _unserved(instances) else []
     return [printable(line) for line in (*idle, *head, *unseen, *_table(instances))]
 
@@ -62,22 +64,25 @@ def _unserved(instances: Sequence[Mapping[str, t.Any]]) -> bool:
     return bool(places) and not places & {Rotation.IN.value, Rotation.PARTIAL.value}
 
 
-def progress(rollout: Rollout, planned: Sequence[str], now: float) -> dict[str, t.Any]:
+def progress(
+    rollout: Rollout, timeline: Sequence[Mapping[str, t.Any]], now: float
+) -> dict[str, t.Any]:
     """Return how far a rollout in progress is, as data.
 
     Args:
         rollout: In progress.
-        planned: The names of its stages, as the timeline has them.
+        timeline: Its events.
         now: Seconds since the epoch.
     """
     new, every = rollout.sent.get("new", 0), rollout.sent.get("all", 0)
     gates = {**rollout.background, **rollout.gates}
-    number = planned.index(rollout.name) + 1 if rollout.name in planned else None
+    budget = rollout.given.get("budget")
     return {
         "strategy": rollout.strategy,
         "stage": rollout.name,
-        "number": number,
-        "stages": len(planned),
+        "step": _step(rollout, timeline),
+        "budget": dict(budget) if isinstance(budget, Mapping) else {},
+        "bounds": _bounds(rollout, timeline),
         "asked": rollout.asked,
         "measured": round(100 * new / every, 1) if every else None,
         "requests": every,
@@ -89,20 +94,52 @@ def progress(rollout: Rollout, planned: Sequence[str], now: float) -> dict[str, 
     }
 
 
-def _far(far: Mapping[str, t.Any]) -> list[str]:
-    """Return the same in lines."""
-    at = f"stage {far['number']} of {far['stages']}" if far["number"] else ""
+def _step(rollout: Rollout, timeline: Sequence[Mapping[str, t.Any]]) -> str:
+    """Return the step of a canary with the number of the last one; "" for any other stage."""
+    plans = [event.get("stages") for event in timeline if event.get("kind") == "plan"]
+    stages = plans[-1] if plans and isinstance(plans[-1], list) else []
+    names = [
+        str(name)
+        for stage in stages
+        if isinstance(stage, Mapping)
+        for name in (stage.get("stage"), *(stage.get("gates") or ()))
+    ]
+    step = numbered(rollout.name, names)
+    return "" if step == rollout.name else step
+
+
+def _bounds(rollout: Rollout, timeline: Sequence[Mapping[str, t.Any]]) -> dict[str, int]:
+    """Return how many instances the budget allows in the stage; empty where that is not known."""
+    entered = [event for event in timeline if event.get("kind") == "stage"]
+    if not entered or rollout.phase == Phase.ROLLING_BACK:
+        return {}
+    bounds = {name: entered[-1].get(name) for name in ("floor", "ceiling")}
+    return {name: bound for name, bound in bounds.items() if isinstance(bound, int)}
+
+
+def _far(far: Mapping[str, t.Any], active: bool) -> list[str]:
+    """Return the same in lines; `active`: a run is working on it."""
     asked = f"{far['asked']} % of requests asked for" if far["asked"] is not None else ""
     measured = (
         f"{far['measured']} % of {far['requests']:,} requests measured" if far["requests"] else ""
     )
-    words = [f"strategy: {far['strategy'].replace('_', '-')}", at, asked, measured]
-    left = far["deadline_left"]
+    words = [f"strategy: {far['strategy'].replace('_', '-')}", far["step"], asked, measured]
+    left = far["deadline_left"] if active else None
     return [
         ", ".join(word for word in words if word),
+        *_budget(far),
         *([f"progress deadline: {span(left)} left"] if left is not None else []),
         *(f"gate {one['gate']}: {one['state']}{_why(one)}" for one in far["gates"]),
     ]
+
+
+def _budget(far: Mapping[str, t.Any]) -> list[str]:
+    """Return the budget in a line, as given and as resolved for the stage."""
+    given = ", ".join(f"{name} {amount}" for name, amount in far["budget"].items())
+    names = {"floor": "at least {} available", "ceiling": "at most {} instances"}
+    now = ", ".join(names[name].format(bound) for name, bound in far["bounds"].items())
+    text = ": ".join(part for part in (given, now) if part)
+    return [f"budget: {text}"] if text else []
 
 
 def _deadline(rollout: Rollout, now: float) -> float | None:
@@ -134,7 +171,6 @@ def _rollout(record: Record) -> str:
         else ", first deployment"
     )
     why = f". Why: {rollout.reason}" if rollout.reason else ""
-    at = f" at {rollout.name}" if rollout.name else ""
     share = (
         f" ({rollout.asked} % of requests)"
         if rollout.asked is not None and rollout.phase != Phase.ROLLING_BACK
@@ -152,8 +188,14 @@ def _rollout(record: Record) -> str:
     paused = f". Paused by {rollout.paused.get('by')}" if rollout.paused else ""
     paused += f": {rollout.paused['why']}" if rollout.paused.get("why") else ""
     started = f", started at {moment(rollout.started)}"
-    phase = f"{rollout.phase.replace('_', ' ')}{at}{share}{since}{started}{before}"
+    phase = f"{rollout.phase.replace('_', ' ')}{at(rollout)}{share}{since}{started}{before}"
     return f"{service} {rollout.revision}: {phase}{why}{waits}{judged}{paused}"
+
+
+def _begun(record: Record) -> list[str]:
+    """Return who began the rollout and why, where a reason was given."""
+    rollout = record.rollout
+    return [f"begun by {rollout.by}: {rollout.why}"] if rollout and rollout.why else []
 
 
 def _lease(record: Record, lease: Mapping[str, t.Any] | None) -> str:
@@ -190,8 +232,19 @@ def _table(instances: Sequence[Mapping[str, t.Any]]) -> list[str]:
         i for i, name in enumerate(COLUMNS) if i < 4 or any(row[i] not in _EMPTY for row in rows)
     ]
     table = columns([[row[i] for i in told] for row in (COLUMNS, *rows)])
-    runs = {one["revision"]: one.get("runs") for one in instances}
-    return [*table, *(f"{revision} runs {what}" for revision, what in runs.items() if what)]
+    return [*table, *_programs(instances)]
+
+
+def _programs(instances: Sequence[Mapping[str, t.Any]]) -> list[str]:
+    """Return what the revisions run, once for those that run the same."""
+    runs: dict[str, list[str]] = {}
+    for revision, what in {one["revision"]: one.get("runs") for one in instances}.items():
+        if what:
+            runs.setdefault(what, []).append(revision)
+    return [
+        f"{' and '.join(revisions)} {'run' if len(revisions) > 1 else 'runs'} {what}"
+        for what, revisions in runs.items()
+    ]
 
 
 def _row(instance: Mapping[str, t.Any]) -> tuple[str, ...]:

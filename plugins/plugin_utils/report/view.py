@@ -134,10 +134,14 @@ class RolloutView:
     outcome: t.Annotated[
         str | None,
         Shown(
-            "How the rollout ended, V(promoted), V(rolled_back), V(aborted), V(failed) or"
-            " V(superseded); empty until then.",
+            "How the rollout ended, V(promoted), V(rolled_back), V(aborted), V(failed),"
+            " V(superseded) or V(refused); empty until then.",
             "",
         ),
+    ]
+    why: t.Annotated[
+        str | None,
+        Shown("The reason (C(rollout_why)) that the rollout was begun with.", "ticket 42"),
     ]
     reason: t.Annotated[
         str | None, Shown("Why the rollout is held, was rolled back or failed.", "")

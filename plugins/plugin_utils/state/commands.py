@@ -12,6 +12,9 @@ from collections.abc import Iterable, Mapping
 
 from ..engine.model import Phase
 
+if t.TYPE_CHECKING:
+    from .lease import Session
+
 COMMANDS: Mapping[str, str] = {
     "pause": "Stop before the next action, without a deadline, until told to continue.",
     "resume": "Continue after a pause, or where the rollout is held.",
@@ -112,6 +115,16 @@ def not_withdrawn(sent: Iterable[Mapping[str, t.Any]]) -> list[Mapping[str, t.An
         for command in listed
         if command["word"] != WITHDRAW and command["number"] not in withdrawn
     ]
+
+
+def pending_abort(session: Session) -> Mapping[str, t.Any] | None:
+    """Return the command to abort the rollout in progress that no run has obeyed yet."""
+    rollout = session.record.open
+    if rollout is None or refusal(rollout.phase, "abort"):
+        return None
+    sent = not_withdrawn(session.commands())
+    aborts = (one for one in sent if (one["word"], one["rollout"]) == ("abort", rollout.id))
+    return next(aborts, None)
 
 
 def refusal(phase: Phase, command: str, force: bool = False) -> str:

@@ -42,6 +42,7 @@ class Begin(Event):
     replicas: t.Annotated[int, "how many instances there are to be"]
     rollout: t.Annotated[Kind, "what the rollout is for"]
     by: t.Annotated[str, "who runs it"]
+    why: t.Annotated[str | None, "the reason that they gave"] = None
     previous: t.Annotated[str | None, "the revision before; absent at the first deployment"] = None
     strategy: t.Annotated[str | None, "its strategy"] = None
     order: t.Annotated[int | None, "`rollout_order` of the new revision"] = None

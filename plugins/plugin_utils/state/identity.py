@@ -19,8 +19,6 @@ from pathlib import Path
 
 from ansible import context
 
-from .command_line import operator_command
-
 
 @dataclass(frozen=True)
 class Identity:
@@ -42,6 +40,8 @@ class Identity:
         """Return how a person sends an operator command for this run's rollout, with `more`
         variables.
         """
+        from .command_line import operator_command  # only where a person is told what to run
+
         return operator_command(command, service, context.CLIARGS, bool(self.job), more=more)
 
     @property

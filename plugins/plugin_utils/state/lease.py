@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
 import typing as t
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
+from ..base import clock
 from ..base.errors import AlreadyRunning, LeaseHeld, LeaseLost, RolloutError
 from ..interfaces.context import Journal
 from ..interfaces.store import Lease, StoreDriver
@@ -46,8 +47,8 @@ class Session:
         self.journal = Journal(place=store.home or store.place)
         self.changed = False  # whether the record is to be written soon
         self._renewed = 0.0
-        self._writing = threading.Lock()
-        self._closed = threading.Event()  # set once the lease is not renewed any more
+        self._writing = clock.lock()
+        self._closed = clock.event()  # set once the lease is not renewed any more
 
     def _patiently(self, work: Callable[[], R]) -> R:
         """Return what it does with the store, which may be away for a while."""
@@ -85,7 +86,7 @@ class Session:
         moment, a worker that completes its current action. That worker is waited for (`check` is
         called meanwhile); then its lease is taken over before it expires.
         """
-        patience = time.monotonic() + COLLEAGUE
+        patience = clock.monotonic() + COLLEAGUE
         while True:
             try:
                 lease = self._take(self.identity.details)
@@ -99,14 +100,14 @@ class Session:
                     if taken := self._take_over(held):
                         lease = taken
                         break
-                elif ours and time.monotonic() > patience:
+                elif ours and clock.monotonic() > patience:
                     raise AlreadyRunning(self.service, held.details) from None
                 elif not ours and not holder.orphaned(held.details):
                     raise
             check()
-            time.sleep(PATIENCE)
+            clock.sleep(PATIENCE)
         self.epoch = lease.epoch
-        self._renewed = time.monotonic()
+        self._renewed = clock.monotonic()
         self._keep()
         self._patiently(self.read)
 
@@ -140,21 +141,19 @@ class Session:
     ) -> None:
         with self._writing:
             self.store.commit(self.identity.token, self.ttl, record, events)
-            self._renewed = time.monotonic()
+            self._renewed = clock.monotonic()
 
     def _keep(self) -> None:
         """Renew the lease in the background: a host or a load balancer may take longer to answer
         than the lease lasts.
         """
         self.close()
-        self._closed = threading.Event()
-        threading.Thread(
-            target=self._renew, args=(self._closed,), name="rollout-lease", daemon=True
-        ).start()
+        self._closed = clock.event()
+        clock.alongside(partial(self._renew, self._closed), "rollout-lease")
 
     def _renew(self, closed: threading.Event) -> None:
         while not closed.wait(self.ttl / 10):
-            if time.monotonic() - self._renewed < self.ttl / 2:
+            if clock.monotonic() - self._renewed < self.ttl / 2:
                 continue
             try:
                 self._commit(None)
@@ -166,7 +165,7 @@ class Session:
     @property
     def due(self) -> bool:
         """Whether the record, or at least the lease, is to be written soon."""
-        return self.changed or time.monotonic() - self._renewed > self.ttl / 3
+        return self.changed or clock.monotonic() - self._renewed > self.ttl / 3
 
     def rest(self) -> None:
         """Keep the lease for the next step of this run."""

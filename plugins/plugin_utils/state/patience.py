@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import time
 import typing as t
 from collections.abc import Callable
 
@@ -14,6 +13,7 @@ from ..base.errors import StoreAway, StoreGone
 from ..base.text import span
 
 PAUSE = 0.5  # seconds between two attempts
+HEARTBEAT = 60.0  # seconds between two lines on the same wait
 R = t.TypeVar("R")
 
 
@@ -35,14 +35,20 @@ class Patience:
             return work()
         except StoreAway as exc:
             self._tell(exc)
+        heartbeat = HEARTBEAT
         while True:
             self._check()
-            time.sleep(PAUSE)
+            clock.sleep(PAUSE)
             try:
                 done = work()
             except StoreAway as exc:
-                if clock.now() - began > self._longest:
+                waited = clock.now() - began
+                if waited > self._longest:
                     raise self._gone(exc) from None
+                if waited >= heartbeat:
+                    heartbeat += HEARTBEAT
+                    since = f"still waiting for the journal, for {span(waited)}"
+                    self._say(f"{since}: {exc} [{exc.id}]")
             else:
                 waited = clock.now() - began
                 self._waited += waited

@@ -47,6 +47,7 @@ class Outcome(StrEnum):
     ABORTED = "aborted"
     FAILED = "failed"
     SUPERSEDED = "superseded"
+    REFUSED = "refused"  # before anything of it was started
 
 
 class GateState(StrEnum):
@@ -130,6 +131,8 @@ class Rollout:
     wanted: int = 0  # replicas that an operator asked for, until that is obeyed
     grown: int = 0  # new instances that existed when the rollout was scaled
     replaced: int = 0  # instances stopped in favor of new ones
+    # other instances when it began; 0: none, or it was begun by an earlier version
+    ran: int = 0
     tally: ProgressTracker | None = None  # progress of the current stage
     failed: int = 0  # new instances that failed in all stages
     pardoned: int = 0  # of them, those that failed before a person let the rollout continue
@@ -163,6 +166,7 @@ class Rollout:
     request: str = ""
     host: str = ""
     by: str = ""  # who began it
+    why: str = ""  # the reason that they gave
     order: int | None = None  # of the revision among all, where users say
     # variables with which a command continues it; see `remembered`
     given: dict[str, t.Any] = field(default_factory=dict)

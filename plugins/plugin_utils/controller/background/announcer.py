@@ -10,13 +10,13 @@ same id, and what was sent at the moment of the kill may be sent twice.
 
 from __future__ import annotations
 
-import queue
 import threading
-import time
 import typing as t
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from queue import SimpleQueue
 
+from ...base import clock
 from ...base.errors import NotifyError
 from ...base.text import clean
 from ...config.notify import Receiver
@@ -53,7 +53,7 @@ class Announcer:
         `warn` tells the operator of failures, never from a thread.
         """
         self._service, self._warn = context.service, warn
-        self._sent: queue.SimpleQueue[events.Notified] = queue.SimpleQueue()
+        self._sent: SimpleQueue[events.Notified] = clock.queue()
         self._lines = [_Line(one, one.make(context), self._sent.put) for one in receivers]
         self._notices = Notices(self._service, "")
 
@@ -70,7 +70,7 @@ class Announcer:
         }
         for one in timelines:
             self._notices = Notices(self._service, one.rollout)
-            since = time.time() - RECENT if one.over else 0.0
+            since = clock.wall() - RECENT if one.over else 0.0
             due: object = None  # in a timeline of an earlier version, all
             for event in one.events:
                 due = event.get("notify", due)
@@ -108,11 +108,11 @@ class Announcer:
 
     def close(self, patience: float, stopped: Callable[[], object]) -> None:
         """Wait for messages under way, not for long where something stops the run, and end."""
-        deadline = time.monotonic() + patience
-        while any(line.busy for line in self._lines) and time.monotonic() < deadline:
+        deadline = clock.monotonic() + patience
+        while any(line.busy for line in self._lines) and clock.monotonic() < deadline:
             if stopped():
-                deadline = min(deadline, time.monotonic() + BETWEEN)
-            time.sleep(LOOK)
+                deadline = min(deadline, clock.monotonic() + BETWEEN)
+            clock.sleep(LOOK)
         for line in self._lines:
             if line.close() and patience > BETWEEN:
                 what = f"{line.name} has not been notified of everything yet"
@@ -127,10 +127,10 @@ class _Line:
     ) -> None:
         self.name = receiver.name
         self._receiver, self._driver, self._sent = receiver, driver, sent
-        self._waiting: queue.SimpleQueue[Notice] = queue.SimpleQueue()
+        self._waiting: SimpleQueue[Notice] = clock.queue()
         self._left = 0  # notices that were not dealt with yet
-        self._closed = threading.Event()
-        self._lock = threading.Lock()
+        self._closed = clock.event()
+        self._lock = clock.lock()
         self._thread: threading.Thread | None = None
 
     @property
@@ -146,8 +146,7 @@ class _Line:
             self._left += 1
         self._waiting.put(notice)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="rollout-notify", daemon=True)
-            self._thread.start()
+            self._thread = clock.alongside(self._run, "rollout-notify")
 
     def close(self) -> bool:
         """End; return whether a notice is left, which the next run sends."""

@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 import abc
-import threading
-import time
 from collections.abc import Callable
 
+from ...base import clock
 from ...base.errors import RolloutError
 from ...interfaces.store import StoreDriver
 from ...state.record import Record
@@ -32,10 +31,9 @@ class Beside(abc.ABC):
 
     def __init__(self, service: str, store: StoreDriver, say: Callable[[str], None]) -> None:
         self.service, self.store, self._say = service, store, say
-        self._closed = threading.Event()
+        self._closed = clock.event()
         self._troubled = False  # whether the work failed the last time
-        self._thread = threading.Thread(target=self._run, name=self.what, daemon=True)
-        self._thread.start()
+        self._thread = clock.alongside(self._run, self.what)
 
     @abc.abstractmethod
     def work(self, record: Record) -> None:
@@ -51,9 +49,9 @@ class Beside(abc.ABC):
     def _run(self) -> None:
         pause = FIRST
         while not self._closed.wait(pause):
-            began = time.monotonic()
+            began = clock.monotonic()
             self._try()
-            pause = max(EVERY, PART * (time.monotonic() - began))
+            pause = max(EVERY, PART * (clock.monotonic() - began))
         self._try()
 
     def _try(self) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import time
 import typing as t
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
+from ...base import clock
 from ...base.errors import InputError
 from ...base.text import printable
 from ...interfaces.store import StoreDriver
@@ -101,7 +101,7 @@ def _written(story: Story, events: Sequence[Mapping[str, t.Any]], form: str) -> 
 
 def _moment(story: Story) -> float:
     """Return when a report is made: one of a rollout that is over always is the same."""
-    return story.start + story.length if story.outcome else time.time()
+    return story.start + story.length if story.outcome else clock.wall()
 
 
 def replace_file(path: str, text: str) -> bool:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 import typing as t
 from collections.abc import Callable, Mapping
 
+from ...base import clock
 from ...base.errors import InputError
 from ...state import identity
 
@@ -76,4 +76,4 @@ def end(known: t.Any, check: Callable[[], object]) -> None:
         os.kill(pid, signal.SIGTERM)
     while identity.lives(pid, began):
         check()
-        time.sleep(PATIENCE)
+        clock.sleep(PATIENCE)

@@ -11,10 +11,10 @@ again. Leaving the stage clears the records.
 from __future__ import annotations
 
 import copy
-import threading
 import typing as t
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ...base import clock
 from ...base.errors import GateError, InputError
@@ -97,7 +97,7 @@ class GateRunner:
         decided = []
         for gate in self._gates:
             record = self._poll(gate, rollout)
-            about = f"{gate.key} ({gate.driver})"
+            about = gate.key if gate.key == gate.driver else f"{gate.key} ({gate.driver})"
             decided.append(f"{about}: {record.message}" if record.message else about)
             if record.state == GateState.FAILED:
                 then = gate.on_timeout if record.by == TIMEOUT else None
@@ -108,10 +108,8 @@ class GateRunner:
                     id=_failure_id(gate, record),
                 )
             if record.state == GateState.WAITING:
-                waiting = "waiting for an operator at" if record.person else "waiting at"
-                return self._status(
-                    f"{waiting} {about}: {self._state(gate, record)}", person=record.person
-                )
+                waiting = self._waiting(gate, about, record)
+                return self._status(f"{waiting}: {self._state(gate, record)}", person=record.person)
         return self._status("; ".join(decided), passed=True)
 
     def pass_(self, drivers: Collection[str] | None, by: str) -> list[str]:
@@ -263,7 +261,14 @@ class GateRunner:
 
     def _state(self, gate: Gate, record: GateRecord) -> str:
         """Return a waiting gate's latest message."""
-        return self._messages.get(gate.key) or record.message or "no answer yet"
+        known = self._messages.get(gate.key) or record.message
+        return known or self._drivers[gate.key].unanswered
+
+    def _waiting(self, gate: Gate, about: str, record: GateRecord) -> str:
+        """Return what the rollout does at a gate that has not decided."""
+        if record.person:
+            return f"waiting for an operator at {about}"
+        return self._drivers[gate.key].waiting.format(gate=about, key=gate.key)
 
 
 class _Question:
@@ -278,9 +283,7 @@ class _Question:
     ) -> None:
         self.answer: Answer | GateError | None = None
         self.wake = wake
-        threading.Thread(
-            target=self._run, args=(driver, rollout, waited), name="gate", daemon=True
-        ).start()
+        clock.alongside(partial(self._run, driver, rollout, waited), "gate")
 
     def _run(self, driver: GateDriver, rollout: Mapping[str, t.Any], waited: float) -> None:
         """Ask, and wake whoever waits for the answer."""

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import time
 import typing as t
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...analysis import counters
 from ...analysis.counters import Counters
+from ...base import clock
 from ...base.errors import TRANSIENT, PlatformError
 from ...engine.model import Instance, Process, Rotation
 from ...engine.shares import Target
@@ -265,9 +265,9 @@ class Observer:
         """Wait until each instance was checked once, so that none is shown as starting that is
         ready. The answer of a gate, which would end the wait, is taken up after it.
         """
-        end = time.monotonic() + timing.FIRST_CHECKS
-        while not self._checker.settle(end - time.monotonic()):
-            if self._stopped() or time.monotonic() >= end:
+        end = clock.monotonic() + timing.FIRST_CHECKS
+        while not self._checker.settle(end - clock.monotonic()):
+            if self._stopped() or clock.monotonic() >= end:
                 break
 
     def _keep_ready(self, ready: Mapping[str, float]) -> None:

@@ -5,15 +5,17 @@
 
 from __future__ import annotations
 
+import typing as t
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 
 from ...analysis.counters import Counters
 from ...base import clock
 from ...base.errors import TRANSIENT, InputError, RolloutError, RolloutFailed, StoreError
+from ...base.text import span
 from ...config.settings import Settings
-from ...engine import refill
 from ...engine.budget import up
 from ...engine.evaluate import Decision, evaluate
 from ...engine.model import Composition, Instance, Phase, Rotation, State
@@ -25,13 +27,11 @@ from ...health.monitor import HealthMonitor
 from ...interfaces.context import Context
 from ...interfaces.platform import Report
 from ...interfaces.traffic import Table
-from ...report.progress import Lines
 from ...state import events
 from ...state.events import Event
 from ...state.lease import Session
 from ...state.record import Rollout
 from . import timing
-from .actuator import Actuator
 from .autoscaling import Autoscaling
 from .checks import Checks
 from .gate_runner import GateRunner
@@ -41,6 +41,10 @@ from .placement import Placement
 from .preview import PreviewPool
 from .recorder import Recorder
 from .regions import targets_of
+
+if t.TYPE_CHECKING:
+    from ...report.progress import Lines
+    from .actuator import Actuator
 
 
 class ReconcileLoop:
@@ -74,6 +78,8 @@ class ReconcileLoop:
         self.checks = Checks(settings, context, session, self.platform)
         self.background: GateRunner | None = None  # the same in all stages
         self.reported: set[str] = set()  # stable instances whose failure was reported
+        self._trouble = ""  # as last written
+        self._troubled = self._next_trouble = 0.0  # since when, and when to write it again
         self.recorder = Recorder(session, self.balanced, self._counted)
         self.observer = Observer(
             self.platform,
@@ -89,20 +95,26 @@ class ReconcileLoop:
             now=now,
             stopped=lambda: bool(guard.stopped),
         )
-        self.actuator = Actuator(
-            self.traffic,
-            self.previews,
-            observer=self.observer,
-            recorder=self.recorder,
-            session=session,
-            checker=checker,
-            now=now,
-            regions=self.targets,
-        )
         self.autoscaling = Autoscaling(settings, context, session, self.recorder, say, now)
         self.placement = Placement(self.platform, self.observer, session)
         context.served = lambda: self.observer.counters.served
         context.cuts = lambda: self.observer.counters.cuts
+
+    @cached_property
+    def actuator(self) -> Actuator:
+        """Carries decisions out."""
+        from .actuator import Actuator  # many steps only look
+
+        return Actuator(
+            self.traffic,
+            self.previews,
+            observer=self.observer,
+            recorder=self.recorder,
+            session=self.session,
+            checker=self.checker,
+            now=self.now,
+            regions=self.targets,
+        )
 
     @property
     def fleet(self) -> Sequence[Instance]:
@@ -122,7 +134,7 @@ class ReconcileLoop:
     @property
     def changed(self) -> bool:
         """Whether anything outside was changed."""
-        return self.actuator.changed
+        return "actuator" in self.__dict__ and self.actuator.changed
 
     def observe(self) -> Snapshot:
         """Observe the service, and note what has changed."""
@@ -142,7 +154,11 @@ class ReconcileLoop:
     def fitted(self, waypoint: Waypoint) -> Waypoint:
         """Return the waypoint for as many instances as the platform has, where it fills places."""
         places = self.platform.replicas() if self.platform.refills else None
-        return refill.fitted(waypoint, places) if places else waypoint
+        if not places:
+            return waypoint
+        from ...engine import refill  # few platforms fill places
+
+        return refill.fitted(waypoint, places)
 
     def refill(
         self, fleet: Sequence[Instance], waypoint: Waypoint, revision: str, rollout: Rollout
@@ -150,6 +166,8 @@ class ReconcileLoop:
         """Tell a platform that fills places itself of which revision the next instances are."""
         if not self.platform.refills:
             return
+        from ...engine import refill  # as above
+
         generation = refill.next_generation(fleet, waypoint)
         stable = rollout.previous if generation == waypoint.stable else None
         self.platform.refill(stable.revision if stable else revision, generation)
@@ -165,6 +183,8 @@ class ReconcileLoop:
 
     def await_fleet(self) -> None:
         """Observe the service; what does not answer is waited for, up to the progress deadline."""
+        from ...report.progress import Lines  # of steps that move the fleet
+
         lines, began = Lines(self.say, self.settings.service, self.now()), self.now()
         while True:
             self.guard.check()
@@ -202,13 +222,24 @@ class ReconcileLoop:
         if self.now() - since > self.rules.progress_deadline:
             deadline = f"rollout_progress_deadline ({self.rules.progress_deadline:g} s)"
             raise RolloutFailed(f"no progress within {deadline}: {exc}", exc.id) from None
-        if self.recorder.note_trouble(str(exc)):
-            lines.tell(f"retrying: {exc} [{exc.id}]")
+        self._tell_trouble(exc, self.recorder.note_trouble(str(exc)), lines)
         self.refresh()
         if self.session.due and not isinstance(exc, StoreError):
             with suppress(StoreError):  # the next iteration reports it, if it stays
                 self.commit()  # ends the wait if the lease is lost
         self.checker.wait(timing.RETRY)
+
+    def _tell_trouble(self, exc: RolloutError, new: bool, lines: Lines) -> None:
+        """Write that something is tried again: at first, and then each minute."""
+        now = self.now()
+        text = f"retrying: {exc} [{exc.id}]"
+        self._troubled = now if new else self._troubled
+        if text == self._trouble and now < self._next_trouble:
+            return
+        waited = now - self._troubled
+        lines.tell(f"{text} (for {span(waited)})" if waited >= timing.HEARTBEAT else text)
+        self._trouble = text
+        self._next_trouble = now + timing.HEARTBEAT
 
     def event(self, event: Event) -> None:
         """Add an event to the timeline, with the next commit."""

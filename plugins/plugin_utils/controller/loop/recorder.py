@@ -5,23 +5,24 @@
 
 from __future__ import annotations
 
-import time
 import typing as t
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...analysis import counters
 from ...analysis.counters import Counters, Raw
-from ...base import trace
+from ...base import clock, trace
 from ...engine.evaluate import Decision
 from ...engine.model import Instance, State
 from ...interfaces.traffic import Served
 from ...state import events
 from ...state.lease import Session
 from ...state.record import Rollout
-from ..background.announcer import Announcer
 from ..background.durations import Durations
 from . import fleet as fleets
 from . import timing
+
+if t.TYPE_CHECKING:
+    from ..background.announcer import Announcer
 
 # events before which the requests counted so far are written
 CLOSING = ("stage", "verdict", "parked", "interrupted", "end")
@@ -73,7 +74,7 @@ class Recorder:
         """Add an event to the timeline, with the next commit."""
         if event.kind in CLOSING:
             self.note_requests(final=True)
-        self._add(event, time.time())
+        self._add(event, clock.wall())
 
     def _add(self, event: events.Event, at: float) -> None:
         """Add an event of a moment: all that one observation shows has the same."""
@@ -87,7 +88,7 @@ class Recorder:
         """Write the record and the events, and renew the lease."""
         rollout = self._session.record.rollout
         if rollout:
-            rollout.updated = time.time()
+            rollout.updated = clock.wall()
         for told in self.announcer.outcomes() if self.announcer else ():
             self.event(told)
         self._session.commit(self._events)
@@ -97,7 +98,7 @@ class Recorder:
 
     def note_fleet(self, fleet: Sequence[Instance]) -> None:
         """Write down each change of an instance's state, and of the revisions' traffic."""
-        states, at = self._known_states(), time.time()
+        states, at = self._known_states(), clock.wall()
         for instance in fleet:
             if states.get(instance.id) != instance.state.value:
                 states[instance.id] = instance.state.value
@@ -118,7 +119,7 @@ class Recorder:
         rollout = self._session.record.open
         if rollout is None or not self._balanced:
             return
-        elapsed = time.time() - rollout.started
+        elapsed = clock.wall() - rollout.started
         counted = self._counted(final)
         if event := self._requests.take(*counted, rollout, elapsed, final):
             self.event(event)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import typing as t
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ...base.errors import TRANSIENT, RolloutFailed
@@ -23,7 +23,7 @@ from ...engine.targets import join, split
 from ...engine.weights import WeightSplit
 from ...report.progress import Expected, Heading, Lines
 from ...state import events
-from ...state.record import Rollout
+from ...state.record import Kind, Rollout
 from . import timing
 from .gate_runner import GateRunner
 from .observer import Snapshot
@@ -250,7 +250,7 @@ class StageRun:
         loop, rollout, decision = self._loop, self._rollout, self._decision
         # what makes room for a baseline is not replaced: the baseline is, later
         if not waypoint.is_baseline:
-            rollout.replaced += len(decision.drain)
+            rollout.replaced += self._replaced(snapshot.fleet)
         self._report_repair(snapshot, waypoint)
         loop.autoscaling.prepare(waypoint, rollout)
         loop.refill(snapshot.fleet, waypoint, self._revision, rollout)
@@ -261,6 +261,14 @@ class StageRun:
             snapshot, decision, starts, undo_switch=rollout.phase != Phase.ROLLING_BACK
         )
         loop.actuator.apply_previews(snapshot)
+
+    def _replaced(self, fleet: Iterable[Instance]) -> int:
+        """Return how many more of the instances that ran before are replaced."""
+        rollout, drained = self._rollout, [i for i in fleet if i.id in self._decision.drain]
+        if rollout.kind == Kind.REBALANCE:
+            return len(drained)
+        old = sum(i.generation != rollout.generation for i in drained)
+        return min(old, rollout.ran - rollout.replaced) if rollout.ran else old
 
     def _rest(self) -> None:
         """Wait for a reason to observe again: a check with another outcome, or time."""

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import time
 import typing as t
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -122,7 +121,7 @@ class Supervisor:
                 f"paused by {self.rollout.paused.get('by')}{f': {why}' if why else ''}"
             )
         if self._stopped:
-            left = self._stopped.until - time.time()
+            left = self._stopped.until - clock.wall()
             return self._hold(
                 f"{self._stopped}, for {span(left)} more",
                 person=False,
@@ -207,7 +206,7 @@ class Supervisor:
         # these make the service safer
         if self.stage.part == FINISH or self.rollout.kind == Kind.ROLLBACK:
             return None
-        return stopped(self.settings.freeze, self.settings.window, time.time())
+        return stopped(self.settings.freeze, self.settings.window, clock.wall())
 
     # -- gates ------------------------------------------------------------------------------------
 
@@ -270,7 +269,7 @@ class Supervisor:
 
     def _note_measured(self, found: Verdict) -> None:
         """Write down what an analysis has measured, the less often the longer it takes."""
-        elapsed, key = time.time() - self.rollout.started, found.gate.key
+        elapsed, key = clock.wall() - self.rollout.started, found.gate.key
         if elapsed < self._next_measured.get(key, 0.0):
             return
         self._next_measured[key] = elapsed + timing.thinned(elapsed)
@@ -290,11 +289,23 @@ class Supervisor:
     @property
     def _needs_person(self) -> bool:
         """Whether the gate that the stage waits for waits for a person."""
+        gate = self._gate
+        record = self.rollout.gates.get(gate.key) if gate else None
+        by_person = gate is not None and gate.driver == APPROVAL
+        return by_person or (record is not None and record.person)
+
+    @property
+    def _gate(self) -> Gate | None:
+        """The gate that the stage waits for."""
         for gate in self.stage.gates:
             record = self.rollout.gates.get(gate.key)
             if record is None or record.state != GateState.PASSED:
-                return gate.driver == APPROVAL or (record is not None and record.person)
-        return False
+                return gate
+        return None
+
+    def _is_at(self, driver: str) -> bool:
+        """Return whether the stage waits for a gate with this driver."""
+        return self._gate is not None and self._gate.driver == driver
 
     def _hold(self, why: str, person: bool = True, long: bool = False) -> Proceed:
         """Keep the fleet as it is, until a `person` or time ends that; with `long` this run does
@@ -324,7 +335,7 @@ class Supervisor:
             waited = span(self._now() - self._waits_since)
             self._report.mention(f"{what} (waiting for {waited})")
             self._next_heartbeat = self._now() + timing.HEARTBEAT
-        elif what != self._waits_for and f"({ANALYSIS})" in what:
+        elif what != self._waits_for and self._is_at(ANALYSIS):
             self._tell_news(what)
         if self._now() >= self._next_hints:
             self._tell_ways_out()
@@ -335,10 +346,12 @@ class Supervisor:
         now = self._now()
         self._waits_since, self._next_heartbeat = now, now + timing.HEARTBEAT
         self._next_news = now + timing.NEWS
-        self._next_hints = now + (timing.HINTS if self._waiting is None else 0.0)
+        self._next_hints = float("inf")
+        if self._waiting is not None or self._is_at(PAUSE):  # no command passes any other gate
+            self._next_hints = now + (timing.HINTS if self._waiting is None else 0.0)
         self._report.tell(what)
         if self._waiting == now:
-            until = moment(time.time() + self.settings.wait)
+            until = moment(clock.wall() + self.settings.wait)
             self._report.mention(f"this run waits until {until} (rollout_wait)")
 
     def _tell_ways_out(self) -> None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
 from ...base import clock
@@ -64,7 +63,7 @@ class AfterPromotion(StepPart):
         if rollout is None or not watchable(rollout):
             return self._over(f"{record.service}: no promotion to watch")
         title, until = f"{record.service} {rollout.revision}", ended_at(record) + self._seconds
-        if time.time() >= until:
+        if clock.wall() >= until:
             return self._over(f"{title}: was watched until {moment(until)}")
         self.step.say(f"{title}: watched until {moment(until)}, by {', '.join(self._names())}")
         try:
@@ -73,7 +72,7 @@ class AfterPromotion(StepPart):
             self._close()
 
     def _watch(self, title: str, rollout: Rollout, until: float) -> Result:
-        while time.time() < until:
+        while clock.wall() < until:
             self.step.guard.check()
             _lease, record = self.step.session.look()
             if record.rollout is None or record.rollout.id != rollout.id:

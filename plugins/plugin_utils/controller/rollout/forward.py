@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
+import typing as t
 from collections.abc import Callable
 
 from ...base import clock
 from ...base.errors import Aborted, GateFailed, RolloutFailed
 from ...engine.evaluate import limit
-from ...engine.model import FailureAction, Phase
+from ...engine.model import FailureAction, Phase, State
 from ...engine.strategy import FINISH, PARTS, PROMOTE, REPLACE, Gate, Stage
-from ...report.failure import without_log
+from ...report.failure import refused, without_log
 from ...state import events
 from ...state.record import Kind, Outcome, Rollout
 from ..loop.stage_run import as_it_is, run_stage
@@ -22,6 +23,8 @@ from .expectation import Expectation
 from .lifecycle import Lifecycle
 from .rollback import Rollback
 from .stages import LaunchStages, revision_of
+
+PREPARE = Gate("prepare", "prepare")
 
 
 class Forward(StepPart):
@@ -123,7 +126,7 @@ class Forward(StepPart):
         """Bring what the revision needs to every host, before its first instance starts."""
         # a rollout that waits for a person was prepared before
         if not rollout.passed and rollout.phase == Phase.PROGRESSING:
-            self.wait_at(rollout, Gate("prepare", "prepare"), Phase.PROGRESSING)
+            self.wait_at(rollout, PREPARE, Phase.PROGRESSING)
 
     def wait_at(self, rollout: Rollout, gate: Gate, phase: Phase) -> None:
         """Wait for a gate in this phase, keeping the fleet as it is and in repair."""
@@ -201,10 +204,27 @@ class Forward(StepPart):
             self.lifecycle.close(Outcome.FAILED, str(exc), settled=False)
             left = "; the fleet is left as it is"
         else:
+            if PREPARE in stage.gates and isinstance(exc, GateFailed) and self._untouched(rollout):
+                self._refuse(rollout, exc)
             if not isinstance(exc, Aborted):
                 self.loop.show(f"{title} failed at {stage.name} [{exc.id}]: rolling back")
             self.rollback.carry_out(rollout, exc)
         raise RolloutFailed(f"{title}: {without_log(str(exc))}{left}", exc.id) from None
+
+    def _untouched(self, rollout: Rollout) -> bool:
+        """Return whether the fleet is the stable one alone, so that nothing is to be undone."""
+        stable = rollout.previous.generation if rollout.previous else None
+        return all(
+            i.generation == stable and i.state is not State.DRAINING
+            for i in self.loop.fleet
+            if i.state.counted
+        )
+
+    def _refuse(self, rollout: Rollout, exc: GateFailed) -> t.NoReturn:
+        """Close a rollout of which nothing was started; raises RolloutFailed."""
+        rollout.cause = exc.id
+        self.lifecycle.close(Outcome.REFUSED, str(exc))
+        raise RolloutFailed(refused(self.settings.service, rollout), exc.id) from None
 
 
 def failure_action(

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-import time
 import typing as t
 
+from ...base import clock
 from ...base.errors import InputError
 from ...engine.model import Composition, Instance, Rotation, State
 from ...inputs import values
@@ -111,7 +111,7 @@ def _parse_instances(item: t.Any, number: int, revision: str) -> list[Instance]:
     state = State(options["state"])
     age: float = options["age"]
     count: int = options["count"]
-    now = time.time()
+    now = clock.wall()
     rotation = Rotation(options["rotation"] or ("in" if state is State.READY else "absent"))
     draining = options["draining"] if state is State.DRAINING else None
     name = options["id"] or f"{number + 1:04d}"

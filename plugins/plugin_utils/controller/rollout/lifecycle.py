@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
@@ -14,23 +13,18 @@ from dataclasses import replace
 from functools import cached_property
 
 from ...analysis import spec
-from ...analysis.progress import left_open
 from ...base import clock
 from ...base.errors import TRANSIENT, InputError, RolloutFailed
 from ...base.text import moment
 from ...config import remembered
-from ...config.fingerprint import fingerprint
 from ...config.freeze import ALWAYS
 from ...engine.budget import whole
 from ...engine.instances import is_orphaned
 from ...engine.model import Composition, Instance, Phase, Process, State
 from ...engine.shares import counted
 from ...engine.strategy import FINISH
-from ...report.messages import ended, left_behind
 from ...state import events
 from ...state.record import WITHOUT_VERDICT, GateState, Kind, Outcome, Rollout
-from ..loop import conclusion
-from ..step import failures
 from ..step.context import Result, StepContext, StepPart
 from .generations import Generations, last_of, prune
 from .places import Places
@@ -98,13 +92,21 @@ class Lifecycle(StepPart):
         return counted(instances, targets) if targets else instances
 
     def open(
-        self, kind: Kind, revision: str, generation: int, replicas: int, base: int = 0
+        self,
+        kind: Kind,
+        revision: str,
+        generation: int,
+        replicas: int,
+        base: int = 0,
+        *,
+        why: str = "",
     ) -> Rollout:
         """Begin a rollout: it is in progress until it is closed.
 
-        `base` is the number of stable instances kept until the promotion; 0 keeps all.
+        `base` is the number of stable instances kept until the promotion; 0 keeps all. `why` is
+        the reason that the operator gives.
         """
-        record, plan, now, forward = self.record, self.settings.plan, time.time(), kind.forward
+        record, plan, now, forward = self.record, self.settings.plan, clock.wall(), kind.forward
         identity = self.step.session.identity
         baseline = baseline_of(plan, generation) if forward and record.stable else 0
         self._begin_settings(forward, revision, generation, baseline)
@@ -121,13 +123,15 @@ class Lifecycle(StepPart):
             kind=kind,
             updated=now,
             entered=clock.now(),
-            plan=fingerprint(plan),
+            plan=self._fingerprint,
             base=base,
+            ran=0 if self.step.in_place else others(self.loop.fleet, generation),
             played=replicas,
             baseline=baseline,
             request=identity.request,
             host=identity.host,
             by=identity.holder,
+            why=why,
             order=self._order(kind, revision),
             given=remembered.of(self.step.given),
             counted={},
@@ -138,6 +142,7 @@ class Lifecycle(StepPart):
             replicas=replicas,
             rollout=kind,
             by=identity.holder,
+            why=why or None,
             previous=record.stable.revision if record.stable else None,
             strategy=record.rollout.strategy,
             order=record.rollout.order,
@@ -154,6 +159,12 @@ class Lifecycle(StepPart):
         """Return the place of the revision among all, as given or as known."""
         given = self.settings.order if kind.forward else None
         return self.record.order_of(revision) if given is None else given
+
+    @property
+    def _fingerprint(self) -> str:
+        from ...config.fingerprint import fingerprint  # of rollouts alone
+
+        return fingerprint(self.settings.plan)
 
     @property
     def _receivers(self) -> list[str]:
@@ -214,7 +225,7 @@ class Lifecycle(StepPart):
         """
         plan = self.settings.plan
         switched = rollout.phase == Phase.HOLDING and rollout.strategy == "blue_green"
-        if switched or rollout.plan == fingerprint(plan):
+        if switched or rollout.plan == self._fingerprint:
             return True
         if rollout.given or plan.strategy != rollout.strategy:
             return False
@@ -245,7 +256,7 @@ class Lifecycle(StepPart):
         rollout.request, rollout.host = identity.request, identity.host
         if not self.step.restored:
             if rollout.phase != Phase.HOLDING:
-                rollout.plan = fingerprint(self.settings.plan)
+                rollout.plan = self._fingerprint
             rollout.given = remembered.of(self.step.given)
         resumed = events.Resume(
             phase=rollout.phase,
@@ -286,7 +297,7 @@ class Lifecycle(StepPart):
         mine = [i for i in self.loop.fleet if i.generation in started and not self.step.in_place]
         # Instances still not ready caused the hold or exceeded their deadline meanwhile; replace
         # them.
-        late = {i.id: time.time() for i in mine if i.state in (State.STARTING, State.NOT_READY)}
+        late = {i.id: clock.wall() for i in mine if i.state in (State.STARTING, State.NOT_READY)}
         self.record.draining.update(late)
 
     def gives_way(self, rollout: Rollout, revision: str) -> bool:
@@ -314,6 +325,8 @@ class Lifecycle(StepPart):
 
     def hold(self, rollout: Rollout, reason: str) -> None:
         """Stop the rollout where it is, for a person to decide."""
+        from ..step import failures  # of a rollout that stops
+
         self.enter(rollout, Phase.HELD, reason)
         self.loop.commit()
         failures.tell(self.step, rollout)
@@ -375,11 +388,15 @@ class Lifecycle(StepPart):
 
         `settled`: the fleet is where it is to be, so that the platform can conclude the rollout.
         """
+        from ..loop import conclusion  # most steps close nothing
+
         record, rollout = self.record, self.record.open
         if rollout is None:
             return
         rollout.step = "finish"
         if settled:
+            if outcome == Outcome.PROMOTED and rollout.ran:
+                rollout.replaced = rollout.ran  # also those that ended by themselves
             conclusion.stop_orphaned(self.loop)
             conclusion.conclude(self.loop, record.stable)
         conclusion.put_autoscaler_back(self.loop)
@@ -397,7 +414,7 @@ class Lifecycle(StepPart):
         conclusion.empty_previews(self.loop)
         self.loop.forget_dead()
         self.loop.event(events.End(outcome=outcome, reason=reason))
-        record.close(outcome, reason, time.time())
+        record.close(outcome, reason, clock.wall())
         prune(record)
         self.places.note()
         self.loop.commit()
@@ -405,6 +422,8 @@ class Lifecycle(StepPart):
 
     def _without_verdict(self, rollout: Rollout) -> str:
         """Return what background analyses count against the new revision, undecided."""
+        from ...analysis.progress import left_open  # few rollouts end undecided
+
         context = self.step.context
         usual = spec.standard(context.counted, bool(context.access_log))
         texts = [
@@ -416,8 +435,12 @@ class Lifecycle(StepPart):
         return f"{WITHOUT_VERDICT}: {text}" if text else ""
 
     def _tell_end(self, rollout: Rollout) -> None:
+        from ...report.messages import ended, left_behind  # of the end alone
+        from ..step import failures
+
         service = self.record.service
-        if rollout.outcome in (Outcome.ROLLED_BACK, Outcome.FAILED) and rollout.cause:
+        bad = (Outcome.ROLLED_BACK, Outcome.FAILED, Outcome.REFUSED)
+        if rollout.outcome in bad and rollout.cause:
             failures.tell(self.step, rollout)
         else:
             self.loop.say(ended(service, rollout))
@@ -426,6 +449,11 @@ class Lifecycle(StepPart):
             *self.places.left(),
         ):
             self.loop.say(line)
+
+
+def others(fleet: Iterable[Instance], generation: int) -> int:
+    """Return how many instances of other generations there are."""
+    return sum(i.state.counted and i.generation != generation for i in fleet)
 
 
 def running(fleet: Iterable[Instance], stable: Composition) -> int:

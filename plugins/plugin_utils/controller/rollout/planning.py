@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import time
 import typing as t
 from collections.abc import Sequence
 from dataclasses import replace
 
 from ...analysis import spec
 from ...analysis.needs import needs, rate_of, too_short
+from ...base import clock
 from ...base.text import moment
 from ...config import freeze
 from ...config.gates import waits
@@ -77,7 +77,7 @@ def settings_of(step: StepContext) -> list[str]:
 def stopped_now(step: StepContext) -> str:
     """Return what a rollout that begins now waits for, before it moves."""
     settings = step.settings
-    stop = freeze.stopped(settings.freeze, settings.window, time.time())
+    stop = freeze.stopped(settings.freeze, settings.window, clock.wall())
     return f"{stop}, until {moment(stop.until)}" if stop else ""
 
 
@@ -161,7 +161,7 @@ def foresee(
     times: Times,
 ) -> dict[str, t.Any]:
     """Return the waypoints, a forecast of the rollout, and what `evaluate` would do now."""
-    settings, now = step.settings, time.time()
+    settings, now = step.settings, clock.wall()
     path = [stage.waypoint for stage in stages]
     decision = evaluate(fleet, path[0], settings.budget, settings.rules, ProgressTracker(now), now)
     ready = [settled(i) for i in fleet if i.state is State.READY]

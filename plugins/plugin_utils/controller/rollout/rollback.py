@@ -13,7 +13,7 @@ from fractions import Fraction
 from ...base import clock
 from ...base.errors import Aborted, InputError, RolloutFailed
 from ...engine.model import Composition, Instance, Phase, State
-from ...engine.strategy import Plan, Stage, rolling
+from ...engine.strategy import BACK, SWITCH_BACK, Plan, Stage, rolling
 from ...report.failure import rolled_back, without_log
 from ...state import commands, events
 from ...state.record import Kind, Outcome, Record, Rollout
@@ -42,15 +42,6 @@ class Rollback(StepPart):
             rollout.ending = Outcome.ABORTED
         if cause is not None:
             rollout.cause = cause.id
-
-    def aborting(self) -> Mapping[str, t.Any] | None:
-        """Return the command to abort the rollout in progress that no run has obeyed yet."""
-        rollout = self.record.open
-        if rollout is None or commands.refusal(rollout.phase, "abort"):
-            return None
-        sent = commands.not_withdrawn(self.step.session.commands())
-        aborts = (one for one in sent if (one["word"], one["rollout"]) == ("abort", rollout.id))
-        return next(aborts, None)
 
     def abort(self, rollout: Rollout, command: Mapping[str, t.Any]) -> None:
         """Obey an operator who aborts the rollout, whatever its plan is now.
@@ -143,6 +134,8 @@ class Rollback(StepPart):
             return self._promoted(to)
         if record.stable is None or record.rollout is None or _rolled_back(record.rollout):
             return None
+        if record.rollout.outcome == Outcome.REFUSED:
+            return None
         if (
             record.rollout.outcome == Outcome.FAILED
             or record.rollout.revision != record.stable.revision
@@ -207,7 +200,7 @@ def rollback_stages(
     final = replace(rolling(target.generation, target.replicas), baseline=baseline)
     # By weights, however the requests were divided: by number, a big canary with a small share
     # would gain during its rollback.
-    end = Stage("back", replace(final, weight=100, headroom=headroom))
+    end = Stage(BACK, replace(final, weight=100, headroom=headroom))
     there = [i for i in fleet if i.state.counted]
     warm = [
         i
@@ -222,7 +215,7 @@ def rollback_stages(
         or all(i.in_rotation for i in warm)
     ):
         return (end,)
-    return Stage("switch back", replace(final, old=others, weight=100)), end
+    return Stage(SWITCH_BACK, replace(final, old=others, weight=100)), end
 
 
 def without_requests(fleet: Iterable[Instance], generation: int, asked: int | None) -> list[str]:
@@ -252,7 +245,14 @@ def _rolled_back(rollout: Rollout) -> bool:
 
 def nothing_to_roll_back(record: Record) -> str:
     """Return why there is nothing to roll back, in a sentence."""
-    if record.stable and record.rollout and _rolled_back(record.rollout):
+    last = record.rollout
+    if record.stable and last and last.outcome == Outcome.REFUSED:
+        return (
+            f"nothing to roll back: the rollout of {record.service} {last.revision} was refused"
+            f" before anything was started, and {record.stable.revision} is stable; to go back"
+            " further, name the revision (rollout_to)"
+        )
+    if record.stable and last and _rolled_back(last):
         return (
             f"{record.service} was already rolled back to {record.stable.revision}; to change the"
             " revision, roll one out"

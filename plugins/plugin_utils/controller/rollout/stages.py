@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ...base.errors import InputError
-from ...engine import in_place as engine
 from ...engine.budget import Budget, ResolvedBudget
 from ...engine.model import Composition, Instance, Phase
 from ...engine.shares import Target
 from ...engine.strategy import (
+    BACK,
     InvalidSteps,
     Plan,
     RolloutTarget,
@@ -111,6 +111,8 @@ class InPlaceStages(Stages):
         """Return the stages of a plan, beginning with all instances old, of whatever revision;
         raises InputError.
         """
+        from ...engine import in_place as engine  # other platforms do without it
+
         try:
             return stages_everywhere(
                 engine.steps_as_replicas(plan),
@@ -121,7 +123,7 @@ class InPlaceStages(Stages):
 
     def of(self, rollout: Rollout) -> tuple[Stage, ...]:
         if rollout.phase == Phase.ROLLING_BACK:
-            return (Stage("back", final_waypoint(rollout)),)
+            return (Stage(BACK, final_waypoint(rollout)),)
         return self.planned(rollout.generation, rollout.replicas, self.plan_of(rollout))
 
     def ahead(self, rollout: Rollout) -> Sequence[Stage]:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 
 from ...base import clock
@@ -78,16 +77,16 @@ def _wait(step: StepContext, rollout: Rollout, revision: str, held: LeaseHeld) -
 
 def _await_lease(step: StepContext, patience: float) -> str:
     """Take the lease as soon as the other run has released it; as `StepContext.begin_once`."""
-    deadline = time.monotonic() + patience
+    deadline = clock.monotonic() + patience
     while True:
         step.guard.check()
-        time.sleep(LOOK)
+        clock.sleep(LOOK)
         try:
             return step.begin_once()
         except AlreadyRunning:
             raise
         except LeaseHeld as exc:
-            if time.monotonic() >= deadline:
+            if clock.monotonic() >= deadline:
                 raise LeaseHeld(
                     f"{exc}; told to give way, it did not within {span(patience)}", "PR-703"
                 ) from None

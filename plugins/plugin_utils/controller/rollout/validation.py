@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ...base import clock
 from ...base.errors import InputError
 from ...base.text import count, size
 from ...config.freeze import YEAR, closed
@@ -170,7 +170,7 @@ class Validation(StepPart):
 
     def check_window(self) -> None:
         """Refuse windows of which none opens any more."""
-        now = time.time()
+        now = clock.wall()
         last = closed(self.settings.window, now)
         if last and last.until >= now + YEAR:
             raise InputError(
@@ -194,7 +194,7 @@ class Validation(StepPart):
                         f"rollout_traffic: the {kind}pool of {self.settings.service} at load"
                         f" balancer {balancer} has {count(len(names), 'server')} of service"
                         f" {service} ({', '.join(names[:3])}), which would get its requests; give"
-                        " each service a pool of its own, and remove servers that are left over",
+                        " each service a separate pool, and remove servers that are left over",
                         "PR-314",
                     )
 

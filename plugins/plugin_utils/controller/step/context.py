@@ -21,20 +21,19 @@ from ...interfaces.context import AccessLog, Context
 from ...interfaces.platform import PlatformDriver
 from ...interfaces.store import StoreDriver
 from ...remote.transport import Transport
-from ...report.failure import Broken
 from ...report.view import NextView, RolloutView
 from ...state import events, identity
 from ...state.lease import Session
 from ...state.patience import Patience
 from ...state.record import Record
-from ..background import announcer
-from ..background.announcer import Announcer, Timeline
-from ..background.beside import Beside
-from ..background.live_metrics import LiveMetrics
-from ..background.reports import LiveReport
 from ..loop import fleet as fleets
 from ..loop.interrupt import Guard
 from ..loop.reconcile_loop import ReconcileLoop
+
+if t.TYPE_CHECKING:
+    from ...report.failure import Broken
+    from ..background.announcer import Announcer
+    from ..background.beside import Beside
 
 Result = dict[str, t.Any]
 
@@ -209,7 +208,8 @@ class StepContext:
 
     def begin(self) -> None:
         """Take or renew the lease, from which on this run may act; in check mode only read."""
-        _made = self.loop, self.announcer  # refuse wrong settings before the lease is taken
+        # refuse wrong settings before the lease is taken
+        _made = self.loop, self.settings.notify and self.announcer
         if self.check_mode:
             self.session.read()
         else:
@@ -223,8 +223,12 @@ class StepContext:
         if self.live:
             return
         if path:
+            from ..background.reports import LiveReport  # with all pages
+
             self.live.append(LiveReport(service, path, self._another_store(), self.say))
         if metrics:
+            from ..background.live_metrics import LiveMetrics  # few services have any
+
             self.live.append(LiveMetrics(service, metrics, self._another_store(), self.say))
 
     def _another_store(self) -> StoreDriver:
@@ -240,6 +244,8 @@ class StepContext:
     @cached_property
     def announcer(self) -> Announcer:
         """Tells the receivers of `rollout_notify`."""
+        from ..background.announcer import Announcer  # few services notify anybody
+
         return Announcer(self.settings.notify, self.context, self.warn or self.say)
 
     def _announce(self) -> None:
@@ -251,6 +257,8 @@ class StepContext:
         over = {one["id"]: True for one in record.history[-1:]}
         if record.rollout:
             over[record.rollout.id] = record.rollout.over
+        from ..background.announcer import Timeline  # as above
+
         timelines = [Timeline(id, ended, self.session.timeline(id)) for id, ended in over.items()]
         self.announcer.catch_up(timelines)
         self.loop.recorder.announcer = self.announcer
@@ -261,6 +269,8 @@ class StepContext:
         """
         if not self.announcing:
             return
+        from ..background import announcer  # as above
+
         follows = self._keeps_lease(exc) or isinstance(exc, Interrupted)
         patience = announcer.BETWEEN if follows else announcer.AT_END
         self.announcer.close(patience, lambda: self.guard.stopped)

@@ -15,7 +15,7 @@ from ...base.text import printable, span
 from ...engine.model import Phase
 from ...inputs import shapes
 from ...interfaces.store import Lease
-from ...report.messages import ended
+from ...report.messages import at, ended
 from ...report.status import next_step
 from ...state import commands, identity
 from ...state.record import Outcome, Record, Rollout
@@ -87,8 +87,8 @@ class Follower(StepPart):
         now = clock.now()
         if not new and now - self._quiet >= timing.HEARTBEAT:
             phase = rollout.phase.replace("_", " ")
-            at = f" at {rollout.name}" if rollout.name else ""
-            new = [f"{self._title(rollout)} {phase}{at}, nothing new for {span(now - self._quiet)}"]
+            what = f"{phase}{at(rollout)}, nothing new for {span(now - self._quiet)}"
+            new = [f"{self._title(rollout)} {what}"]
         for line in new:
             self.step.say(line)
             self._quiet = now

@@ -1,0 +1,41 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The reason that somebody gives on the command line, `rollout_why`."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+from collections.abc import Mapping, Sequence
+
+from ansible import context
+
+from ...base.errors import InputError
+
+# A reason without quotes, up to the next assignment, and what comes after it.
+_WHY = re.compile(r"(?:^|\s)rollout_why=((?!['\"])\S+(?:\s+[^\s=]+(?=\s|$))*)(.*)", re.DOTALL)
+
+
+def given(own: Mapping[str, t.Any]) -> str:
+    """Return the whole reason among a step's own options; "" for none."""
+    return complete(own.get("why", ""), context.CLIARGS.get("extra_vars") or ())
+
+
+def complete(why: str, given: Sequence[str]) -> str:
+    """Return the whole reason: of `-e rollout_why=wrong prices` Ansible passes the first word.
+
+    Raises InputError where the end of the reason is ambiguous.
+    """
+    for text in reversed(given):
+        found = _WHY.search(text)
+        if not found or text[:1] in "@{[" or found[1].split()[0] != why:
+            continue
+        if any("=" not in part for part in found[2].split()):
+            raise InputError(
+                f'rollout_why: Ansible takes only {why!r} of {text!r}; write -e \'{{"rollout_why":'
+                ' "..."}\', or -e "rollout_why=\'...\'"',
+                "PR-118",
+            )
+        return " ".join(found[1].split())
+    return why

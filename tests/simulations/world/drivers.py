@@ -1,0 +1,469 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The drivers of a simulated world, by which the controller reaches it: `driver: simulated`."""
+
+from __future__ import annotations
+
+import math
+import sys
+import typing as t
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import ModuleType
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _journal
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    LeaseLost,
+    PlatformError,
+    StoreAway,
+    StoreError,
+    TrafficError,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Process,
+    Rotation,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import (
+    TEXT,
+    Field,
+    Options,
+    duration,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import gate
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
+    HealthCheck,
+    Probe,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+    Labels,
+    PlatformDriver,
+    Report,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import (
+    Server,
+    Target,
+    TrafficDriver,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._last_seen import (
+    LastSeen,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._placement import place
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.stores._shared import (
+    RECORD,
+    Change,
+    Found,
+    SharedStore,
+)
+
+from .world import HOSTS, Balancer, Entry, Host, Instance, World
+
+NAME = "simulated"
+STOP_TIMEOUT = 10.0  # seconds after which an instance that was told to stop is killed
+SILENT = 2.0  # seconds that a host without an answer is waited for
+EAGER = 0.1  # seconds between two checks of a new instance
+PROVE = 0.3  # seconds until a balancer has checked a new entry
+worlds: list[World] = []  # the present one is the last
+
+
+class Platform(PlatformDriver):
+    """Instances on three hosts."""
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        self._world, self._context, self._seen = worlds[-1], context, LastSeen(context)
+        self._addresses = {name: f"10.0.0.{n}" for n, name in enumerate(HOSTS, 1)}
+
+    def hosts(self) -> Sequence[str]:
+        return HOSTS
+
+    def capacity(self, among: Collection[str] | None = None) -> int:
+        return 20 * len(HOSTS)
+
+    def check(self) -> None:
+        with self._world.call("check of the hosts", PlatformError):
+            self._refuse_away()
+
+    def prepare(self, revision: str, generation: int | None = None) -> None:
+        with self._world.call(f"prepare {revision}", PlatformError):
+            self._refuse_away()
+
+    def _refuse_away(self) -> None:
+        for host in self._world.hosts.values():
+            if host.away > self._world.now:
+                self._world.machine.sleep(SILENT)
+                raise PlatformError(f"{host.name} does not answer", "PR-219")
+
+    def place(
+        self,
+        count: int,
+        taken: Collection[Labels],
+        generation: int,
+        among: Collection[str] | None = None,
+    ) -> Sequence[tuple[str, Endpoint, int]]:
+        hosts = [
+            host
+            for host in HOSTS
+            if host not in self._context.away and (among is None or host in among)
+        ]
+        if not hosts:
+            raise PlatformError(f"there is no room for {count} more instances", "PR-219")
+        ports = range(8000, 8020)
+        return place(hosts, self._addresses, ports, count, taken, generation, {})
+
+    def sync(
+        self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
+    ) -> Sequence[Report]:
+        world, self_seen = self._world, self._seen
+        self_seen.restore(HOSTS)
+        works = bool(start or stop or forget)
+        what = _sentence(start, stop, forget)
+        if works:
+            world.tell(what)
+            world.acts(what, self._context.epoch)
+        concerned = self._concerned(start, [*stop, *forget])
+        with world.call(what, PlatformError) as half:
+            answers: dict[str, Answer] = {}
+            for number, name in enumerate(concerned):
+                if half and number >= len(concerned) / 2:
+                    break
+                host = world.hosts[name]
+                mine = [labels for labels in start if labels.host == name]
+                answers[name] = self._ask(host, mine, stop, forget)
+            if any(answer.unreachable for answer in answers.values()):
+                world.machine.sleep(SILENT)
+        unknown = [n for n, a in answers.items() if a.unreachable and n not in self_seen.hosts]
+        if unknown:
+            raise PlatformError(f"cannot know what runs on {', '.join(unknown)}", "PR-216")
+        for name, answer in answers.items():
+            mine = [labels for labels in start if labels.host == name]
+            self_seen.update(name, answer, mine, world.now)
+        return self_seen.reports(HOSTS)
+
+    def _concerned(self, start: Sequence[Labels], ids: Sequence[str]) -> Sequence[str]:
+        homes = self._seen.homes()
+        busy = {homes.get(name, "") for name in ids} | {labels.host for labels in start}
+        known = busy and busy <= set(HOSTS) and len(self._seen.hosts) == len(HOSTS)
+        return [host for host in HOSTS if host in busy] if known else HOSTS
+
+    def _ask(
+        self, host: Host, start: Sequence[Labels], stop: Sequence[str], forget: Sequence[str]
+    ) -> Answer:
+        world, epoch = self._world, self._context.epoch
+        if host.away > world.now:
+            return Answer(error=f"{host.name} does not answer", unreachable=True)
+        if epoch:
+            if epoch < host.epoch:
+                raise LeaseLost(f"{host.name}: a newer lease has acted", "PR-503")
+            host.epoch = epoch
+        for labels in start:
+            self._start(host, labels)
+        for name in stop:
+            if name in host.instances:
+                self._stop(host.instances[name])
+        for name in forget:
+            instance = host.instances.get(name)
+            if instance and instance.gone:
+                del host.instances[name]
+        return Answer({"instances": [_item(one, world.now) for one in host.instances.values()]})
+
+    def _start(self, host: Host, labels: Labels) -> None:
+        world = self._world
+        if labels.id in host.instances:
+            return
+        number = world.numbers[labels.revision] = world.numbers.get(labels.revision, 0) + 1
+        life = world.lives(labels.revision, number)
+        if taken := world.at(labels.endpoint):
+            world.broken(
+                f"{labels.id} is started at {labels.endpoint}, which {taken.labels.id} has"
+            )
+        instance = host.instances[labels.id] = Instance(labels, life, world.now)
+        world.check_ceiling()
+        if life.crash is not None:
+            world.machine.at(world.now + life.crash, lambda: world.end(instance, Process.FAILED))
+        if life.flap:
+            begins = world.now + life.flap[0]
+            world.machine.at(begins, lambda: setattr(instance, "lost", begins))
+
+    def _stop(self, instance: Instance) -> None:
+        world = self._world
+        if instance.gone:
+            return
+        if instance.told is None:
+            world.check_stop(instance, Traffic.drain_timeout)
+            instance.told = world.now
+            if instance.life.stop < math.inf:
+                at = world.now + instance.life.stop
+                world.machine.at(at, lambda: world.end(instance, Process.STOPPED))
+        elif world.now - instance.told > STOP_TIMEOUT:
+            world.end(instance, Process.STOPPED)
+
+
+def _item(one: Instance, now: float) -> dict[str, t.Any]:
+    """Return an instance as an agent reports it."""
+    labels = one.labels
+    sees = one.gone or (Process.STOPPING if one.told is not None else Process.RUNNING)
+    return {
+        "id": labels.id,
+        "service": labels.service,
+        "revision": labels.revision,
+        "generation": labels.generation,
+        "address": labels.endpoint.address,
+        "port": labels.endpoint.port,
+        "slot": labels.slot,
+        "process": sees.value,
+        "age": now - one.created,
+        "detail": "exit code 1" if one.gone is Process.FAILED else "",
+    }
+
+
+def _sentence(start: Sequence[Labels], stop: Sequence[str], forget: Sequence[str]) -> str:
+    """Return what the platform is to do."""
+    parts = [f"start {', '.join(f'{one.id} ({one.revision})' for one in start)}"] if start else []
+    parts += [f"stop {', '.join(stop)}"] if stop else []
+    parts += [f"forget {', '.join(forget)}"] if forget else []
+    return "; ".join(parts) or "look at the hosts"
+
+
+class Traffic(TrafficDriver):
+    """Two load balancers, which send requests to each entry in rotation that answers."""
+
+    drain_timeout = 5.0
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        self._world, self._context = worlds[-1], context
+
+    def check(self) -> None:
+        with self._world.call("check of the balancers", TrafficError):
+            for balancer in self._world.balancers.values():
+                self._reach(balancer)
+
+    def observe(self) -> dict[str, dict[Endpoint, Server]]:
+        with self._world.call("look at the balancers", TrafficError):
+            for balancer in self._world.balancers.values():
+                self._reach(balancer)
+            return {name: self._show(balancer) for name, balancer in self._world.balancers.items()}
+
+    def apply(
+        self, targets: Mapping[str, Mapping[Endpoint, Target]]
+    ) -> dict[str, dict[Endpoint, Server]]:
+        world = self._world
+        what = f"balance {'; '.join(f'{n}: {_shown(known)}' for n, known in targets.items())}"
+        world.tell(what)
+        world.acts(what, self._context.epoch)
+        with world.call(what, TrafficError) as half:
+            for number, (name, wanted) in enumerate(targets.items()):
+                if half and number >= len(targets) / 2:
+                    break
+                balancer = world.balancers[name]
+                self._reach(balancer)
+                self._change(balancer, wanted)
+        return {name: self._show(world.balancers[name]) for name in targets}
+
+    def _reach(self, balancer: Balancer) -> None:
+        if balancer.away > self._world.now:
+            self._world.machine.sleep(SILENT)
+            raise TrafficError(f"{balancer.name} does not answer", "PR-300")
+        epoch = self._context.epoch
+        if epoch:
+            if epoch < balancer.epoch:
+                raise LeaseLost(f"{balancer.name}: a newer lease has acted", "PR-503")
+            balancer.epoch = epoch
+
+    def _change(self, balancer: Balancer, wanted: Mapping[Endpoint, Target]) -> None:
+        world = self._world
+        before = world.serving(balancer)
+        refused = []
+        for at, target in wanted.items():
+            entry = balancer.entries.get(at)
+            if entry is None:
+                entry = balancer.entries[at] = Entry(target.name)
+            elif entry.name != target.name and world.at(at) is not None:
+                entry.name = target.name  # the endpoint has another instance now
+            if target.rotation is Rotation.IN and entry.rotation is not Rotation.IN:
+                if not self._passes(at):
+                    refused.append(at)
+                    continue
+                world.check_admitted(balancer, at)
+            if target.rotation is not Rotation.IN and entry.rotation is Rotation.IN:
+                entry.left = world.now
+            entry.rotation, entry.weight = target.rotation, target.weight
+        for at in [at for at in balancer.entries if at not in wanted]:
+            entry = balancer.entries[at]
+            if entry.rotation is Rotation.IN:
+                entry.rotation, entry.left = Rotation.OUT, world.now
+            if not self._active(at, entry):
+                del balancer.entries[at]
+        world.check_floor(f"{balancer.name} is changed", balancer, before)
+        if refused:
+            raise TrafficError(f"{balancer.name}: {refused[0]} does not pass its check", "PR-300")
+
+    def _passes(self, at: Endpoint) -> bool:
+        """Return whether an instance passes the balancer's own check: it accepts connections."""
+        instance = self._world.at(at)
+        return (
+            instance is not None
+            and self._world.reachable(instance)
+            and instance.told is None
+            and self._world.now - instance.created >= PROVE
+        )
+
+    def _active(self, at: Endpoint, entry: Entry) -> int:
+        """Return the requests in flight at an entry."""
+        instance = self._world.at(at)
+        if instance is None:
+            return 0
+        return int(
+            entry.rotation is Rotation.IN or self._world.now < entry.left + instance.life.work
+        )
+
+    def _show(self, balancer: Balancer) -> dict[Endpoint, Server]:
+        return {
+            at: Server(
+                entry.rotation,
+                self._passes(at),
+                self._active(at, entry),
+                entry.weight,
+                name=entry.name,
+                service="shop",
+            )
+            for at, entry in balancer.entries.items()
+        }
+
+
+def _shown(wanted: Mapping[Endpoint, Target]) -> str:
+    return ", ".join(
+        f"{one.name or at} {one.rotation.value}" + (f" {one.weight}" if one.weight != 100 else "")
+        for at, one in wanted.items()
+    )
+
+
+class Store(SharedStore):
+    """The journal in memory, by the rules of every shared store."""
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        super().__init__(context.service)
+        self._world = worlds[-1]
+        self.place = "memory"
+
+    def _away(self) -> None:
+        if self._world.store_away > self._world.now:
+            self._world.machine.sleep(0.5)
+            raise StoreAway("the journal does not answer", "PR-508")
+
+    def _read(self, names: Collection[str]) -> Found:
+        world = self._world
+        with world.call("read the journal", _away):
+            self._away()
+            texts = {name: world.texts[name] for name in names if name in world.texts}
+            versions = {name: world.versions[name] for name in texts}
+            return Found(texts, versions, world.machine.wall())
+
+    def _write(self, change: Change) -> bool:
+        world, process = self._world, self._world.machine.current.process
+        with world.call("write the journal", _away):
+            self._away()
+            if world.versions.get(change.guard, 0) != change.version:
+                return False
+            for name in [one for one in world.texts if one.startswith(tuple(change.drop))]:
+                del world.texts[name], world.versions[name]
+            for name, text in change.texts.items():
+                world.texts[name] = text.encode()
+                world.versions[name] = world.versions.get(name, 0) + 1
+            if RECORD in change.texts:
+                world.check_stable(_journal.record(world.texts[RECORD], "memory").get("stable"))
+            if change.ttl is not None:
+                lease = self._held(self._found())[0]
+                world.holder = int(lease["token"].split()[0]) if lease else 0
+                world.written[process.pid] = world.now
+                if lease and world.holder == process.pid:
+                    world.leases[process.pid] = lease["epoch"]
+        return True
+
+    def _found(self) -> Found:
+        return Found(
+            dict(self._world.texts), dict(self._world.versions), self._world.machine.wall()
+        )
+
+    def _texts(self, prefix: str) -> Iterable[bytes]:
+        with self._world.call("read the timeline", _away):
+            self._away()
+            return [
+                text for name, text in sorted(self._world.texts.items()) if name.startswith(prefix)
+            ]
+
+    def _where(self, name: str) -> str:
+        return f"{name} in memory"
+
+
+def _away(text: str) -> StoreError:
+    return StoreAway(text, "PR-508")
+
+
+class Gate(gate.GateDriver):
+    """A gate that passes, fails or asks for a person after a time."""
+
+    blocking = True
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        self._options = options
+
+    def ask(self, rollout: Mapping[str, t.Any], waited: float) -> gate.Answer:
+        worlds[-1].machine.sleep(0.2)
+        if waited < self._options["after"]:
+            return gate.Answer(gate.WAIT, "looking")
+        return gate.Answer(self._options["answer"] or gate.PASS, "looked")
+
+
+class Worker:
+    """Asks instances whether they are ready, in place of `health.monitor._Worker`."""
+
+    def __init__(
+        self,
+        health: HealthCheck,
+        _transport: object,
+        _forks: int,
+        note: Callable[[t.Any, Probe], None],
+    ) -> None:
+        self._health, self._note, self._world = health, note, worlds[-1]
+        self._process = self._world.machine.current.process
+        self._asked: set[t.Any] = set()
+
+    def replace(self, begun: Sequence[t.Any], gone: Sequence[t.Any]) -> None:
+        self._asked -= set(gone)
+        for watched in begun:
+            self._asked.add(watched)
+            self._again(watched, 0.01)
+
+    def close(self) -> None:
+        self._asked.clear()
+
+    def _again(self, watched: t.Any, pause: float) -> None:
+        machine = self._world.machine
+        machine.at(max(machine.time + pause, self._process.until), lambda: self._ask(watched))
+
+    def _ask(self, watched: t.Any) -> None:
+        if watched not in self._asked or not self._process.alive:
+            return
+        passed = self._world.answers(watched.target.endpoint)
+        self._note(watched, Probe(passed, "200" if passed else "no answer"))
+        new = watched.vital.health.value == "pending" and not watched.target.known
+        self._again(watched, EAGER if new else self._health.interval)
+
+
+def install() -> None:
+    """Make the drivers known by their name."""
+    base = "ansible_collections.progressive.rollout.plugins.plugin_utils"
+    text = Field("answer", TEXT, "What it answers.", default="pass")
+    after = Field("after", duration(0), "When.", default="0s")
+    for folder, driver, options in (
+        ("platforms", Platform, Options()),
+        ("traffic", Traffic, Options()),
+        ("stores", Store, Options()),
+        ("gates", Gate, Options(text, after)),
+    ):
+        name = f"{base}.{folder}.{NAME}"
+        module = ModuleType(name)
+        module.__dict__.update(Driver=driver, OPTIONS=options)
+        sys.modules[name] = module

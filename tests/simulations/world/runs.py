@@ -1,0 +1,197 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Runs of the playbooks in a simulated world: the real steps, in the order of the role."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import typing as t
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+from unittest import mock
+
+from ansible_collections.progressive.rollout.plugins.action import (
+    begin,
+    control,
+    rollback,
+)
+from ansible_collections.progressive.rollout.plugins.action import replace as replaces
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _journal
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    Parked,
+    RolloutError,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.interrupt import (
+    Guard,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.step.context import (
+    Result,
+    StepContext,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health import monitor
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.patience import Patience
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
+
+from . import drivers
+from .machine import Process
+from .world import World
+
+DRIVERS: Mapping[str, t.Any] = {
+    "service": "shop",
+    "platform": {"driver": drivers.NAME},
+    "traffic": {"driver": drivers.NAME},
+    "store": {"driver": drivers.NAME},
+    "health": {"http": "/healthz", "interval": "500ms"},
+}
+_HERE = {"hostname": "controller", "boot_id": "boot", "pid_namespace": "pid:[1]"}
+
+
+@contextmanager
+def inside(world: World, seed: int) -> Iterator[None]:
+    """Let the product run on the world's machine."""
+    drivers.install()
+    numbers = itertools.count(seed)
+    before = clock.install(world.machine)
+    drivers.worlds.append(world)
+    try:
+        with (
+            mock.patch.object(monitor, "_Worker", drivers.Worker),
+            mock.patch.object(identity, "lives", lambda pid, _ticks: world.machine.lives(pid)),
+            mock.patch.object(identity, "_machine", lambda: dict(_HERE)),
+            mock.patch.object(secrets, "token_hex", lambda n=8: f"{next(numbers):0{2 * n}x}"),
+        ):
+            yield
+    finally:
+        drivers.worlds.pop()
+        clock.install(before)
+
+
+class SimulatedGuard(Guard):
+    """The signals of a simulated process."""
+
+    def __init__(self, process: Process) -> None:
+        self.parent, self._process = process.pid, process
+
+    def __enter__(self) -> SimulatedGuard:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        """No handler was set."""
+
+    @property
+    def stopped(self) -> str:
+        return self._process.interrupted
+
+
+class Transport:
+    """Of drivers that need none."""
+
+    say: t.Any = None
+
+    def apart(self) -> Transport:
+        return self
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Step(StepContext):
+    """One step of a run."""
+
+    def __init__(self, run: Run, given: Mapping[str, t.Any], own: Mapping[str, t.Any]) -> None:
+        self.given, self.own, self.check_mode = given, own, False
+        self.settings = settings = parse(given)
+        self.facts: Result = {}
+        self._parked, self.say = False, run.world.tell
+        self.transport = t.cast(t.Any, Transport())
+        self.context = Context(settings.service, self.transport, settings.checks, self._platform)
+        self.context.counted = settings.traffic.module.driver.counts
+        self.checker = monitor.HealthMonitor(settings.checks, self.transport)
+        self.context.wake = self.checker.wake
+        run.process.on_signal = self.checker.wake
+        self.guard = SimulatedGuard(run.process)
+        store = settings.store.make(replace(self.context, transport=self.transport))
+        patience = Patience(settings.rules.progress_deadline, self.say, self.guard.check)
+        self.session = Session(store, settings.service, run.identity(), settings.lease, patience)
+        self.context.journal = self.session.journal
+
+
+class Run:
+    """One ansible-playbook, in a process."""
+
+    def __init__(self, world: World, process: Process, machine: str) -> None:
+        """`machine`: the controller that it runs on."""
+        self.world, self.process, self._machine = world, process, machine
+        self._steps = 0
+
+    def identity(self) -> identity.Identity:
+        """Return the identity of the next step's worker."""
+        self._steps += 1
+        pid = self.process.pid
+        details = {**_HERE, "hostname": self._machine, "pid": pid, "ticks": 1}
+        details |= {"worker_pid": pid, "worker_ticks": 1, "run": f"run {pid}"}
+        details |= {"request": "", "host": "", "task": ""}
+        token = f"{pid} step {self._steps}"
+        return identity.Identity(token, f"run {pid}", f"{self.process.name}", details)
+
+    def step(self, step: t.Any, given: Mapping[str, t.Any], **own: t.Any) -> Result:
+        """One step, as its action plugin runs it."""
+        parsed = step.ActionModule.own.parse(own, "rollout_")
+        asked = {name: value for name, value in parsed.items() if value is not None}
+        with Step(self, {**DRIVERS, **given}, asked) as context:
+            try:
+                plugin = step.ActionModule.__new__(step.ActionModule)
+                return t.cast(Result, plugin.perform(context))
+            except Parked as exc:
+                return context.parked(str(exc))
+
+    def rollout(self, given: Mapping[str, t.Any]) -> Result:
+        """`rollout.yml`."""
+        result = self.step(begin, given)
+        if not result["changed"] and result["rollout"]["phase"] in (None, "finished"):
+            return result
+        try:
+            return self.step(replaces, given, through="finish")
+        except RolloutError:
+            rollout = journal(self.world).open
+            if rollout and rollout.phase == Phase.ROLLING_BACK:
+                self.step(rollback, given)
+            raise
+
+    def rollback(self, given: Mapping[str, t.Any]) -> Result:
+        """`rollback.yml`."""
+        return self.step(rollback, given)
+
+    def control(self, word: str, given: Mapping[str, t.Any], **own: t.Any) -> Result:
+        """`control.yml`: where no run obeys, this one continues the rollout."""
+        sent = self.step(control, {**given, **own}, command=word)
+        if sent["running"] or word in ("pause", "hold"):
+            return sent
+        try:
+            kept = {**given, **(sent["settings"] or {})}
+            return self.rollout(kept)
+        except RolloutError:
+            if sent["changed"]:
+                self.step(control, given, withdraw=sent["number"])
+            raise
+
+
+def journal(world: World) -> Record:
+    """Return the record as it is in the world, without a call."""
+    return Record.load("shop", _journal.record(world.texts.get("record"), "memory"), "memory")
+
+
+def lease(world: World) -> SimpleNamespace | None:
+    """Return the lease that is held, expired or not."""
+    held, _kept = _journal.held(world.texts.get("lease"), "memory", "shop")
+    return SimpleNamespace(**held) if held else None

@@ -1,0 +1,436 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Stories: what is rolled out, and what goes wrong meanwhile, all of it drawn from a seed."""
+
+from __future__ import annotations
+
+import math
+import traceback
+import typing as t
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
+
+from .machine import START, Dead, Job, Machine
+from .runs import Run, inside, journal, lease
+from .world import AT_CALLS, BALANCERS, HOSTS, Broken, Fault, Life, World
+
+LONGEST = 7200.0  # seconds that a run may take
+LEASE = 30.0
+WORDS = ("pause", "resume", "promote", "promote_full", "skip", "abort", "retry", "hold", "scale")
+
+
+@dataclass(frozen=True)
+class Story:
+    """What happens, all of it."""
+
+    seed: int
+    given: Mapping[str, t.Any]
+    faults: Sequence[Fault]
+    bad: Sequence[Life]  # of the new revision's first instances, over and over
+    follows: Sequence[str]  # what the operator does after a run that has not ended the rollout
+    machines: int = 1  # controllers: two do not see each other's processes
+    next_given: Mapping[str, t.Any] = field(default_factory=dict)
+
+    def without(self, *faults: Fault) -> Story:
+        return replace(self, faults=[one for one in self.faults if one not in faults])
+
+
+@dataclass
+class End:
+    """How a story ended."""
+
+    story: Story
+    wrong: str
+    lines: Sequence[str]
+    rollouts: int
+    faults: int
+    seconds: float  # of virtual time
+
+    def text(self) -> str:
+        """Return the story for people."""
+        story = self.story
+        bad = ", ".join(str(life) for life in story.bad if life != Life()) or "none"
+        return "\n".join(
+            (
+                f"seed {story.seed}: {self.wrong or 'every promise is kept'}",
+                f"variables: {dict(story.given)}, then {dict(story.next_given)}",
+                f"instances that misbehave: {bad}",
+                f"follows: {', '.join(story.follows)}; controllers: {story.machines}",
+                "faults: " + ("; ".join(map(str, story.faults)) or "none"),
+                *self.lines,
+            )
+        )
+
+
+def drawn(seed: int) -> Story:
+    """Return the story of a seed."""
+    dice = Random(f"story {seed}")
+    replicas = dice.randint(1, 6)
+    surge, unavailable = dice.choice([(1, 0), (2, 0), (1, 1), (0, 1), (3, 1)])
+    strategy = dice.choice(["rolling", "rolling", "canary", "blue_green"])
+    given: dict[str, t.Any] = {
+        "replicas": replicas,
+        "budget": {"max_surge": surge, "max_unavailable": unavailable},
+        "strategy": strategy,
+        "wait": dice.choice([0, 20]),
+        "lease": LEASE,
+        "progress_deadline": 120,
+        "min_ready": dice.choice([0, 0, 2]),
+        "on_failure": dice.choice(["rollback", "rollback", "hold"]),
+        "failure_limit": dice.choice([1, 3]),
+        "watch_new": dice.choice([0, 30]),
+        "headroom": dice.choice([0, 1.25]),
+    }
+    if strategy == "canary":
+        given["steps"] = dice.choice(
+            [
+                [{"set_weight": 20}, {"pause": {"duration": "10s"}}, {"set_weight": 60}],
+                [{"set_weight": 50}, {"pause": {}}],
+                [{"set_weight": 10}],
+            ]
+        )
+    if strategy == "blue_green" or dice.random() < 0.2:
+        given["hold"] = dice.choice(["0s", "15s"])
+    if dice.random() < 0.3:
+        answer = dice.choice(["pass", "fail", "person"])
+        given["gates"] = {
+            "before_promotion": [
+                {"driver": "simulated", "after": dice.randint(0, 10), "answer": answer}
+            ]
+        }
+    following = {
+        **given,
+        "replicas": max(1, replicas + dice.choice([0, 0, 0, -1, 1])),
+        "supersede": True,
+    }
+    return Story(
+        seed,
+        given,
+        sorted(_faults(dice), key=lambda one: (one.kind in AT_CALLS, one.at)),
+        [_life(dice) for _number in range(dice.randint(1, 4))],
+        [
+            dice.choice(["same", "same", "same", "abort", "rollback", "next"])
+            for _number in range(dice.randint(1, 4))
+        ],
+        dice.choice([1, 1, 2]),
+        following,
+    )
+
+
+def _life(dice: Random) -> Life:
+    start, stop, work = (
+        dice.choice([0.5, 2.0, 5.0]),
+        dice.choice([0.2, 2.0]),
+        dice.choice([0, 1, 4]),
+    )
+    good = Life(start, stop, work)
+    if dice.random() < 0.7:
+        return good
+    return dice.choice(
+        [
+            replace(good, start=math.inf),
+            replace(good, stop=math.inf),
+            replace(good, crash=dice.choice([0.0, 1.0, 8.0, 30.0])),
+            replace(good, flap=(dice.choice([3.0, 10.0]), dice.choice([1.0, 20.0]))),
+        ]
+    )
+
+
+def _faults(dice: Random) -> list[Fault]:
+    found = []
+    for _number in range(dice.choice([0, 1, 2, 3, 5, 8])):
+        if dice.random() < 0.5:
+            kind = dice.choice(sorted(AT_CALLS))
+            span = dice.choice([1.0, 10.0, 70.0])
+            timed = kind in ("is slow", "answers late", "freezes")
+            number = dice.randint(1, dice.choice([30, 150, 500]))
+            found.append(Fault(kind, number, span if timed else 0.0))
+            if kind == "freezes" and span > LEASE:  # another run may take its lease meanwhile
+                at = round(dice.uniform(LEASE, span), 1)
+                found.append(Fault("second run", at, 0.0, dice.choice(["same", "next"])))
+            continue
+        at, span = round(dice.uniform(0, 60), 1), dice.choice([1.0, 5.0, 40.0, 150.0])
+        kind = dice.choice(
+            [
+                "host away",
+                "balancer away",
+                "store away",
+                "balancer forgets",
+                "balancer restores",
+                "instance killed",
+                "instance killed",
+                "clock jumps",
+                "command",
+                "command",
+                "command",
+                "second run",
+            ]
+        )
+        what = ""
+        if kind == "host away":
+            what = dice.choice(HOSTS)
+        elif kind.startswith("balancer"):
+            what = dice.choice(BALANCERS)
+            span = span if kind == "balancer away" else 0.0
+        elif kind == "instance killed":
+            span = float(dice.randrange(6))
+        elif kind == "clock jumps":
+            span = dice.choice([-20.0, 20.0])
+        elif kind == "command":
+            what, span = dice.choice(WORDS), 0.0
+        elif kind == "second run":
+            what, span = dice.choice(["same", "next", "rollback"]), 0.0
+        found.append(Fault(kind, at, span, what))
+    return found
+
+
+def run(story: Story) -> End:
+    """Let a story happen, and say how it ended."""
+    return _Telling(story).end()
+
+
+class _Telling:
+    """One story while it happens."""
+
+    def __init__(self, story: Story) -> None:
+        self.story = story
+        self.machine = Machine(Random(f"machine {story.seed}"))
+        given, later = story.given, story.next_given
+        sizes = [given["replicas"], later["replicas"]]
+        sizes += [sizes[0] + 1] if any(one.what == "scale" for one in story.faults) else []
+        budget = given["budget"]
+        # so few may carry all requests on a way back
+        floor = math.ceil(min(sizes) / 1.25) if given["headroom"] else min(sizes)
+        double = 2 if given["strategy"] == "blue_green" or "hold" in given else 1
+        self.world = World(
+            self.machine,
+            [],
+            self._good,
+            max(0, floor - budget["max_unavailable"]),
+            double * max(sizes) + budget["max_surge"],
+        )
+        self.jobs: list[Job] = []
+        self.rollouts = 0
+        self.healed = False
+
+    def _good(self, _revision: str, _number: int) -> Life:
+        return Life()
+
+    def _drawn(self, revision: str, number: int) -> Life:
+        if revision == "1":
+            return Life()
+        return self.story.bad[number % len(self.story.bad)] if revision == "2" else Life()
+
+    def end(self) -> End:
+        world = self.world
+        with inside(world, self.story.seed):
+            try:
+                self._tell()
+            except Broken as exc:
+                if not world.wrong:
+                    world.broken(str(exc))
+            finally:
+                wrong, lines = world.wrong, list(world.lines)
+                self.machine.end()
+        return End(
+            self.story,
+            wrong,
+            lines,
+            self.rollouts,
+            len(world.happened),
+            self.machine.time - START,
+        )
+
+    def _tell(self) -> None:
+        story, world = self.story, self.world
+        first = {**story.given, "strategy": "rolling", "steps": None, "gates": None, "hold": None}
+        first = {name: value for name, value in first.items() if value is not None}
+        self._await(self._rollout("1", first))
+        if journal(world).stable is None:
+            raise Broken(f"the first revision is not deployed: {self.jobs[-1].result}")
+        world.snapshot()
+        world.tell(f"-- the story begins: {dict(world.summary())}")
+        world.lives = self._drawn
+        world.calls = 0
+        world.at_calls = {int(one.at): one for one in story.faults if one.kind in AT_CALLS}
+        begin = world.now
+        for fault in story.faults:
+            if fault.kind not in AT_CALLS:
+                self.machine.at(begin + fault.at, lambda fault=fault: self._befall(fault))
+        self._await(self._rollout("2", story.given))
+        for follow in story.follows:
+            if journal(world).open is None:
+                break
+            self.machine.sleep(5.0)
+            self._await(self._follow(follow))
+        while busy := [job for job in self.jobs if job.is_alive()]:
+            self._await(busy[0])
+        self._converge()
+
+    def _befall(self, fault: Fault) -> None:
+        if self.healed or self.world.wrong:
+            return
+        if fault.kind == "command":
+            self.world.happened.append(fault)
+            self._command(fault.what)
+        elif fault.kind == "second run":
+            self.world.happened.append(fault)
+            self._follow(fault.what)
+        else:
+            self.world.strike(fault)
+
+    # -- runs --------------------------------------------------------------------------------------
+
+    def _begin(self, what: str, kind: str, work: Callable[[Run], object]) -> Job:
+        number = len(self.jobs) + 1
+        self.rollouts += kind == "rollout"
+        process = self.machine.process(f"{kind} {number}")
+        host = "controller" if self.story.machines == 1 else f"controller{number % 2}"
+        run = Run(self.world, process, host)
+
+        def whole() -> object:
+            self.world.tell(f"-- {what}")
+            try:
+                result = work(run)
+            except RolloutError as exc:
+                self.world.tell(f"-- failed: {exc} [{exc.id}]")
+                return exc
+            except Dead:
+                self.world.tell("-- killed")
+                raise
+            except BaseException as exc:
+                self.world.tell(traceback.format_exc())
+                self.world.broken(f"internal error: {type(exc).__name__}: {exc}")
+                return exc
+            self.world.tell("-- ended")
+            return result
+
+        job = self.machine.start(process, whole, "main")
+        self.jobs.append(job)
+        return job
+
+    def _rollout(self, revision: str, given: Mapping[str, t.Any]) -> Job:
+        asked = {**given, "revision": revision}
+        return self._begin(f"rollout.yml {revision}", "rollout", lambda run: run.rollout(asked))
+
+    def _command(self, word: str) -> Job:
+        open = journal(self.world).open
+        given = {**self.story.given, "revision": open.revision if open else "2"}
+        more = {"replicas": self.story.given["replicas"] + 1} if word == "scale" else {}
+        return self._begin(f"{word}.yml", "control", lambda run: run.control(word, given, **more))
+
+    def _follow(self, what: str) -> Job:
+        open = journal(self.world).open
+        revision = open.revision if open else "2"
+        given = self.story.given if revision == "2" else self.story.next_given
+        if what == "abort":
+            return self._command("abort")
+        if what == "rollback":
+            asked = {**given, "revision": revision}
+            return self._begin("rollback.yml", "rollback", lambda run: run.rollback(asked))
+        if what == "next":
+            return self._rollout("3", self.story.next_given)
+        return self._rollout(revision, given)
+
+    def _await(self, job: Job) -> None:
+        """Wait for a run, and see that it ends."""
+        world, until = self.world, self.machine.time + LONGEST
+        self.machine.wait_for(
+            lambda: job.done or bool(world.wrong), job.waiters, until - self.machine.time
+        )
+        if world.wrong:
+            raise Broken(world.wrong)
+        if not job.done:
+            raise Broken(f"{job.process.name} does not end")
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def _converge(self) -> None:
+        """Without faults, whatever was left of a rollout comes to its end when run again."""
+        world = self.world
+        self.healed = True
+        world.heal()
+        world.lives = self._good
+        self.machine.sleep(LEASE + 61.0)
+        world.tell(f"-- the faults are over: {dict(world.summary())}")
+        for word in ("same", "promote_full", "rollback", "same"):
+            open = journal(world).open
+            if open is None:
+                break
+            if word == "promote_full" and open.phase == "held":
+                word = "retry"
+            self._await(self._follow(word) if word in ("same", "rollback") else self._command(word))
+            self.machine.sleep(1.0)
+        record = journal(world)
+        if record.open:
+            raise Broken(f"rollout of {record.open.revision} does not end: {record.open.phase}")
+        if record.stable is None:
+            raise Broken("there is no stable revision")
+        given = self.story.given if record.stable.revision != "3" else self.story.next_given
+        asked = {**given, "replicas": record.stable.replicas}
+        self._await(self._rollout(record.stable.revision, asked))
+        self._check_end()
+
+    def _check_end(self) -> None:
+        """Nothing is left over, and the journal's end agrees with the fleet."""
+        world, record = self.world, journal(self.world)
+        stable = record.stable
+        if record.open or stable is None:
+            raise Broken(f"the last run left a rollout: {record.open}")
+        alive = world.alive()
+        ours = [one for one in alive if one.labels.generation == stable.generation]
+        if len(alive) != stable.replicas or len(ours) != len(alive):
+            raise Broken(f"{dict(world.summary())} run, and {stable} should")
+        if left := [one.labels.id for one in world.instances() if one.gone]:
+            raise Broken(f"left of dead instances: {', '.join(left)}")
+        for balancer in world.balancers.values():
+            there = {one.labels.endpoint for one in alive}
+            if balancer.entries.keys() != there:
+                raise Broken(f"{balancer.name} has other entries than there are instances")
+            for at, entry in balancer.entries.items():
+                if entry.rotation is not Rotation.IN:
+                    raise Broken(f"{balancer.name} sends nothing to {at}")
+            if len({entry.weight for entry in balancer.entries.values()}) > 1:
+                raise Broken(f"{balancer.name} has different weights")
+        if held := lease(world):
+            raise Broken(f"the lease is left: {held}")
+
+
+def shrunk(story: Story, limit: int = 200) -> End:
+    """Return the end of a story with the fewest faults that fails as this one does."""
+    end = run(story)
+    kind = kind_of(end.wrong)
+    tries = 0
+    again = True
+    while again and tries < limit:
+        again = False
+        for smaller in _smaller(end.story):
+            tries += 1
+            new = run(smaller)
+            if new.wrong and kind_of(new.wrong) == kind:
+                end, again = new, True
+                break
+    return end
+
+
+def _smaller(story: Story) -> list[Story]:
+    found = [story.without(one) for one in story.faults]
+    found += [replace(story, bad=[Life()])] if any(one != Life() for one in story.bad) else []
+    found += [replace(story, follows=story.follows[:-1])] if story.follows else []
+    found += [replace(story, machines=1)] if story.machines > 1 else []
+    for name in ("gates", "hold", "min_ready", "watch_new"):
+        if story.given.get(name):
+            rest = {key: value for key, value in story.given.items() if key != name}
+            later = {key: value for key, value in story.next_given.items() if key != name}
+            found.append(replace(story, given=rest, next_given=later))
+    return found
+
+
+def kind_of(wrong: str) -> str:
+    """Return what is wrong without names and numbers."""
+    return "".join(char for char in wrong if not char.isdigit())[:40]

@@ -1,0 +1,378 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is outside of the controller: hosts with instances, load balancers and a journal; the faults
+that befall calls to them; and the promises, checked at each change.
+"""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Process as Sees,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+    Labels,
+)
+
+from .machine import START, Machine, Process
+
+HOSTS = ("web1", "web2", "web3")
+BALANCERS = ("lb1", "lb2")
+# For so long the controller may not know of an instance that was lost: checks fail three times,
+# and the platform is observed at least every thirty seconds.
+UNSEEN = 35.0
+
+
+@dataclass(frozen=True)
+class Life:
+    """How an instance behaves. Seconds, since its start where not said otherwise."""
+
+    start: float = 1.0  # until it answers; inf: never
+    stop: float = 0.5  # from being told to stop until it is gone; inf: it has to be killed
+    work: float = 0.5  # from leaving rotation until its last request is done
+    crash: float | None = None
+    flap: tuple[float, float] | None = None  # from when on it does not answer, and for how long
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that goes wrong, at a call of a driver or at a moment of the story.
+
+    `at` is the number of the call, or seconds.
+    """
+
+    kind: str
+    at: float
+    span: float = 0.0
+    what: str = ""
+
+    def __str__(self) -> str:
+        when = f"call {self.at:g}" if self.kind in AT_CALLS else f"{self.at:g} s"
+        span = f" for {self.span:g} s" if self.span else ""
+        return f"{self.kind} {self.what}".rstrip() + f" at {when}{span}"
+
+
+AT_CALLS = {
+    "fails": "refused, and nothing is done",
+    "is lost": "done, and the answer is lost",
+    "is half done": "done at some hosts or balancers only",
+    "is slow": "done late",
+    "answers late": "done, and answered late",
+    "dies before": "the controller is killed before it",
+    "dies after": "the controller is killed after it",
+    "freezes": "the controller is frozen before it, perhaps for longer than its lease",
+    "is interrupted": "the run gets a signal",
+}
+
+
+@dataclass
+class Instance:
+    """An instance as it really is."""
+
+    labels: Labels
+    life: Life
+    created: float
+    told: float | None = None  # to stop, since
+    gone: Sees | None = None  # how it ended
+    lost: float | None = None  # when it was last well before something befell it
+    served: bool = False  # whether it has answered
+
+    def well(self, now: float) -> bool:
+        """Return whether it answers."""
+        age, flap = now - self.created, self.life.flap
+        if self.gone or self.told is not None or age < self.life.start:
+            return False
+        return not (flap and flap[0] <= age < flap[0] + flap[1])
+
+
+@dataclass
+class Entry:
+    """A load balancer's entry."""
+
+    name: str
+    rotation: Rotation = Rotation.OUT
+    weight: int = 100
+    left: float = float("-inf")  # rotation, at
+
+
+@dataclass
+class Balancer:
+    name: str
+    entries: dict[Endpoint, Entry] = field(default_factory=dict)
+    before: dict[Endpoint, Entry] = field(default_factory=dict)  # an older state
+    epoch: int = 0
+    away: float = 0.0  # until
+    disturbed: float = float("-inf")  # when it lost its state
+
+
+@dataclass
+class Host:
+    name: str
+    instances: dict[str, Instance] = field(default_factory=dict)
+    epoch: int = 0
+    away: float = 0.0  # until
+    back: float = float("-inf")
+
+
+class Broken(Exception):
+    """A promise was not kept."""
+
+
+class World:
+    """One service, and all that it runs on."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        faults: t.Sequence[Fault],
+        lives: Callable[[str, int], Life],
+        floor: int,
+        ceiling: int,
+    ) -> None:
+        """`lives`: of the next instance of a revision; `floor` and `ceiling`: what the budget
+        allows.
+        """
+        self.machine, self.lives = machine, lives
+        self.floor, self.ceiling = floor, ceiling
+        self.hosts = {name: Host(name) for name in HOSTS}
+        self.balancers = {name: Balancer(name) for name in BALANCERS}
+        self.texts: dict[str, bytes] = {}  # of the journal
+        self.versions: dict[str, int] = {}
+        self.store_away = 0.0  # until
+        self.calls = 0
+        self.at_calls = {int(one.at): one for one in faults if one.kind in AT_CALLS}
+        self.happened: list[Fault] = []
+        self.lines: list[str] = []
+        self.wrong = ""  # the first promise that was not kept
+        self.leases: dict[int, int] = {}  # by process, the epoch that it was given
+        self.delayed: dict[int, float] = {}  # by process, when a call of it was last delayed
+        self.written: dict[int, float] = {}  # by process, when it last proved its lease
+        self.holder = 0  # the process that took the lease last; 0: it was given back
+        self.numbers: dict[str, int] = {}  # instances of each revision so far
+        self.stable = 0  # the generation
+
+    @property
+    def now(self) -> float:
+        return self.machine.time
+
+    # -- the story ---------------------------------------------------------------------------------
+
+    def tell(self, text: str) -> None:
+        """Add a line to the story."""
+        process = self.machine.current.process
+        line = f"{process.name:10}  {text}"
+        if not (self.lines and self.lines[-1].endswith(line)):  # it is done again and again
+            self.lines.append(f"{self.now - START:9.2f}  {line}")
+
+    def broken(self, promise: str) -> None:
+        """Note that a promise is not kept: the story ends there."""
+        if not self.wrong:
+            self.wrong = promise
+            self.tell(f"BROKEN: {promise}")
+            self.machine.wake(self.machine.main)
+
+    # -- calls -------------------------------------------------------------------------------------
+
+    @contextmanager
+    def call(self, what: str, error: Callable[[str], Exception]) -> Iterator[bool]:
+        """A call of a driver: what is inside is what it does, to half of those concerned if True is
+        given.
+        """
+        process = self.machine.current.process
+        process.check()
+        self.calls += 1
+        fault = self.at_calls.pop(self.calls, None)
+        kind = fault.kind if fault else ""
+        if fault:
+            self.happened.append(fault)
+            self.tell(
+                f"FAULT: call {self.calls}, {what}, {kind}"
+                + (f" ({fault.span:g} s)" if fault.span else "")
+            )
+        if kind == "dies before":
+            process.kill()
+            process.check()
+        if kind == "is interrupted":
+            process.interrupted = "SIGTERM"
+            process.on_signal()
+        if fault and kind in ("is slow", "freezes"):
+            self.delay(process, fault.span, kind == "freezes")
+        if kind == "fails":
+            raise error(f"{what}: refused")
+        yield kind == "is half done"
+        if fault and kind == "answers late":
+            self.delay(process, fault.span, False)
+        if kind == "dies after":
+            process.kill()
+            process.check()
+        if kind in ("is lost", "is half done"):
+            raise error(f"{what}: no answer")
+
+    def delay(self, process: Process, span: float, whole: bool) -> None:
+        """Let time pass in a call, for the whole process if it is frozen."""
+        if whole:
+            process.until = self.now + span
+        self.machine.sleep(span)
+        self.delayed[process.pid] = self.now
+
+    # -- promises ----------------------------------------------------------------------------------
+
+    def instances(self) -> list[Instance]:
+        return [one for host in self.hosts.values() for one in host.instances.values()]
+
+    def alive(self) -> list[Instance]:
+        return [one for one in self.instances() if not one.gone]
+
+    def at(self, endpoint: Endpoint) -> Instance | None:
+        """Return the living instance that listens there."""
+        return next((one for one in self.alive() if one.labels.endpoint == endpoint), None)
+
+    def reachable(self, instance: Instance) -> bool:
+        return self.hosts[instance.labels.host].away <= self.now
+
+    def answers(self, endpoint: Endpoint) -> bool:
+        """Return whether an instance there passes a check."""
+        instance = self.at(endpoint)
+        if instance is None or not self.reachable(instance):
+            return False
+        if well := instance.well(self.now):
+            instance.served = True
+            instance.lost = None
+        return well
+
+    def serving(self, balancer: Balancer) -> int:
+        """Return how many instances a balancer sends requests to that answer them."""
+        return sum(
+            1
+            for endpoint, entry in balancer.entries.items()
+            if entry.rotation is Rotation.IN and entry.weight and self.answers(endpoint)
+        )
+
+    def lost_unseen(self) -> int:
+        """Return how many instances were lost so recently that the controller may not know."""
+        cut_off = sum(
+            len(host.instances)
+            for host in self.hosts.values()
+            if self.now - UNSEEN < max(host.away, host.back)
+        )
+        lost = [one for one in self.instances() if one.lost and one.lost > self.now - UNSEEN]
+        return cut_off + len(lost)
+
+    def acts(self, what: str, epoch: int) -> None:
+        """A controller changes something: it has to hold the lease, and say so."""
+        process = self.machine.current.process
+        if epoch != self.leases.get(process.pid):
+            self.broken(f"{what} with epoch {epoch}, lease {self.leases.get(process.pid)}")
+        proved = self.written.get(process.pid, 0.0)
+        if self.holder != process.pid and self.delayed.get(process.pid, 0.0) <= proved:
+            self.broken(f"{what} without the lease")
+
+    def check_floor(self, what: str, balancer: Balancer, before: int) -> None:
+        """A controller has changed what a balancer sends requests to."""
+        after, disturbed = self.serving(balancer), balancer.disturbed > self.now - UNSEEN
+        if disturbed:
+            return
+        if after < min(before, self.floor) - self.lost_unseen():
+            self.broken(f"{what}: {after} serve at {balancer.name}, {self.floor} have to")
+
+    def check_ceiling(self) -> None:
+        # what is cut off and out of rotation is replaced
+        cut_off = {
+            host.name
+            for host in self.hosts.values()
+            if max(host.away, host.back) > self.now - UNSEEN
+        }
+        there = [one for one in self.alive() if one.labels.host not in cut_off]
+        if len(there) > self.ceiling:
+            self.broken(f"{len(there)} instances, {self.ceiling} are allowed")
+
+    def check_stable(self, stable: Mapping[str, t.Any] | None) -> None:
+        """The journal says what is stable: when that changes, it is there, and ready."""
+        before, self.stable = self.stable, stable["generation"] if stable else 0
+        if stable is None or self.stable == before:
+            return
+        ready = sum(
+            one.labels.generation == self.stable and one.well(self.now) for one in self.alive()
+        )
+        if ready < min(self.floor, stable["replicas"]) - self.lost_unseen():
+            self.broken(f"{stable['revision']} is stable with {ready} instances ready")
+
+    def check_stop(self, instance: Instance, drain: float) -> None:
+        """An instance is told to stop."""
+        at, name = instance.labels.endpoint, instance.labels.id
+        for balancer in self.balancers.values():
+            entry = balancer.entries.get(at)
+            if entry is None or balancer.disturbed > self.now - UNSEEN:
+                continue
+            if entry.rotation is Rotation.IN:
+                self.broken(f"{name} is told to stop, and {balancer.name} sends requests to it")
+            elif instance.well(self.now) and self.now < entry.left + min(drain, instance.life.work):
+                self.broken(f"{name} is told to stop, and has requests from {balancer.name}")
+
+    def check_admitted(self, balancer: Balancer, endpoint: Endpoint) -> None:
+        instance = self.at(endpoint)
+        if instance is None or not (
+            self.answers(endpoint) or instance.served or instance.well(self.now)
+        ):
+            self.broken(f"{balancer.name} sends requests to {endpoint}, which was never ready")
+
+    # -- what befalls it ---------------------------------------------------------------------------
+
+    def strike(self, fault: Fault) -> None:
+        """A fault of a moment."""
+        until = self.now + fault.span
+        if fault.kind == "host away":
+            host = self.hosts[fault.what]
+            host.away = max(host.away, until)
+            self.machine.at(until, lambda: setattr(host, "back", until))
+        elif fault.kind == "balancer away":
+            self.balancers[fault.what].away = until
+        elif fault.kind == "store away":
+            self.store_away = until
+        elif fault.kind in ("balancer forgets", "balancer restores"):
+            balancer = self.balancers[fault.what]
+            old = balancer.before if fault.kind == "balancer restores" else {}
+            balancer.entries = {at: Entry(**vars(entry)) for at, entry in old.items()}
+            balancer.disturbed = self.now
+        elif fault.kind == "clock jumps":
+            self.machine.jump += fault.span
+        elif fault.kind == "instance killed":
+            alive = self.alive()
+            if alive:
+                self.end(alive[int(fault.span) % len(alive)], Sees.FAILED)
+        self.happened.append(fault)
+        self.tell(f"FAULT: {fault}")
+
+    def end(self, instance: Instance, how: Sees) -> None:
+        """An instance ends."""
+        if not instance.gone:
+            if how is Sees.FAILED and instance.told is None:
+                instance.lost = self.now
+            instance.gone = how
+            self.tell(f"{instance.labels.id} ({instance.labels.revision}) {how.value}")
+
+    def heal(self) -> None:
+        """End all faults."""
+        self.at_calls = {}
+        self.store_away = self.machine.jump = 0.0
+        for thing in (*self.hosts.values(), *self.balancers.values()):
+            thing.away = 0.0
+
+    def snapshot(self) -> None:
+        """Keep the balancers' state, which one may return to."""
+        for balancer in self.balancers.values():
+            balancer.before = {at: Entry(**vars(entry)) for at, entry in balancer.entries.items()}
+
+    def summary(self) -> Mapping[str, int]:
+        """Return how many instances of each revision are alive."""
+        found: dict[str, int] = {}
+        for one in self.alive():
+            found[one.labels.revision] = found.get(one.labels.revision, 0) + 1
+        return found

@@ -1,0 +1,62 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a command that is sent says of who obeys it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.action import control
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
+from ansible_collections.progressive.rollout.tests.support.memory import Service, World
+
+WAITS = [{"set_weight": 34}, {"gate": {"driver": "approval"}}]
+NEXT = "no run is active, it takes effect on the next run"
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Service:
+    """A canary that is parked at an approval."""
+    monkeypatch.setattr(timing, "PLATFORM", (0.02, 0.02))
+    monkeypatch.setattr(timing, "GATES", 0.02)
+    service = Service(tmp_path, World(fewest=0), replicas=3)
+    service.play(revision="1")
+    service.play(revision="2", strategy="canary", steps=WAITS)
+    return service
+
+
+def sent(
+    shop: Service, command: str, check_mode: bool = False, **given: object
+) -> tuple[str, bool]:
+    """What is said of the command, and whether the playbook continues the rollout."""
+    own = {"command": command, "continues": True}
+    result = shop.step(control, own, check_mode, **given)
+    return result["msg"].partition("; ")[2], result["continues"]
+
+
+@pytest.mark.parametrize("command", ["promote", "abort", "skip"])
+def test_the_playbook_that_sends_it_and_goes_on_says_so(shop: Service, command: str) -> None:
+    assert sent(shop, command) == ("no run is active, continuing here", True)
+
+
+def test_a_command_that_was_sent_before_is_continued_here_too(shop: Service) -> None:
+    shop.step(control, {"command": "promote"})
+    assert sent(shop, "promote") == (
+        "no run is active, continuing here",
+        True,
+    )
+
+
+def test_a_hold_leaves_the_rollout_to_the_next_run(shop: Service) -> None:
+    assert sent(shop, "hold") == (NEXT, False)
+
+
+def test_check_mode_continues_nothing(shop: Service) -> None:
+    assert sent(shop, "promote", check_mode=True) == (NEXT, False)
+
+
+def test_a_task_of_its_own_continues_nothing(shop: Service) -> None:
+    result = shop.step(control, {"command": "promote"})
+    assert result["msg"].endswith(NEXT) and not result["continues"]
