@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 
 from ..base.text import count
 from ..engine.model import Instance
@@ -82,3 +83,12 @@ def left_behind(service: str, orphaned: Sequence[Instance]) -> list[str]:
         "when the host is back, or remove it from "
         "the inventory [PR-610]"
     ]
+
+
+def numbered(name: str, names: Iterable[str]) -> str:
+    """Return the name of a step with the number of the last one: `step 1/4`.
+
+    `names` are those of all steps and of their gates: users count both.
+    """
+    numbers = [int(number) for step in names for number in re.findall(r"^\w+ (\d+)", step)]
+    return re.sub(r"^\w+ \d+", rf"\g<0>/{max(numbers)}", name) if numbers else name

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ from ..base.text import span
 from ..engine.model import Instance, Phase, State
 from ..engine.strategy import Groups, Plan, Stage, Waypoint
 from ..state.record import Kind, Rollout
+from .messages import numbered
 
 SEPARATOR = "  "
 Expected = Callable[[Sequence[Instance]], float | None]
@@ -206,12 +206,3 @@ def _stage(stage: Stage, rollout: Rollout, plan: Plan) -> str:
     name, ahead, _rest = stage.name.partition(" ahead")  # of a ramp
     names = (name for step in steps for name in (step.name, *(gate.key for gate in step.gates)))
     return f"{numbered(name, names)}{weight}{', readying the next' if ahead else ''}"
-
-
-def numbered(name: str, names: Iterable[str]) -> str:
-    """Return the name of a step with the number of the last one: `step 1/4`.
-
-    `names` are those of all steps and of their gates: users count both.
-    """
-    numbers = [int(number) for one in names for number in re.findall(r"^\w+ (\d+)", one)]
-    return re.sub(r"^\w+ \d+", rf"\g<0>/{max(numbers)}", name) if numbers else name

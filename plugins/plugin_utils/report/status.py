@@ -16,8 +16,7 @@ from ..base.text import columns, moment, printable, span
 from ..engine.model import Phase, Rotation
 from ..inputs import values
 from ..state.record import Record, Rollout
-from .messages import at, ended
-from .progress import numbered
+from .messages import at, ended, numbered
 
 COLUMNS = (
     "instance",
