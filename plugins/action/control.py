@@ -61,7 +61,8 @@ class ActionModule(StepAction):
             one["host"] for one in store.words(0) if me.repeats(one.get("request"), one.get("host"))
         )
         if host := next(sent_before, ""):
-            return step.left_to(host, running=running)
+            goes_on = not running and continues(step, command)
+            return step.left_to(host, running=running, continues=goes_on)
         if lease and running:
             effect = f"the run of {lease.holder} obeys shortly"
         elif continues(step, command):

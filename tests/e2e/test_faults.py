@@ -205,9 +205,9 @@ def test_an_image_that_is_not_there(site: Site) -> None:
         "rollout_replicas": 1,
     }
     outcome = site.run(variables={**own, "rollout_revision": "1"})
-    assert outcome.rc != 0 and outcome.rollout["outcome"] == "failed", outcome.output
+    assert outcome.rc != 0 and outcome.rollout["outcome"] == "refused", outcome.output
     assert "rollout_platform.image: localhost/none:1 cannot be pulled: " in outcome.failed.msg
-    assert "(on web1)" in outcome.failed.msg and "nothing of it is left" in outcome.failed.msg
+    assert "(on web1)" in outcome.failed.msg and "nothing was started" in outcome.failed.msg
 
 
 def test_a_port_that_a_stranger_has_is_passed_by(site: Site) -> None:

@@ -535,7 +535,7 @@ def test_what_a_revision_needs_is_looked_for_before_anything_is_touched(
     assert (
         outcome.rc != 0
         and missing in outcome.failed.msg
-        and "shop 2: now rolled back to 1" in outcome.failed.msg
+        and "shop 2: refused: nothing was started" in outcome.failed.msg
     )
     assert playground.records() == before
 
