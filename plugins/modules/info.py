@@ -232,7 +232,7 @@ progress:
     stage: {description: "The stage in progress.", type: str}
     step: {description: "The step of a canary and the number of the last one, as C(step 1/4). Empty for any other stage.", type: str}
     budget: {description: "The budget, as it was given.", type: dict}
-    bounds: {description: "The fewest available instances (C(floor)) and the most instances (C(ceiling)) that the budget allows in the stage. Empty in a rollback.", type: dict}
+    bounds: {description: "The fewest available (C(floor)) and the most instances (C(ceiling)) in the stage. Empty in a rollback.", type: dict}
     asked: {description: "The percentage of requests that the stage asks for. Null where it follows from the number of instances.", type: int}
     measured: {description: "The percentage of requests that was counted. Null before the first request.", type: float}
     requests: {description: "The number of requests that were counted since the stage was reached.", type: int}

@@ -28,6 +28,7 @@ NOTICE = Notice(
     strategy="canary",
     replicas=6,
     by="ann on deploy1",
+    why="ticket 42",
     reason="shop-12 fails: <!channel> @all [press](http://evil) & \u202e\u00e9",
     elapsed=72.0,
     text="shop 2.4.3+b7: the rollout was rolled back: <!channel> @all [press](http://evil) & é",
