@@ -15,6 +15,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.pool im
     Pool,
     SilentHosts,
 )
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 
 @pytest.fixture
@@ -68,6 +69,7 @@ def test_only_an_answer_ends_the_wait(monkeypatch: pytest.MonkeyPatch, unreachab
     def say(line: str) -> None:
         said.append(line)
         told.set()
+        until(lambda: job.outcome is not None)  # the answer arrives while its host is named
 
     def work() -> pool.Outcome:
         assert told.wait(60)
@@ -76,7 +78,8 @@ def test_only_an_answer_ends_the_wait(monkeypatch: pytest.MonkeyPatch, unreachab
     def lost(why: str) -> pool.Outcome:
         return SimpleNamespace(summary=why, unreachable=why)
 
-    Pool(SilentHosts(say)).run({"lb1": Job("ask", work, lost, 60)}, 1)
+    job = Job("ask", work, lost, 60)
+    Pool(SilentHosts(say)).run({"lb1": job}, 1)
     assert said[0].startswith("waiting for lb1: no answer for ")
     assert [line.startswith("lb1 answers again after ") for line in said[1:]] == (
         [] if unreachable else [True]

@@ -159,19 +159,22 @@ class Pool:
                 self._at_work.add(job)
                 job.start(ended)
             with contextlib.suppress(queue.Empty):
-                job = ended.get(timeout=max(0.0, tick - time.monotonic()))
-                if job in running and job.outcome and not job.outcome.unreachable:
-                    self._silent.answered(running[job])
-                running.pop(job, "")
+                self._take(ended.get(timeout=max(0.0, tick - time.monotonic())), running)
             if time.monotonic() >= tick:
                 tick = time.monotonic() + _TICK
                 self._silent.waited({host: job.age for job, host in running.items()})
-                running = {
-                    job: host
-                    for job, host in running.items()
-                    if not job.over() and job.age < (patience or {}).get(host, math.inf)
-                }
+                for job, host in list(running.items()):
+                    if job.over():
+                        self._take(job, running)
+                    elif job.age >= (patience or {}).get(host, math.inf):
+                        del running[job]
         self._at_work.difference_update([job for job in jobs.values() if job.outcome])
+
+    def _take(self, job: Job[_Outcome], running: dict[Job[_Outcome], str]) -> None:
+        """Take a job that is over out of those that run, and note if its host has answered."""
+        host = running.pop(job, None)
+        if host is not None and job.outcome and not job.outcome.unreachable:
+            self._silent.answered(host)
 
     def abandon(self) -> None:
         """Kill the commands under way, where that can be done from here. Any thread may call
