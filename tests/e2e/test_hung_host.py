@@ -8,6 +8,7 @@ rolled out in their usual time.
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 import time
@@ -122,7 +123,7 @@ def test_the_others_are_rolled_out_while_one_hangs(site: Site) -> None:
     until(lambda: len(of(site, "3")) >= 2, "new instances are started")
     site.hang("web3")
     outcome = promoted(run)
-    assert "waiting for web3: no answer for 3 s" in outcome.output
+    assert re.search(r"waiting for [^:\n]*web3: no answer for ", outcome.output), outcome.output
     assert "its last known state is used until it does [PR-221]" in outcome.output
     assert lease.left > 1, "the lease of a run that is alive never comes near its end"
     assert site.serving() == 6

@@ -129,6 +129,7 @@ class SharedStore(StoreDriver):
             held, kept = self._held(found)
             ours = held is not None and held["token"] == request["token"]
             if held and not ours and _alive(held, found) and held["mark"] != instead:
+                self._bound(found, held)
                 raise _journal.refuse_held(self._service, held, found.now)
             taken = kept | _journal.taken(held, kept["epoch"], request, found.now)
             taken["mark"] = secrets.token_hex(8)
@@ -160,6 +161,12 @@ class SharedStore(StoreDriver):
             elif found.alive:  # whatever the clocks of the members say
                 held["until"] = max(held["until"], found.now + 1)
         return held, kept
+
+    def _bound(self, found: Found, held: Json) -> None:
+        """Have a lease taken before the clock was set back end by this clock, or it never would."""
+        stored = _journal.held(found.texts.get(LEASE), self._where(LEASE), self._service)[0]
+        if found.alive is None and stored and stored["until"] > held["until"]:
+            self._replace(found, held, held["until"] - found.now, {})
 
     def _replace(
         self, found: Found, lease: Json, ttl: float, texts: dict[str, str], drop: Sequence[str] = ()

@@ -99,7 +99,7 @@ def drawn(seed: int) -> Story:
     if dice.random() < 0.3:
         answer = dice.choice(["pass", "fail", "person"])
         given["gates"] = {
-            "before_promotion": [
+            "confirm_promotion": [
                 {"driver": "simulated", "after": dice.randint(0, 10), "answer": answer}
             ]
         }
@@ -180,7 +180,7 @@ def _faults(dice: Random) -> list[Fault]:
         elif kind == "instance killed":
             span = float(dice.randrange(6))
         elif kind == "clock jumps":
-            span = dice.choice([-20.0, 20.0])
+            span = dice.choice([-3600.0, -20.0, 20.0, 3600.0])
         elif kind == "command":
             what, span = dice.choice(WORDS), 0.0
         elif kind == "second run":
