@@ -17,6 +17,7 @@ from ..base.errors import InputError, PlatformError, RolloutError
 from ..inputs.options import Options
 from ..interfaces.context import Context
 from ..interfaces.platform import (
+    Capabilities,
     Endpoint,
     InstanceSettings,
     Labels,
@@ -56,7 +57,7 @@ class Hosts(PlatformDriver):
 
     _agent: str  # the program that does the work on the hosts
     _table: t.ClassVar[Options]  # the options of the driver
-    host_options: t.ClassVar[Collection[str]] = HOST_OPTIONS
+    capabilities = Capabilities(host_options=HOST_OPTIONS)
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self.context, self._options = context, options
@@ -380,4 +381,4 @@ class Hosts(PlatformDriver):
 
     def _as_kept(self, kept: InstanceSettings) -> dict[str, t.Any]:
         """Return the options, those that shape an instance as they were kept."""
-        return _settings.as_kept(self, self._table, self._options, kept)
+        return _settings.as_kept(self, self._table, self._options, kept, part=self.context.part)

@@ -22,7 +22,7 @@ def stop_orphaned(loop: ReconcileLoop) -> None:
 
     Raises RolloutFailed if an instance does not end although its host answers.
     """
-    if loop.platform.in_place:
+    if not loop.platform.capabilities.starts_instances:
         return  # its instances are drained for the user's tasks, and never stopped
     draining = loop.session.record.draining
     patience = loop.now() + timing.LAST_LOOK

@@ -81,7 +81,7 @@ def demand(
     machines = {host: its for host, its in part.machines.items() if host in hosts}
     if not machines:
         return Demand(0, Limits(), {})
-    new, before = part.limits(), part.limits(old and old.of_part(part.part))
+    new, before = part.limits(), part.limits(old)
     each, most = (-(-number // len(hosts)) for number in (peak, replicas))
 
     def needed(ours: float, theirs: float) -> float:
@@ -101,6 +101,6 @@ def used(
     found: dict[str, int] = {}
     for instance in fleet if platform.machines else ():
         part, kept = platform.at((instance.host,)), settings.get(instance.generation)
-        memory = part.limits(kept and kept.of_part(part.part)).memory
+        memory = part.limits(kept).memory
         found[instance.host] = found.get(instance.host, 0) + memory * instance.state.counted
     return found
