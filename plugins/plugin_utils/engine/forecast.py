@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from .budget import Budget
-from .evaluate import Decision, Start, evaluate
+from .evaluate import Decision, evaluate
 from .instances import is_available
 from .model import Instance, Rotation, State, total
 from .progress import ProgressTracker, Rules
@@ -185,7 +185,7 @@ class _Simulation:
                 draining_since=self.clock,
             )
             heapq.heappush(self.alarms, (self.clock + self.stop, name))
-        for start in decision.starts or [Start(None, decision.create, decision.create_old)]:
+        for start in decision.starts:
             host = min(start.target.hosts) if start.target else ""
             self._launch([waypoint.generation] * start.create, host)
             self._launch([waypoint.stable] * start.create_old, host)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from ...base.errors import PlatformError
-from ...engine.evaluate import Decision, Start
+from ...engine.evaluate import Decision
 from ...engine.model import Process
 from ...engine.rebalance import LEAVING, instances_to_move
 from ...engine.shares import Target
@@ -53,7 +53,7 @@ class Placement:
         """
         found: list[Labels] = []
         without_room: list[PlatformError] = []
-        for start in decision.starts or [Start(None, decision.create, decision.create_old)]:
+        for start in decision.starts:
             wanted = [(start.create, revision, waypoint.generation)]
             if rollout.previous:
                 wanted.insert(0, (start.create_old, rollout.previous.revision, waypoint.stable))
