@@ -22,7 +22,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loo
     fleet as fleets,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout import rollback
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.forward import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.failure_policy import (
     failure_action,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.rollback import (
@@ -47,6 +47,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluat
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Composition,
+    FailureAction,
     Health,
     Instance,
     Phase,
@@ -356,10 +357,9 @@ def test_every_failure_has_a_consequence() -> None:
         stage = Stage(
             "stage", replace(SWITCH, old=old), part=part, on_failure=own, reversible=reversible
         )
-        run = t.cast(StepContext, SimpleNamespace(settings=SimpleNamespace(on_failure=whole)))
         rollout = Rollout("r", "2", 2, 3, "canary", None, 0.0, kind=kind)
         exc = Aborted("no") if aborted else RolloutFailed("no", then=then)
-        found = failure_action(run, stage, rollout, exc)
+        found = failure_action(FailureAction(whole), stage, rollout, exc)
         if kind == Kind.ROLLBACK:
             assert found == "hold"
         elif aborted:

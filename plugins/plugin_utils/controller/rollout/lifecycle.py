@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -22,7 +22,7 @@ from ...engine.budget import whole
 from ...engine.instances import is_orphaned
 from ...engine.model import Composition, Instance, Phase, Process, State
 from ...engine.shares import counted
-from ...engine.strategy import FINISH
+from ...engine.strategy import FINISH, Stage
 from ...state import events
 from ...state.record import WITHOUT_VERDICT, GateState, Kind, Outcome, Rollout
 from ..step.context import Result, StepContext, StepPart
@@ -323,10 +323,30 @@ class Lifecycle(StepPart):
         if rollout.turn_to(phase, reason, clock.now()):
             self.loop.event(events.PhaseEntered(phase=phase, reason=reason or None))
 
+    def enter_stage(self, rollout: Rollout, stage: Stage) -> None:
+        """Enter a stage, in the phase that the rollout is in while it moves."""
+        rollout.name = stage.name
+        if rollout.phase not in (Phase.PROMOTING, Phase.ROLLING_BACK) and not rollout.phase.waits:
+            back = rollout.kind == Kind.ROLLBACK  # whose reason is why it was begun
+            self.enter(rollout, Phase.PROGRESSING, rollout.reason if back else "")
+
+    def pass_stages(self, rollout: Rollout, ahead: Sequence[Stage], passed: int = 1) -> None:
+        """Write down that the first of the stages ahead are passed, and which is next."""
+        following = next(iter(ahead[passed:]), None)
+        early = [gate.key for gate in following.gates if gate.early] if following else []
+        rollout.advance(
+            (stage.name for stage in ahead[:passed]),
+            following.name if following else "",
+            dict.fromkeys(early, clock.now()),
+        )
+        self.loop.commit()
+
     def hold(self, rollout: Rollout, reason: str) -> None:
         """Stop the rollout where it is, for a person to decide."""
         from ..step import failures  # of a rollout that stops
 
+        if rollout.phase == Phase.ROLLING_BACK:
+            reason = f"{rollout.reason}; and the rollback failed: {reason}"
         self.enter(rollout, Phase.HELD, reason)
         self.loop.commit()
         failures.tell(self.step, rollout)

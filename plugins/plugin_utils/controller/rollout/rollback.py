@@ -95,7 +95,7 @@ class Rollback(StepPart):
                 )
                 rollout.tally = None
         except RolloutFailed as exc:
-            self.lifecycle.hold(rollout, f"{rollout.reason}; and the rollback failed: {exc}")
+            self.lifecycle.hold(rollout, str(exc))
             raise RolloutFailed(
                 f"{self.settings.service}: the rollback of {rollout.revision} failed: {exc};"
                 " rollout held",
