@@ -13,7 +13,7 @@ from ..plugin_utils.base.errors import InputError, RolloutFailed
 from ..plugin_utils.config import remembered
 from ..plugin_utils.config.variables import COMMAND, FORCE, WHY
 from ..plugin_utils.controller.rollout import takeover
-from ..plugin_utils.controller.rollout.target import whole_replicas
+from ..plugin_utils.controller.rollout.request import whole_replicas
 from ..plugin_utils.controller.step import reason
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext

@@ -81,9 +81,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
-    Kind,
     Record,
     Rollout,
+    RolloutKind,
 )
 from ansible_collections.progressive.rollout.tests.support.simulator import (
     Life,
@@ -345,7 +345,7 @@ def test_every_failure_has_a_consequence() -> None:
     be.
     """
     for kind, aborted, then, own, whole, part, reversible, old in itertools.product(
-        (Kind.ROLLOUT, Kind.RESTART, Kind.SCALE, Kind.ROLLBACK),
+        (RolloutKind.ROLLOUT, RolloutKind.RESTART, RolloutKind.SCALE, RolloutKind.ROLLBACK),
         (True, False),
         (None, "rollback", "hold"),
         (None, "rollback", "hold", "continue"),
@@ -360,7 +360,7 @@ def test_every_failure_has_a_consequence() -> None:
         rollout = Rollout("r", "2", 2, 3, "canary", None, 0.0, kind=kind)
         exc = Aborted("no") if aborted else RolloutFailed("no", then=then)
         found = failure_action(FailureAction(whole), stage, rollout, exc)
-        if kind == Kind.ROLLBACK:
+        if kind == RolloutKind.ROLLBACK:
             assert found == "hold"
         elif aborted:
             assert found == "rollback"

@@ -71,9 +71,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.events i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
     GateRecord,
     GateState,
-    Kind,
     Record,
     Rollout,
+    RolloutKind,
 )
 
 HOUR = 3600.0
@@ -721,7 +721,7 @@ def test_a_freeze_stops_neither_a_way_back_nor_a_rollback_nor_the_end(now: Simpl
     back._supervisor = None
     assert back.turn(arrived=False) == "goes"
     by_hand = Walk(now)
-    by_hand.rollout.kind = Kind.ROLLBACK
+    by_hand.rollout.kind = RolloutKind.ROLLBACK
     by_hand.frozen((0, DAY))
     assert by_hand.turn(arrived=False) == "goes"
     end = Walk(now, part=FINISH)
@@ -742,7 +742,7 @@ def test_abort_is_obeyed_in_a_freeze(now: SimpleNamespace) -> None:
 
 def test_the_reason_of_a_rollback_is_kept(now: SimpleNamespace) -> None:
     walk = Walk(now)
-    walk.rollout.kind, walk.rollout.reason = Kind.ROLLBACK, "rolled back from 2"
+    walk.rollout.kind, walk.rollout.reason = RolloutKind.ROLLBACK, "rolled back from 2"
     walk.say("pause")
     assert walk.turn() == "stays"
     walk.say("resume")
@@ -909,7 +909,7 @@ def test_a_hook_that_said_no_is_asked_again_after_its_interval(now: SimpleNamesp
 def test_nobody_pulls_the_cord_of_a_way_back_or_a_rollback(now: SimpleNamespace) -> None:
     """There is never a rollback of a rollback."""
     back, by_hand = rolling_back(now), Walk(now)
-    by_hand.rollout.kind = Kind.ROLLBACK
+    by_hand.rollout.kind = RolloutKind.ROLLBACK
     for walk in (back, by_hand):
         walk.rollback_gates = (told("rollback 1", says(Answer(PASS))),)
         walk.next_run()
@@ -1080,7 +1080,7 @@ def test_who_is_not_watched_is_not_asked(now: SimpleNamespace) -> None:
         *(watched(now, WORSE) for _dummy in range(3)),
     )
     back.rollout.phase = Phase.ROLLING_BACK
-    by_hand.rollout.kind = Kind.ROLLBACK
+    by_hand.rollout.kind = RolloutKind.ROLLBACK
     full.rollout.full = True
     for walk in (early, back, by_hand, full):
         assert walk.turn() == "passed"

@@ -31,9 +31,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     Phase,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
-    Kind,
     Record,
     Rollout,
+    RolloutKind,
 )
 
 
@@ -46,7 +46,7 @@ class Rival:
     gives_way: int = 0
     supersede: bool = True
     phase: Phase = Phase.PAUSED
-    kind: Kind = Kind.ROLLOUT
+    kind: RolloutKind = RolloutKind.ROLLOUT
     held: LeaseHeld = field(default_factory=lambda: LeaseHeld("the lease is held by ann"))
     looks: int = 0
     deadline: float = 0.05
@@ -139,7 +139,7 @@ def test_for_another_number_of_replicas_it_names_the_playbook_that_scales() -> N
     [
         Rival(supersede=False),
         Rival(phase=Phase.ROLLING_BACK),
-        Rival(kind=Kind.ROLLBACK),
+        Rival(kind=RolloutKind.ROLLBACK),
         Rival(held=AlreadyRunning("shop", {"task": "Begin", "host": "web1", "worker_pid": 1})),
     ],
     ids=["nobody asked for it", "on its way back", "a rollback", "the same run"],

@@ -176,14 +176,14 @@ def _parts(
     now: float,
 ) -> list[_Part]:
     """Return the part of each target. What is safe for each of them is safe for all together."""
-    found = targets.split(fleet, waypoint)
-    counts = [count_fleet(part, point, rules, began, now) for _target, point, part in found]
+    divided = targets.split(fleet, waypoint)
+    counts = [count_fleet(part, point, rules, began, now) for _target, point, part in divided]
     shares = targets.apportion(
-        allowed, [(point, count) for (_t, point, _p), count in zip(found, counts, strict=True)]
+        allowed, [(point, count) for (_t, point, _p), count in zip(divided, counts, strict=True)]
     )
     return [
-        _Part(target, point, count, own)
-        for (target, point, _part), count, own in zip(found, counts, shares, strict=True)
+        _Part(target, point, count, budget)
+        for (target, point, _part), count, budget in zip(divided, counts, shares, strict=True)
     ]
 
 
@@ -228,16 +228,18 @@ def _bounded(
         [move.create for move in moves], _may_fail(free - sum(old), count.new, rules, progress)
     )
     return tuple(
-        Start(part.target, *both) for part, *both in zip(parts, new, old, strict=True) if any(both)
+        Start(part.target, *numbers)
+        for part, *numbers in zip(parts, new, old, strict=True)
+        if any(numbers)
     )
 
 
 def _first_come(wanted: Iterable[int], left: int) -> list[int]:
-    found = []
+    allotted = []
     for number in wanted:
-        found.append(max(0, min(number, left)))
-        left -= found[-1]
-    return found
+        allotted.append(max(0, min(number, left)))
+        left -= allotted[-1]
+    return allotted
 
 
 # -- how the stage is going ------------------------------------------------------------------------

@@ -123,7 +123,11 @@ def pending_abort(session: Session) -> Mapping[str, t.Any] | None:
     if rollout is None or refusal(rollout.phase, "abort"):
         return None
     sent = not_withdrawn(session.commands())
-    aborts = (one for one in sent if (one["word"], one["rollout"]) == ("abort", rollout.id))
+    aborts = (
+        command
+        for command in sent
+        if (command["word"], command["rollout"]) == ("abort", rollout.id)
+    )
     return next(aborts, None)
 
 

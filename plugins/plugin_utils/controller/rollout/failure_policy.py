@@ -11,7 +11,7 @@ from ...base.errors import Aborted, GateFailed, RolloutFailed
 from ...engine.model import UNKNOWN, Composition, FailureAction, Phase
 from ...engine.strategy import FINISH, Stage
 from ...state import events
-from ...state.record import Kind, Outcome, Rollout
+from ...state.record import Outcome, Rollout, RolloutKind
 from ..step.context import StepContext, StepPart
 from .lifecycle import Lifecycle
 
@@ -62,7 +62,7 @@ def failure_action(
     on_failure: FailureAction, stage: Stage, rollout: Rollout, exc: RolloutFailed
 ) -> FailureAction:
     """Return what follows from a failure. `on_failure` is what the settings say."""
-    if rollout.kind == Kind.ROLLBACK or rollout.phase == Phase.ROLLING_BACK:
+    if rollout.kind == RolloutKind.ROLLBACK or rollout.phase == Phase.ROLLING_BACK:
         return FailureAction.HOLD  # a rollback is never rolled back
     if isinstance(exc, Aborted):
         return FailureAction.ROLLBACK

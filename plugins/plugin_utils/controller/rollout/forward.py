@@ -16,7 +16,7 @@ from ...engine.strategy import FINISH, PARTS, PROMOTE, REPLACE, Gate, Stage
 from ...report.failure import refused, without_log
 from ...state import events
 from ...state.record import Outcome, Rollout
-from ..loop.stage_run import as_it_is, run_stage
+from ..loop.stage_run import frozen, run_stage
 from ..loop.supervisor import Proceed
 from ..step.context import Result, StepContext, StepPart
 from .expectation import Expectation
@@ -127,7 +127,7 @@ class Forward(StepPart):
 
         def here() -> Stage:
             stage = (self.stages.ahead(rollout) or self.stages.of(rollout)[-1:])[0]
-            waypoint = as_it_is(self.loop.observe_fleet(), stage.waypoint, rollout.previous)
+            waypoint = frozen(self.loop.observe_fleet(), stage.waypoint, rollout.previous)
             # while hosts are prepared, no new instance exists
             watched = stage.watched and phase != Phase.PROGRESSING
             return Stage(

@@ -187,8 +187,8 @@ class InPlace(StepPart):
         deployed = self.record.deployed.items()
         mine = {
             name
-            for name, one in deployed
-            if one.generation == rollout.generation and not one.failed
+            for name, deployment in deployed
+            if deployment.generation == rollout.generation and not deployment.failed
         }
         have = (
             f"{len(mine - self.record.draining.keys())} of {rollout.replicas} instances have"
