@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The commands that an operator may send to a rollout in progress, and the phases in which each one
 fits. Pure.
+
+Journals and timelines have had the name of a command under `word` from the beginning, and keep it.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class Move:
     @staticmethod
     def _commands(store: StoreDriver, record: Json) -> Sequence[Json]:
         """Return the commands that no run has obeyed yet."""
-        return store.words(int(record.get("obeyed", 0)))
+        return store.commands(int(record.get("obeyed", 0)))
 
     def _compare(self, record: Json, rollouts: Sequence[str]) -> None:
         source, target = self._source, self._target
