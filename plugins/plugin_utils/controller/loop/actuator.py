@@ -106,9 +106,11 @@ class Actuator:
         ]
         if dead:
             self._observer.sync(forget=dead)
-        there = {report.labels.id for report in self._observer.reports}
+        present = {report.labels.id for report in self._observer.reports}
         record = self._session.record
-        record.draining = {name: since for name, since in record.draining.items() if name in there}
+        record.draining = {
+            name: since for name, since in record.draining.items() if name in present
+        }
 
     def _commit(self, decision: Decision, acts: bool) -> None:
         """Write the decision down, unless it only repeats the one before."""

@@ -23,7 +23,7 @@ from ...engine.targets import join, split
 from ...engine.weights import WeightSplit
 from ...report.progress import Expected, Heading, Lines
 from ...state import events
-from ...state.record import Kind, Rollout
+from ...state.record import Rollout, RolloutKind
 from . import timing
 from .gate_runner import GateRunner
 from .observer import Snapshot
@@ -181,7 +181,7 @@ class StageRun:
             self._hold_at = None
             return waypoint
         if self._hold_at is None:
-            self._hold_at = as_it_is(self._loop.observe_fleet(), waypoint, self._rollout.previous)
+            self._hold_at = frozen(self._loop.observe_fleet(), waypoint, self._rollout.previous)
         return self._hold_at
 
     def _evaluate(
@@ -202,7 +202,7 @@ class StageRun:
             and self._supervisor.awaits_verdict()
         )
         if self._kept:
-            waypoint = as_it_is(fleet, waypoint, self._rollout.previous)
+            waypoint = frozen(fleet, waypoint, self._rollout.previous)
             self._rollout.tally = replace(self._progress, since=self._loop.now())
             decision = self._decision_at(fleet, waypoint)
         self._rollout.count(decision.progress)
@@ -265,7 +265,7 @@ class StageRun:
     def _replaced(self, fleet: Iterable[Instance]) -> int:
         """Return how many more of the instances that ran before are replaced."""
         rollout, drained = self._rollout, [i for i in fleet if i.id in self._decision.drain]
-        if rollout.kind == Kind.REBALANCE:
+        if rollout.kind == RolloutKind.REBALANCE:
             return len(drained)
         old = sum(i.generation != rollout.generation for i in drained)
         return min(old, rollout.ran - rollout.replaced) if rollout.ran else old
@@ -320,16 +320,16 @@ class StageRun:
             and i.id not in self._loop.reported
         ]
         self._loop.reported.update(instance.id for instance in failed)
-        there = sum(
+        present = sum(
             1 for i in snapshot.fleet if i.generation != waypoint.generation and i.state.counted
         )
         self._loop.recorder.event(
             events.Repair(
-                failed=[i.id for i in failed], started=started, there=there, wanted=waypoint.old
+                failed=[i.id for i in failed], started=started, there=present, wanted=waypoint.old
             )
         )
         what = f"{_named(failed)} failed; " if failed else ""
-        self._lines.tell(f"stable: {what}{there} left, starting {started}")
+        self._lines.tell(f"stable: {what}{present} left, starting {started}")
 
 
 def forced(waypoint: Waypoint) -> Waypoint:
@@ -341,7 +341,7 @@ def forced(waypoint: Waypoint) -> Waypoint:
     )
 
 
-def as_it_is(
+def frozen(
     fleet: Sequence[Instance], waypoint: Waypoint, previous: Composition | None = None
 ) -> Waypoint:
     """Return a waypoint at which nothing moves: the fleet is kept, and kept in repair.
@@ -352,14 +352,14 @@ def as_it_is(
         return join(
             replace(waypoint, rebalance=False),
             [
-                (target, as_it_is(part, point, previous))
+                (target, frozen(part, point, previous))
                 for target, point, part in split(fleet, waypoint)
                 if target
             ],
         )
-    there = [i for i in fleet if i.state.counted and i.draining_since is None]
-    new = [i for i in there if i.generation == waypoint.generation]
-    old = [i for i in there if i.generation != waypoint.generation]
+    staying = [i for i in fleet if i.state.counted and i.draining_since is None]
+    new = [i for i in staying if i.generation == waypoint.generation]
+    old = [i for i in staying if i.generation != waypoint.generation]
     # A switch that was not made is not made now; one that a run died in stays half done.
     switched = not any(i.in_rotation for i in old) and (
         waypoint.switch_at == 0 or any(i.in_rotation for i in new)
