@@ -360,6 +360,13 @@ MESSAGES: Mapping[str, Message] = {
         "Fix what the message names, then run one of the service's playbooks again: it restores the"
         " autoscaler.",
     ),
+    "PR-264": Message(
+        "The number of replicas of the workload was changed there while a rollout lasted: by hand,"
+        " by an autoscaler or by GitOps. The rollout, and a rollback, go on to that number, unless"
+        " `rollout_replicas` gives another one.",
+        "Check that the new number is intended. A number that is given is changed with"
+        " `control.yml`, or in the playbook.",
+    ),
     "PR-300": Message(
         "A load balancer could not be queried or changed.",
         "Do what the message says; meanwhile the rollout keeps retrying.",

@@ -312,6 +312,12 @@ class PlatformDriver(BaseDriver):
         """Return how many instances the platform itself is asked for; None if only we ask."""
         return None
 
+    def asked(self) -> int | None:
+        """Return how many instances the owner of the workload asks for there, as last seen; None
+        while the number is that of a rollout, or if only we ask.
+        """
+        return None
+
     def refill(self, revision: str, generation: int) -> None:
         """Have the places that become free filled with instances of this generation (`refills`)."""
 

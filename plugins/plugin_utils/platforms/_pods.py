@@ -30,6 +30,10 @@ EPOCH = f"{DOMAIN}/epoch"
 PENDING = f"{DOMAIN}/hand-back"  # of the Deployment: the ReplicaSet that it is to take over
 HASH = "pod-template-hash"
 COST = "controller.kubernetes.io/pod-deletion-cost"
+NUMBER = f"{DOMAIN}/replicas"  # of the Deployment: its number as a rollout has set it last
+WANTED = f"{DOMAIN}/wanted-replicas"  # of the Deployment: its owner's number, if it was set during
+# a hand-back, after the name of the ReplicaSet
+PASSING = (STOPPED, BASE, NUMBER, WANTED, PENDING)  # what is of no use once a rollout has ended
 LOST = 60.0  # seconds after its time to end from which a pod's node is taken for lost
 ADOPTED = 1  # the generation of the pods of a Deployment that no rollout has touched
 
@@ -271,6 +275,28 @@ def state_of(deployment: Object) -> hand_back.Deployment:
         seen >= deployment["metadata"]["generation"],
         notes_of(deployment).get(PENDING, ""),
     )
+
+
+def asked(deployment: Object) -> int | None:
+    """Return the number of replicas that a Deployment's owner asks for; None: a rollout set it.
+
+    Earlier versions have set it without a note.
+    """
+    notes, number = notes_of(deployment), int(deployment["spec"].get("replicas", 1))
+    if NUMBER not in notes and STOPPED in notes:
+        return None
+    return None if notes.get(NUMBER) == str(number) else number
+
+
+def wanted(deployment: Object, name: str) -> int | None:
+    """Return the number that the owner set while a Deployment took over this ReplicaSet."""
+    mine, _equals, number = notes_of(deployment).get(WANTED, "").rpartition("=")
+    return int(number) if mine == name and number.isdecimal() else None
+
+
+def passing(obj: Object) -> dict[str, None]:
+    """Return the annotations of an object to remove once a rollout has ended."""
+    return {key: None for key in PASSING if key in notes_of(obj)}
 
 
 def pending(deployment: Object, found: Iterable[Group]) -> str:

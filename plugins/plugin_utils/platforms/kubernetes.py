@@ -114,6 +114,7 @@ class Driver(WorkloadDriver):
         self._ordered: dict[str, tuple[int, float]] = {}
         self._steered: dict[str, float] = {}  # by instance, since when it is to be deleted first
         self._unknown: Sequence[str] = ()  # what the account may not see, as `check` found
+        self._asked: int | None = None  # by the Deployment's owner, when it was last looked at
         self._said: dict[str, str] = {}  # by ReplicaSet, why it makes no pods, as last said
 
     # -- before anything is touched ----------------------------------------------------------------
@@ -122,6 +123,9 @@ class Driver(WorkloadDriver):
         deployment = self._get()
         beside = [one.replicas for one in self._groups(deployment) if not one.owned]
         return int(deployment["spec"].get("replicas", 1)) + sum(beside) or None
+
+    def asked(self) -> int | None:
+        return self._asked
 
     def check(self) -> None:
         cluster = self._cluster
@@ -194,6 +198,7 @@ class Driver(WorkloadDriver):
     ) -> Sequence[Report]:
         self._seen = self._changes
         deployment, found = self._look()
+        self._asked = _pods.asked(deployment)
         if start or stop or forget:
             self._refuse_without_lease()
         if start or stop:
@@ -206,11 +211,17 @@ class Driver(WorkloadDriver):
 
     def conclude(self, stable: Composition | None) -> str:
         self._refuse_without_lease()
-        if stable is None:
-            return self._hand_back(None)
-        _deployment, found = self._look()
-        mine = [one for one in found if one.generation == stable.generation]
-        return self._hand_back(mine[0].name) if mine else f"no pods are of {stable.revision}"
+        new = None
+        if stable is not None:
+            _deployment, found = self._look()
+            mine = [one for one in found if one.generation == stable.generation]
+            if not mine:
+                return f"no pods are of {stable.revision}"
+            new = mine[0].name
+        if left := self._hand_back(new):
+            return left
+        self._tidy(new or "")
+        return ""
 
     # -- observe -----------------------------------------------------------------------------------
 
@@ -344,6 +355,8 @@ class Driver(WorkloadDriver):
         obj = group.scaled
         kind, name = ("deployments", self._name) if group.current else ("replicasets", group.name)
         notes = {**_pods.notes_of(obj), _pods.STOPPED: json.dumps(kept)}
+        if group.current:
+            notes[_pods.NUMBER] = str(max(0, replicas))
         patch: list[Object] = [
             {"op": "test", "path": "/spec/replicas", "value": group.replicas},
             {"op": "test", "path": "/metadata/annotations", "value": _pods.notes_of(obj)},
@@ -416,6 +429,21 @@ class Driver(WorkloadDriver):
             before = action
         return f"{action.step.value} ({action.name}), which something undoes"
 
+    def _tidy(self, stable: str) -> None:
+        """Remove the notes that only the rollout needed, and give a number back that the owner set
+        during the hand-back. `stable`: the ReplicaSet that the Deployment consists of.
+        """
+        deployment, found = self._look(fresh=True)
+        if notes := _pods.passing(deployment):
+            number = _pods.wanted(deployment, stable)
+            spec = None if number is None else {"replicas": number}
+            body = versioned(deployment, {"annotations": notes}, spec)
+            self._patch("deployments", self._name, body)
+        for group in found:
+            if notes := _pods.passing(group.obj):
+                body = versioned(group.obj, {"annotations": notes})
+                self._patch("replicasets", group.name, body)
+
     def _take(
         self,
         action: hand_back.Action,
@@ -426,7 +454,9 @@ class Driver(WorkloadDriver):
         """Do one step of the hand-back: one change of one object, if it still is as seen."""
         step, group = action.step, found.get(action.name)
         if step is Step.PAUSE:
-            body = versioned(deployment, {"annotations": {_pods.PENDING: new}}, {"paused": True})
+            notes = {_pods.NUMBER: str(deployment["spec"].get("replicas", 1))}
+            notes |= {**_pods.notes_of(deployment), _pods.PENDING: new}
+            body = versioned(deployment, {"annotations": notes}, {"paused": True})
             self._patch("deployments", self._name, body)
         elif step is Step.RESUME:
             body = versioned(deployment, {"annotations": {_pods.PENDING: None}}, {"paused": None})
@@ -488,6 +518,9 @@ _METADATA = {Step.RELEASE: _released, Step.GIVE_BACK: _given_back, Step.ADOPT: _
 def _retarget(deployment: Object, group: Group) -> list[Object]:
     """Return how the Deployment gets the template and the number of a ReplicaSet."""
     notes = {**_pods.notes_of(deployment), _pods.STOPPED: json.dumps(group.stopped)}
+    notes[_pods.NUMBER] = str(group.replicas)
+    if (number := _pods.asked(deployment)) is not None:
+        notes[_pods.WANTED] = f"{group.name}={number}"
     template, version = _pods.template_of(group.obj), deployment["metadata"]["resourceVersion"]
     return [
         {"op": "test", "path": "/metadata/resourceVersion", "value": version},

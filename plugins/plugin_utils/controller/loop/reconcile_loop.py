@@ -37,6 +37,7 @@ from .checks import Checks
 from .gate_runner import GateRunner
 from .interrupt import Guard
 from .observer import Observer, Snapshot
+from .owner import Owner
 from .placement import Placement
 from .preview import PreviewPool
 from .recorder import Recorder
@@ -96,6 +97,7 @@ class ReconcileLoop:
             stopped=lambda: bool(guard.stopped),
         )
         self.autoscaling = Autoscaling(settings, context, session, self.recorder, say, now)
+        self.owner = Owner(settings, self.platform, self.show)
         self.placement = Placement(self.platform, self.observer, session)
         context.served = lambda: self.observer.counters.served
         context.cuts = lambda: self.observer.counters.cuts

@@ -141,6 +141,7 @@ class StageRun:
     def _iterate(self) -> Proceed | None:
         """Do one iteration; return how the rollout leaves the stage, if it does."""
         self._loop.autoscaling.follow(self._rollout, measured(self._loop.fleet))
+        self._loop.owner.follow(self._rollout)
         proceed = self._supervisor.proceed(self._describe)
         if proceed in (Proceed.SKIP, Proceed.RENUMBER):
             return proceed

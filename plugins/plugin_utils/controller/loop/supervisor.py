@@ -104,10 +104,10 @@ class Supervisor:
     def proceed(self, describe: Callable[[], Mapping[str, t.Any]]) -> Proceed:
         """Return what the stage may do now; raises RolloutFailed if a command or gate ends it."""
         skip = self._obey_commands()
-        if self._back:
-            return Proceed.GO
         if self.rollout.wanted:
             return Proceed.RENUMBER
+        if self._back:
+            return Proceed.GO
         self._poll_rollback_gates(describe)
         if skip:
             return Proceed.SKIP
