@@ -317,6 +317,13 @@ MESSAGES: Mapping[str, Message] = {
         "Do what the message says; each part is a platform of its own, and all are behind the same"
         " load balancers.",
     ),
+    "PR-249": Message(
+        "Annotations of the Deployment's pod template were changed while a rollout lasted, as"
+        " `kubectl rollout restart` and tools that follow secrets do. The new revision takes them"
+        " over; pods of it that were started before stay.",
+        "If those pods have to read something anew, restart the service after the rollout"
+        " (`restart.yml`).",
+    ),
     "PR-250": Message(
         "No swarm manager answers, or one of several does not.",
         "Start Docker there, restore the quorum, or correct `hosts`, `socket` or `become`;"

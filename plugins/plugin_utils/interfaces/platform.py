@@ -318,6 +318,13 @@ class PlatformDriver(BaseDriver):
         """
         return None
 
+    def question(self) -> str:
+        """Return what a person has to decide before a rollout goes on, as last seen; "": nothing.
+
+        The fleet stays as it is until there is no question any more, or the rollout goes back.
+        """
+        return ""
+
     def refill(self, revision: str, generation: int) -> None:
         """Have the places that become free filled with instances of this generation (`refills`)."""
 

@@ -22,6 +22,7 @@ from functools import cached_property
 
 from ..base import clock
 from ..base.errors import InputError, PlatformError
+from ..base.text import count
 from ..engine import hand_back
 from ..engine.hand_back import Step
 from ..engine.model import Composition
@@ -114,6 +115,7 @@ class Driver(WorkloadDriver):
         self._ordered: dict[str, tuple[int, float]] = {}
         self._steered: dict[str, float] = {}  # by instance, since when it is to be deleted first
         self._unknown: Sequence[str] = ()  # what the account may not see, as `check` found
+        self._question = ""  # for a person, when it was last looked at
         self._asked: int | None = None  # by the Deployment's owner, when it was last looked at
         self._said: dict[str, str] = {}  # by ReplicaSet, why it makes no pods, as last said
 
@@ -126,6 +128,9 @@ class Driver(WorkloadDriver):
 
     def asked(self) -> int | None:
         return self._asked
+
+    def question(self) -> str:
+        return self._question
 
     def check(self) -> None:
         cluster = self._cluster
@@ -199,6 +204,7 @@ class Driver(WorkloadDriver):
         self._seen = self._changes
         deployment, found = self._look()
         self._asked = _pods.asked(deployment)
+        self._question = self._changed_template(found)
         if start or stop or forget:
             self._refuse_without_lease()
         if start or stop:
@@ -214,7 +220,7 @@ class Driver(WorkloadDriver):
         new = None
         if stable is not None:
             _deployment, found = self._look()
-            mine = [one for one in found if one.generation == stable.generation]
+            mine = _of_generation(found, stable.generation)
             if not mine:
                 return f"no pods are of {stable.revision}"
             new = mine[0].name
@@ -246,7 +252,11 @@ class Driver(WorkloadDriver):
         if not self.context.epoch:
             return deployment, self._groups(deployment)
         deployment = self._fence(deployment, "deployments")
-        return deployment, [self._fenced(group) for group in self._groups(deployment, fresh)]
+        found = [self._fenced(group) for group in self._groups(deployment, fresh)]
+        if lagging := [group for group in found if group.lags]:
+            self._take_annotations(lagging[0])
+            return deployment, self._groups(deployment, fresh)
+        return deployment, found
 
     def _groups(self, deployment: Object, fresh: bool = False) -> list[Group]:
         wanted = ",".join(f"{key}={value}" for key, value in _pods.selector(deployment).items())
@@ -288,6 +298,34 @@ class Driver(WorkloadDriver):
             return group
         return replace(group, obj=self._fence(group.obj, "replicasets"))
 
+    def _take_annotations(self, group: Group) -> None:
+        """Give the new ReplicaSet the annotations that the Deployment's pods were given meanwhile,
+        as `kubectl rollout restart` does. Its pods stay as they are.
+        """
+        template = _pods.template_of(group.deployment)
+        mine = _pods.template_of(group.obj)["metadata"].get("annotations") or {}
+        notes = template["metadata"].get("annotations") or {}
+        metadata = {"annotations": {_pods.BASE: _pods.digest(template)}}
+        spec = {"template": {"metadata": {"annotations": notes}}}
+        self._patch("replicasets", group.name, versioned(group.obj, metadata, spec))
+        if names := [name for name, value in notes.items() if mine.get(name) != value]:
+            self.context.transport.say(
+                f"{self._where}: its pods were given annotations meanwhile ({', '.join(names)}),"
+                f" as by kubectl rollout restart, and {group.name} takes them over;"
+                f" {count(len(group.living), 'pod')} of it started before that [PR-249]"
+            )
+
+    def _changed_template(self, found: Sequence[Group]) -> str:
+        """Return what a person has to decide about a template that somebody else has changed."""
+        if not any(one.edited and one.marked and not one.owned for one in found):
+            return ""
+        return (
+            f"somebody else has changed the pod template of {self._where}, which the rollout"
+            " neither overwrites nor takes over: change it back (kubectl rollout undo"
+            f" deployment/{self._name}), and the rollout goes on; or roll back, to the pods of the"
+            " changed template"
+        )
+
     def _scale(
         self,
         deployment: Object,
@@ -296,16 +334,19 @@ class Driver(WorkloadDriver):
         stop: Sequence[str],
     ) -> None:
         """Change the numbers of replicas: fewer pods first, so that the others have room."""
+        restarting = any(one.owned and not one.current and one.replicas for one in found)
         for group in found:
+            if group.owned and restarting:
+                continue  # its controller replaces these pods itself, and goes on to its number
             ids = [*group.ids.values(), *group.ordered]
             going = [one for one in stop if one in ids and one not in group.stopped]
             if going and self._steer(group, going):
                 self._set(group, group.replicas - len(going), going)
         more = Counter((labels.generation, labels.revision) for labels in start)
-        for (generation, revision), count in more.items():
-            mine = [one for one in found if one.generation == generation]
+        for (generation, revision), number in more.items():
+            mine = _of_generation(found, generation)
             if not mine:
-                body = self._replica_set(deployment, revision, generation, count)
+                body = self._replica_set(deployment, revision, generation, number)
                 made = self._cluster.post(self._path("replicasets"), body)
                 self._watched["replicasets"].note(made)
             elif mine[0].edited:
@@ -316,7 +357,7 @@ class Driver(WorkloadDriver):
                     "PR-246",
                 )
             else:
-                self._set(mine[0], mine[0].replicas + count)
+                self._set(mine[0], mine[0].replicas + number)
 
     def _steer(self, group: Group, ids: Sequence[str]) -> bool:
         """Have the controller delete these pods before others; return whether it would now.
@@ -390,6 +431,7 @@ class Driver(WorkloadDriver):
                 "annotations": {
                     _pods.MARK: _pods.mark(name, generation, revision),
                     _pods.BASE: _pods.digest(_pods.template_of(deployment)),
+                    _pods.SHAPE: _pods.shape_of(deployment),
                     _pods.EPOCH: str(self.context.epoch),
                 },
             },
@@ -489,6 +531,12 @@ class InClusters(ClustersDriver):
                 "PR-107",
             )
         return Driver(options, self.context)
+
+
+def _of_generation(found: Sequence[Group], generation: int) -> list[Group]:
+    """Return the ReplicaSets of a generation, the one that the Deployment keeps pods in first."""
+    mine = [one for one in found if one.generation == generation]
+    return sorted(mine, key=lambda one: not one.current)
 
 
 def _released(group: Group) -> dict[str, t.Any]:
