@@ -13,7 +13,7 @@ from ...interfaces.platform import PlatformDriver
 from ...state.record import Rollout
 
 
-class Owner:
+class WorkloadOwner:
     """The owner of the workload that the platform keeps instances for."""
 
     def __init__(

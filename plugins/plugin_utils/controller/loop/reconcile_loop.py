@@ -37,7 +37,7 @@ from .checks import Checks
 from .gate_runner import GateRunner
 from .interrupt import Guard
 from .observer import Observer, Snapshot
-from .owner import Owner
+from .owner import WorkloadOwner
 from .placement import Placement
 from .preview import PreviewPool
 from .recorder import Recorder
@@ -98,7 +98,7 @@ class ReconcileLoop:
             stopped=lambda: bool(guard.stopped),
         )
         self.autoscaling = Autoscaling(settings, context, session, self.recorder, say, now)
-        self.owner = Owner(settings, self.platform, self.show)
+        self.owner = WorkloadOwner(settings, self.platform, self.show)
         self.placement = Placement(self.platform, self.observer, session)
         context.served = lambda: self.observer.counters.served
         context.cuts = lambda: self.observer.counters.cuts
@@ -156,7 +156,7 @@ class ReconcileLoop:
 
     def fitted(self, waypoint: Waypoint) -> Waypoint:
         """Return the waypoint for as many instances as the platform has, where it fills places."""
-        places = self.platform.replicas() if self.platform.refills else None
+        places = self.platform.replicas() if self.platform.capabilities.refills_places else None
         if not places:
             return waypoint
         from ...engine import refill  # few platforms fill places
@@ -167,7 +167,7 @@ class ReconcileLoop:
         self, fleet: Sequence[Instance], waypoint: Waypoint, revision: str, rollout: Rollout
     ) -> None:
         """Tell a platform that fills places itself of which revision the next instances are."""
-        if not self.platform.refills:
+        if not self.platform.capabilities.refills_places:
             return
         from ...engine import refill  # as above
 
@@ -177,7 +177,7 @@ class ReconcileLoop:
 
     def refill_with(self, stable: Composition) -> None:
         """Have the places that become free while nothing moves filled with stable instances."""
-        if self.platform.refills:
+        if self.platform.capabilities.refills_places:
             self.platform.refill(stable.revision, stable.generation)
 
     def observe_fleet(self) -> Sequence[Instance]:
