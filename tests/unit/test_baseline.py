@@ -35,6 +35,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     Step,
     stages,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Capabilities,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
     Record,
     RolloutKind,
@@ -65,7 +68,7 @@ def running(
         event=lambda *_, **__: None,
         commit=int,
         recorder=SimpleNamespace(note_requests=int),
-        platform=SimpleNamespace(refills=False),
+        platform=SimpleNamespace(capabilities=Capabilities()),
         targets=(),
     )
     session = SimpleNamespace(identity=SimpleNamespace(holder="me", request="", host=""))

@@ -82,13 +82,13 @@ class Placement:
         """Return labels for the next instances, beside `others`; their numbers are never reused."""
         record, labels = self._session.record, []
         platform = self._platform.at(target.hosts) if target else self._platform
-        if platform.names_instances:
+        if platform.capabilities.names_instances:
             cluster = target.name if target else ""
             if cluster in record.away:
                 return []
             return [Labels("", record.service, revision, generation, cluster, NOWHERE, 0)] * count
         places: Sequence[tuple[str, Endpoint, int]] = [("", NOWHERE, 0)] * count
-        if count and not platform.places_instances:
+        if count and platform.capabilities.has_hosts:
             places = self._places(target, count, generation, others, leaving)
         for host, endpoint, slot in places:
             record.serial += 1

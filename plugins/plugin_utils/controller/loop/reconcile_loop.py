@@ -154,7 +154,7 @@ class ReconcileLoop:
 
     def fitted(self, waypoint: Waypoint) -> Waypoint:
         """Return the waypoint for as many instances as the platform has, where it fills places."""
-        places = self.platform.replicas() if self.platform.refills else None
+        places = self.platform.replicas() if self.platform.capabilities.refills_places else None
         if not places:
             return waypoint
         from ...engine import refill  # few platforms fill places
@@ -165,7 +165,7 @@ class ReconcileLoop:
         self, fleet: Sequence[Instance], waypoint: Waypoint, revision: str, rollout: Rollout
     ) -> None:
         """Tell a platform that fills places itself of which revision the next instances are."""
-        if not self.platform.refills:
+        if not self.platform.capabilities.refills_places:
             return
         from ...engine import refill  # as above
 
@@ -175,7 +175,7 @@ class ReconcileLoop:
 
     def refill_with(self, stable: Composition) -> None:
         """Have the places that become free while nothing moves filled with stable instances."""
-        if self.platform.refills:
+        if self.platform.capabilities.refills_places:
             self.platform.refill(stable.revision, stable.generation)
 
     def observe_fleet(self) -> Sequence[Instance]:

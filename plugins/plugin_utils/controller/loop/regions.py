@@ -33,11 +33,11 @@ def targets_of(
     if not plan.waves:
         return ()
     named = any(wave.clusters for wave in plan.waves)
-    if named and platform.names_instances:
+    if named and platform.capabilities.names_instances:
         raise InputError(
             f"{VARIABLE}: names clusters, and {CLUSTERS} has none; list them there", "PR-151"
         )
-    if platform.in_place or platform.names_instances or platform.places_instances:
+    if not (platform.capabilities.has_hosts and platform.capabilities.starts_instances):
         raise InputError(
             f"{VARIABLE}: this platform has no hosts to divide: instances are deployed in place, or"
             " an orchestrator places them; remove it",
@@ -71,7 +71,7 @@ def _of_clusters(
     plan: Plan, platform: PlatformDriver, traffic: TrafficDriver, transport: Transport
 ) -> tuple[Target, ...]:
     """Return a target for each cluster, part or group of hosts, in the order of the waves."""
-    option = f"rollout_platform.{platform.clusters_option}"
+    option = f"rollout_platform.{platform.capabilities.clusters_option}"
     refuse_undivided(plan, VARIABLE if plan.waves else option)
     waves = plan.waves or [Wave(name, "", clusters=(name,)) for name in platform.clusters]
     by_wave = {
@@ -116,7 +116,7 @@ def _refuse_spread(target: Target, platform: PlatformDriver) -> None:
     if not any(platform.within(name) & target.hosts - {name} for name in platform.clusters):
         raise InputError(
             f"{VARIABLE}: {target.name} names hosts, and instances are in clusters; name some of"
-            f" rollout_platform.{platform.clusters_option}",
+            f" rollout_platform.{platform.capabilities.clusters_option}",
             "PR-151",
         )
     parts = [name for name in platform.clusters if platform.within(name) & target.hosts]
@@ -143,7 +143,7 @@ def _refuse_same_names(targets: Sequence[Target]) -> None:
 def _check_balancers(platform: PlatformDriver, traffic: TrafficDriver) -> None:
     """Refuse load balancers that do not send requests to all of the clusters."""
     of_platform, of_traffic = set(platform.clusters), set(traffic.clusters)
-    if platform.clusters_option == PARTS and (of_traffic or traffic.of_cluster):
+    if platform.capabilities.has_parts and (of_traffic or traffic.of_cluster):
         raise InputError(
             "rollout_traffic.driver: sends requests to Kubernetes pods only, and"
             f" rollout_platform.{PARTS} has {', '.join(platform.clusters)}; use a load balancer"

@@ -115,6 +115,7 @@ class StageRun:
         # to new and to all instances, when they were last counted
         self._requests: tuple[int, int] | None = None
         self._backoff = timing.Backoff()
+        self._ending = False  # whether the last decision would end the stage or make the switch
 
     def run(self) -> Proceed:
         """Reconcile until the rollout leaves the stage; raises RolloutFailed where it cannot."""
@@ -157,6 +158,8 @@ class StageRun:
             return Proceed.SKIP
         if decision.failed:
             self._fail(snapshot, waypoint)
+        if self._must_look_again(decision):
+            return None
         self._arrived = (
             decision.reached
             and not self._kept
@@ -215,6 +218,12 @@ class StageRun:
         loop = self._loop
         budget = loop.settings.budget
         return self._decide(fleet, waypoint, budget, self._rules, self._progress, loop.now())
+
+    def _must_look_again(self, decision: Decision) -> bool:
+        """Return whether hosts are to be looked at before the stage ends or the switch is made."""
+        ending = decision.reached or bool(decision.standby)
+        first, self._ending = ending and not self._ending, ending
+        return first and self._loop.observer.catch_up()
 
     def _fail(self, snapshot: Snapshot, waypoint: Waypoint) -> t.NoReturn:
         """End the stage, because the engine says so."""
@@ -282,12 +291,11 @@ class StageRun:
             self._backoff.reset()
             if not decision.nothing_to_do:
                 return
-        if any(_pending(instance) for instance in self._loop.fleet):
-            wait(self._backoff.pause())
-        else:
-            wait(
-                max(timing.POLL[0], min(0.25, self._loop.observer.next_platform - self._loop.now()))
-            )
+        stops, now = self._loop.actuator.stops, self._loop.now()
+        pause = min(0.25, self._loop.observer.next_platform - now)
+        if any(_pending(i) for i in self._loop.fleet if i.id not in stops.waiting):
+            pause = self._backoff.pause()
+        wait(max(timing.POLL[0], min(pause, stops.next_look - now)))
 
     def _count_requests(self) -> None:
         """Add up the requests to new and to all instances since the stage was reached."""

@@ -57,7 +57,7 @@ class Generations(StepPart):
             stable is None
             or stable.generation in self.record.settings
             or given(self.settings) is None
-            or self.loop.platform.names_instances
+            or self.loop.platform.capabilities.names_instances
         ):
             return ""
         return (

@@ -82,7 +82,7 @@ class Lifecycle(StepPart):
         So no rollout begins, or is rolled back, with fewer than carry the requests.
         """
         number = max(stable.replicas, self._asked(running(self.loop.fleet, stable)))
-        if self.loop.platform.refills:
+        if self.loop.platform.capabilities.refills_places:
             number = self.loop.platform.replicas() or stable.replicas
         self.record.stable = replace(stable, replicas=number)
 

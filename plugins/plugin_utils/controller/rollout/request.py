@@ -21,7 +21,7 @@ def requested(
     hypothetical.
     """
     revision, replicas = step.settings.revision, step.settings.replicas
-    if present is None and step.loop.platform.refills:
+    if present is None and step.loop.platform.capabilities.refills_places:
         replicas = _as_there_are(step)
     if replicas is None and step.in_place:
         replicas = step.loop.platform.capacity()

@@ -81,7 +81,7 @@ def demand(
     machines = {host: machine for host, machine in part.machines.items() if host in hosts}
     if not machines:
         return Demand(0, Limits(), {})
-    new, before = part.limits(), part.limits(old and old.of_part(part.part))
+    new, before = part.limits(), part.limits(old)
     each, most = (-(-number // len(hosts)) for number in (peak, replicas))
 
     def needed(ours: float, theirs: float) -> float:
@@ -101,6 +101,6 @@ def used(
     memory_of: dict[str, int] = {}
     for instance in fleet if platform.machines else ():
         part, kept = platform.at((instance.host,)), settings.get(instance.generation)
-        memory = part.limits(kept and kept.of_part(part.part)).memory
+        memory = part.limits(kept).memory
         memory_of[instance.host] = memory_of.get(instance.host, 0) + memory * instance.state.counted
     return memory_of

@@ -104,7 +104,7 @@ class Validation(StepPart):
 
     def refuse_to_scale(self) -> None:
         """Refuse another number where the platform says itself how many instances there are."""
-        if self.loop.platform.refills:
+        if self.loop.platform.capabilities.refills_places:
             raise InputError(
                 "rollout_replicas: this workload says itself how many instances it has; scale the"
                 " workload itself, and a rollout in progress follows",

@@ -111,7 +111,7 @@ class StepContext:
     @property
     def in_place(self) -> bool:
         """Whether the user's own tasks deploy the instances in place."""
-        return self.loop.platform.in_place
+        return not self.loop.platform.capabilities.starts_instances
 
     @property
     def record(self) -> Record:
