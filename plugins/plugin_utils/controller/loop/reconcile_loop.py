@@ -59,6 +59,7 @@ class ReconcileLoop:
         guard: Guard,
         checker: HealthMonitor,
         say: Callable[[str], None],
+        *,
         now: Callable[[], float] = clock.now,
     ) -> None:
         self.settings = settings
