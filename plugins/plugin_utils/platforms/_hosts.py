@@ -133,11 +133,11 @@ class Hosts(PlatformDriver):
                 " (rollout_platform.hosts) answers",
                 "PR-219",
             )
-        known = hosts, self._addresses, self._ports, count, taken, generation, self.zones
+        known = hosts, self._addresses, self._ports, count, taken, generation
         try:
-            places = place(*known, self._occupied)
+            places = place(*known, zones=self.zones, occupied=self._occupied)
         except PlatformError:
-            places = place(*known)  # perhaps one of the ports is free again
+            places = place(*known, zones=self.zones)  # perhaps one of the ports is free again
         return [one for one in places if one[0] not in self._calls.at_work]
 
     # -- before anything is touched

@@ -114,6 +114,7 @@ def place(
     count: int,
     taken: Collection[Labels],
     generation: int,
+    *,
     zones: Mapping[str, str] | None = None,
     occupied: Mapping[str, Collection[int]] | None = None,
 ) -> list[Place]:
