@@ -17,7 +17,6 @@ from ...engine.model import Instance, Process, Rotation
 from ...engine.shares import Target
 from ...health.monitor import HealthMonitor
 from ...interfaces.check import HealthCheck
-from ...interfaces.context import Context
 from ...interfaces.platform import Labels, PlatformDriver, Report
 from ...interfaces.traffic import Table, TrafficDriver
 from ...state.lease import Session
@@ -52,7 +51,7 @@ class Observer:
         previews: Sequence[PreviewPool],
         *,
         session: Session,
-        context: Context,
+        counters: Counters,
         checker: HealthMonitor,
         watch_new: float,
         check_of: Callable[[int], HealthCheck],
@@ -64,7 +63,7 @@ class Observer:
         """Make an observer; `stopped` returns whether this run was told to stop."""
         self.snapshot = Snapshot()  # the latest
         self.reports: Sequence[Report] = ()  # the latest of the platform, also of a change
-        self.counters = Counters()
+        self.counters = counters
         self.between = Counters()  # what was counted between the step before and this one
         self._counting = False  # whether load balancers were observed
         self.generation: int | None = None  # that the rollout moves to
@@ -72,7 +71,6 @@ class Observer:
         self._traffic = traffic
         self._previews = previews
         self._session = session
-        self._context = context
         self._checker = checker
         self._watch_new = watch_new
         self._check_of = check_of
@@ -90,8 +88,6 @@ class Observer:
 
     def observe(self) -> Snapshot:
         """Observe the service; the first time, wait until each instance was checked once."""
-        # under a lease, this fences off commands of older ones
-        self._context.epoch = self._session.epoch
         if self._now() >= self.next_platform or self._platform.changed():
             self.sync()
         if self._traffic:
@@ -126,7 +122,6 @@ class Observer:
 
     def observe_unchecked(self) -> Snapshot:
         """Observe platform and load balancers alone, without the instances' checks."""
-        self._context.epoch = self._session.epoch
         self.sync()
         self._table = self._traffic.observe() if self._traffic else None
         return Snapshot(self.reports, self._table, at=self._now())
@@ -140,10 +135,11 @@ class Observer:
     ) -> None:
         """Have the platform do this work, if any, and take its reports."""
         record, idle = self._session.record, not (start or stop or forget)
-        self._context.deployed, self._context.away = record.deployed, record.away
-        self._context.settings = record.settings
         began, unreachable = self._now(), set(record.away)
-        self.reports = self._platform.sync(start, stop, forget)
+        try:
+            self.reports = self._platform.sync(start, stop, forget)
+        finally:
+            record.away = dict(self._platform.away)
         for host in sorted(set(record.away) - unreachable):
             known = "its last known state is used until it does [PR-221]"
             self._say(f"{record.service}: {host} does not answer; {known}")
