@@ -25,7 +25,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     RolloutFailed,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import hand_back
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.hand_back import Step
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.hand_back import (
+    HandBackStep,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Composition,
     Health,
@@ -544,7 +546,9 @@ def test_a_hand_back_that_something_undoes_is_given_up_for_a_while(
     made = driver(server)
     made.sync(start=ordered(4))
     made.sync(stop=[name for name in states(made) if "made-0" in name])
-    steps = itertools.cycle([hand_back.Action(step) for step in (Step.PAUSE, Step.RESUME)])
+    steps = itertools.cycle(
+        [hand_back.Action(step) for step in (HandBackStep.PAUSE, HandBackStep.RESUME)]
+    )
     monkeypatch.setattr(hand_back, "next_step", lambda *_state: next(steps))
     assert "which something undoes" in made.conclude(Composition("2", 2, 4))
     assert server.counts() == {"2": 4}

@@ -90,17 +90,17 @@ def batches(
 
     None is bigger than what may be unavailable, and one ends where a waypoint is reached.
     """
-    found: list[Batch] = []
+    planned: list[Batch] = []
     finished, size = deployed(fleet, path[-1]), 0
     hosts: list[str] = []
     for mine in hosts_left(fleet, path[-1], scope):
-        goal = next((point.new for point in path if point.new > finished), path[-1].new)
-        if hosts and size + len(mine) > min(allowed.unavailable, goal - finished):
-            found.append(tuple(hosts))
+        target = next((point.new for point in path if point.new > finished), path[-1].new)
+        if hosts and size + len(mine) > min(allowed.unavailable, target - finished):
+            planned.append(tuple(hosts))
             finished, hosts, size = finished + size, [], 0
         hosts.append(mine[0].host)
         size += len(mine)
-    return [*found, tuple(hosts)] if hosts else found
+    return [*planned, tuple(hosts)] if hosts else planned
 
 
 def drain_batch(

@@ -278,6 +278,14 @@ class PlatformDriver(BaseDriver):
         are reported UNREACHABLE, as last seen, and `away` names these hosts.
         """
 
+    def look(self, hosts: Collection[str]) -> Sequence[Report]:
+        """Report every instance of the service, after a look at these hosts.
+
+        Others are reported as last seen, and hosts that answer late are listened to. A platform
+        that asks about all hosts at once looks at all.
+        """
+        return self.sync()
+
     def changed(self) -> bool:
         """Return whether something has changed since the last `sync`, which is then called at once.
 

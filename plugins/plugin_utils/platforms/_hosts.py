@@ -198,6 +198,9 @@ class Hosts(PlatformDriver):
     ) -> Sequence[Report]:
         return self._sync(start, stop, forget, {})
 
+    def look(self, hosts: Collection[str]) -> Sequence[Report]:
+        return self._sync((), (), (), {}, hosts)
+
     def keep(self, key: str, content: Mapping[str, t.Any]) -> None:
         """Bring the secret settings of a generation to every host that answers."""
         self.context.secrets[key] = content
@@ -212,8 +215,12 @@ class Hosts(PlatformDriver):
         stop: Sequence[str],
         forget: Sequence[str],
         keep: Mapping[str, Mapping[str, t.Any]],
+        look: Collection[str] | None = None,
     ) -> list[Report]:
-        """Do the work, and keep these secret settings on every host that is asked."""
+        """Do the work, and keep these secret settings on every host that is asked.
+
+        Without any work, `look` has the hosts to ask; None: all.
+        """
         self._seen.restore(self._hosts)
         starts = self._by_host(start)
         common = self._request(self.context.known().epoch, stop, forget)
@@ -230,7 +237,7 @@ class Hosts(PlatformDriver):
                 ],
                 "keep": {**keep, **self._secrets.wanted(host, starts[host])},
             }
-            for host in self._concerned(starts, [*stop, *forget])
+            for host in self._concerned(starts, [*stop, *forget], look)
         }
         answers = self._calls.ask(requests, bool(start or stop or forget), self._seen.hosts)
         now = clock.now()
@@ -304,12 +311,18 @@ class Hosts(PlatformDriver):
         return starts
 
     def _concerned(
-        self, starts: Mapping[str, Sequence[Labels]], ids: Sequence[str]
+        self,
+        starts: Mapping[str, Sequence[Labels]],
+        ids: Sequence[str],
+        look: Collection[str] | None,
     ) -> Sequence[str]:
-        """Return the hosts with something to do; all, if these are not known or there are none."""
+        """Return the hosts with something to do, or to look at; all, if these are not known."""
         homes = self._seen.homes()
         busy = {homes.get(name, "") for name in ids} | {host for host in starts if starts[host]}
-        if not busy or not busy <= set(self._hosts) or len(self._seen.hosts) < len(self._hosts):
+        if look is None and not busy:
+            return self._hosts
+        busy.update(look or ())
+        if not busy <= set(self._hosts) or len(self._seen.hosts) < len(self._hosts):
             return self._hosts
         return [host for host in self._hosts if host in busy]
 

@@ -261,10 +261,10 @@ class Group:
         )
 
 
-def state_of(deployment: Object) -> hand_back.Deployment:
+def state_of(deployment: Object) -> hand_back.UserDeployment:
     """Return what matters of a Deployment for the hand-back."""
     seen = (deployment.get("status") or {}).get("observedGeneration", 0)
-    return hand_back.Deployment(
+    return hand_back.UserDeployment(
         int(deployment["spec"].get("replicas", 1)),
         digest(template_of(deployment)),
         bool(deployment["spec"].get("paused")),

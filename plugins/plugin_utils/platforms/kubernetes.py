@@ -23,7 +23,7 @@ from functools import cached_property
 from ..base import clock
 from ..base.errors import InputError, PlatformError
 from ..engine import hand_back
-from ..engine.hand_back import Step
+from ..engine.hand_back import HandBackStep
 from ..engine.model import Composition
 from ..inputs.options import NAME, PORT, Field, Kind, Options
 from ..inputs.placeholders import Template
@@ -408,9 +408,9 @@ class Driver(WorkloadDriver):
                 )
             except hand_back.Blocked as exc:
                 return str(exc)
-            if action.step is Step.DONE:
+            if action.step is HandBackStep.DONE:
                 return ""
-            if action.step is Step.WAIT or action == before:
+            if action.step is HandBackStep.WAIT or action == before:
                 return f"{action.step.value}" + (f" ({action.name})" if action.name else "")
             self._take(action, deployment, {one.name: one for one in found}, new or "")
             before = action
@@ -425,17 +425,17 @@ class Driver(WorkloadDriver):
     ) -> None:
         """Do one step of the hand-back: one change of one object, if it still is as seen."""
         step, group = action.step, found.get(action.name)
-        if step is Step.PAUSE:
+        if step is HandBackStep.PAUSE:
             body = versioned(deployment, {"annotations": {_pods.PENDING: new}}, {"paused": True})
             self._patch("deployments", self._name, body)
-        elif step is Step.RESUME:
+        elif step is HandBackStep.RESUME:
             body = versioned(deployment, {"annotations": {_pods.PENDING: None}}, {"paused": None})
             self._patch("deployments", self._name, body)
         elif group is None:
             raise PlatformError(f"{action.name} is gone", "PR-246")
-        elif step is Step.RETARGET:
+        elif step is HandBackStep.RETARGET:
             self._patch("deployments", self._name, _retarget(deployment, group))
-        elif step is Step.DELETE:
+        elif step is HandBackStep.DELETE:
             self._delete(group)
         else:
             body = versioned(group.obj, _METADATA[step](group))
@@ -482,7 +482,11 @@ def _adoptable(group: Group) -> dict[str, t.Any]:
     return {"labels": dict(group.obj["spec"]["template"]["metadata"]["labels"])}
 
 
-_METADATA = {Step.RELEASE: _released, Step.GIVE_BACK: _given_back, Step.ADOPT: _adoptable}
+_METADATA = {
+    HandBackStep.RELEASE: _released,
+    HandBackStep.GIVE_BACK: _given_back,
+    HandBackStep.ADOPT: _adoptable,
+}
 
 
 def _retarget(deployment: Object, group: Group) -> list[Object]:

@@ -266,13 +266,28 @@ class Driver(PlatformDriver):
     def sync(
         self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
     ) -> Sequence[Report]:
-        """Have all parts do their work; the error of one does not keep the others from theirs."""
-        asked = begin(functools.partial(self._sync_pods, start, stop, forget))
+        return self._of_all(
+            functools.partial(self._sync_pods, start, stop, forget),
+            functools.partial(self._sync_part, start=start, stop=stop, forget=forget),
+        )
+
+    def look(self, hosts: Collection[str]) -> Sequence[Report]:
+        """Look at these hosts, and at all clusters."""
+        return self._of_all(
+            functools.partial(self._sync_pods, (), (), ()),
+            functools.partial(self._look_at_part, hosts=hosts),
+        )
+
+    def _of_all(
+        self, ask_pods: Callable[[], Sequence[Report]], ask: Callable[[str], Sequence[Report]]
+    ) -> Sequence[Report]:
+        """Ask all parts; the error of one does not keep the others from their work."""
+        asked = begin(ask_pods)
         found: list[Report] = []
         troubles: list[RolloutError] = []
         for name in self._hosted:
             try:
-                found += self._sync_part(name, start, stop, forget)
+                found += ask(name)
             except RolloutError as exc:
                 troubles.append(exc)
         try:
@@ -284,6 +299,13 @@ class Driver(PlatformDriver):
                 trouble.seen = [*trouble.seen, *found]
         raise_first(troubles)
         return found
+
+    def _look_at_part(self, name: str, hosts: Collection[str]) -> Sequence[Report]:
+        look = functools.partial(
+            self._hosted[name].look, [host for host in hosts if host in self._within[name]]
+        )
+        self._last[name] = _as_part(name, look)
+        return self._last[name]
 
     def _sync_pods(
         self, start: Sequence[Labels], stop: Sequence[str], forget: Sequence[str]

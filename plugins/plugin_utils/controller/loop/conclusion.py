@@ -28,7 +28,7 @@ def stop_orphaned(loop: ReconcileLoop) -> None:
     patience = loop.now() + timing.LAST_LOOK
 
     def stop() -> str:
-        loop.refresh()
+        loop.observer.catch_up()
         snapshot = loop.observe()
         left = [i for i in snapshot.fleet if i.id in draining and i.state.counted]
         answering = [i for i in left if i.state is not State.UNREACHABLE]

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from ...base.errors import PlatformError
-from ...engine.evaluate import Decision, Start
+from ...engine.evaluate import Decision
 from ...engine.model import Process
 from ...engine.rebalance import LEAVING, instances_to_move
 from ...engine.shares import Target
@@ -51,22 +51,24 @@ class Placement:
 
         A target without room waits while anything else can be done. Raises PlatformError then.
         """
-        found: list[Labels] = []
+        labels: list[Labels] = []
         without_room: list[PlatformError] = []
-        for start in decision.starts or [Start(None, decision.create, decision.create_old)]:
+        for start in decision.starts:
             wanted = [(start.create, revision, waypoint.generation)]
             if rollout.previous:
                 wanted.insert(0, (start.create_old, rollout.previous.revision, waypoint.stable))
             try:
-                for count, its, generation in wanted:
-                    found += self._labels(start.target, count, its, generation, found, leaving)
+                for count, revision_of_count, generation in wanted:
+                    labels += self._labels(
+                        start.target, count, revision_of_count, generation, labels, leaving
+                    )
             except PlatformError as exc:
                 if start.target:
                     exc.args = (f"target {start.target.name}: {exc}",)
                 without_room.append(exc)
-        if without_room and not found and not decision.moves:
+        if without_room and not labels and not decision.moves:
             raise without_room[0]
-        return found
+        return labels
 
     def _labels(
         self,

@@ -23,7 +23,7 @@ from ...engine.targets import join, split
 from ...engine.weights import WeightSplit
 from ...report.progress import Expected, Heading, Lines
 from ...state import events
-from ...state.record import Kind, Rollout
+from ...state.record import Rollout, RolloutKind
 from . import timing
 from .gate_runner import GateRunner
 from .observer import Snapshot
@@ -114,6 +114,7 @@ class StageRun:
         # to new and to all instances, when they were last counted
         self._requests: tuple[int, int] | None = None
         self._backoff = timing.Backoff()
+        self._ending = False  # whether the last decision would end the stage or make the switch
 
     def run(self) -> Proceed:
         """Reconcile until the rollout leaves the stage; raises RolloutFailed where it cannot."""
@@ -156,6 +157,8 @@ class StageRun:
             return Proceed.SKIP
         if decision.failed:
             self._fail(snapshot, waypoint)
+        if self._must_look_again(decision):
+            return None
         self._arrived = (
             decision.reached
             and not self._kept
@@ -181,7 +184,7 @@ class StageRun:
             self._hold_at = None
             return waypoint
         if self._hold_at is None:
-            self._hold_at = as_it_is(self._loop.observe_fleet(), waypoint, self._rollout.previous)
+            self._hold_at = frozen(self._loop.observe_fleet(), waypoint, self._rollout.previous)
         return self._hold_at
 
     def _evaluate(
@@ -202,7 +205,7 @@ class StageRun:
             and self._supervisor.awaits_verdict()
         )
         if self._kept:
-            waypoint = as_it_is(fleet, waypoint, self._rollout.previous)
+            waypoint = frozen(fleet, waypoint, self._rollout.previous)
             self._rollout.tally = replace(self._progress, since=self._loop.now())
             decision = self._decision_at(fleet, waypoint)
         self._rollout.count(decision.progress)
@@ -214,6 +217,12 @@ class StageRun:
         loop = self._loop
         budget = loop.settings.budget
         return self._decide(fleet, waypoint, budget, self._rules, self._progress, loop.now())
+
+    def _must_look_again(self, decision: Decision) -> bool:
+        """Return whether hosts are to be looked at before the stage ends or the switch is made."""
+        ending = decision.reached or bool(decision.standby)
+        first, self._ending = ending and not self._ending, ending
+        return first and self._loop.observer.catch_up()
 
     def _fail(self, snapshot: Snapshot, waypoint: Waypoint) -> t.NoReturn:
         """End the stage, because the engine says so."""
@@ -265,7 +274,7 @@ class StageRun:
     def _replaced(self, fleet: Iterable[Instance]) -> int:
         """Return how many more of the instances that ran before are replaced."""
         rollout, drained = self._rollout, [i for i in fleet if i.id in self._decision.drain]
-        if rollout.kind == Kind.REBALANCE:
+        if rollout.kind == RolloutKind.REBALANCE:
             return len(drained)
         old = sum(i.generation != rollout.generation for i in drained)
         return min(old, rollout.ran - rollout.replaced) if rollout.ran else old
@@ -281,12 +290,11 @@ class StageRun:
             self._backoff.reset()
             if not decision.nothing_to_do:
                 return
-        if any(_pending(instance) for instance in self._loop.fleet):
-            wait(self._backoff.pause())
-        else:
-            wait(
-                max(timing.POLL[0], min(0.25, self._loop.observer.next_platform - self._loop.now()))
-            )
+        stops, now = self._loop.actuator.stops, self._loop.now()
+        pause = min(0.25, self._loop.observer.next_platform - now)
+        if any(_pending(i) for i in self._loop.fleet if i.id not in stops.waiting):
+            pause = self._backoff.pause()
+        wait(max(timing.POLL[0], min(pause, stops.next_look - now)))
 
     def _count_requests(self) -> None:
         """Add up the requests to new and to all instances since the stage was reached."""
@@ -320,16 +328,16 @@ class StageRun:
             and i.id not in self._loop.reported
         ]
         self._loop.reported.update(instance.id for instance in failed)
-        there = sum(
+        present = sum(
             1 for i in snapshot.fleet if i.generation != waypoint.generation and i.state.counted
         )
         self._loop.recorder.event(
             events.Repair(
-                failed=[i.id for i in failed], started=started, there=there, wanted=waypoint.old
+                failed=[i.id for i in failed], started=started, there=present, wanted=waypoint.old
             )
         )
         what = f"{_named(failed)} failed; " if failed else ""
-        self._lines.tell(f"stable: {what}{there} left, starting {started}")
+        self._lines.tell(f"stable: {what}{present} left, starting {started}")
 
 
 def forced(waypoint: Waypoint) -> Waypoint:
@@ -341,7 +349,7 @@ def forced(waypoint: Waypoint) -> Waypoint:
     )
 
 
-def as_it_is(
+def frozen(
     fleet: Sequence[Instance], waypoint: Waypoint, previous: Composition | None = None
 ) -> Waypoint:
     """Return a waypoint at which nothing moves: the fleet is kept, and kept in repair.
@@ -352,14 +360,14 @@ def as_it_is(
         return join(
             replace(waypoint, rebalance=False),
             [
-                (target, as_it_is(part, point, previous))
+                (target, frozen(part, point, previous))
                 for target, point, part in split(fleet, waypoint)
                 if target
             ],
         )
-    there = [i for i in fleet if i.state.counted and i.draining_since is None]
-    new = [i for i in there if i.generation == waypoint.generation]
-    old = [i for i in there if i.generation != waypoint.generation]
+    staying = [i for i in fleet if i.state.counted and i.draining_since is None]
+    new = [i for i in staying if i.generation == waypoint.generation]
+    old = [i for i in staying if i.generation != waypoint.generation]
     # A switch that was not made is not made now; one that a run died in stays half done.
     switched = not any(i.in_rotation for i in old) and (
         waypoint.switch_at == 0 or any(i.in_rotation for i in new)

@@ -22,9 +22,9 @@ from ...interfaces.context import DriverContext
 from ...interfaces.gate import WAIT
 from ...state import commands, events
 from ...state.lease import Session
-from ...state.record import GateRecord, GateState, Kind, Rollout
+from ...state.record import GateRecord, GateState, Rollout, RolloutKind
 from . import timing
-from .gate_runner import ANSWER, GateRunner, GateStatus, Verdict
+from .gate_runner import ANSWER, GateResult, GateRunner, GateStatus
 
 # gates: a person decides, time passes, measurements decide
 APPROVAL, PAUSE, ANALYSIS = "approval", "pause", "analysis"
@@ -73,7 +73,7 @@ class Supervisor:
         self._report = reporter
         self._now = now
         self._gates = GateRunner(stage.gates, context, rollout.gates, now, reporter.wake)
-        back = self._back or rollout.kind == Kind.ROLLBACK  # a rollback is never rolled back
+        back = self._back or rollout.kind == RolloutKind.ROLLBACK  # a rollback is never rolled back
         gates = () if back else settings.plan.rollback_gates
         self._rollback_gates = [RollbackGate(gate, context, now, reporter.wake) for gate in gates]
         self._background = background
@@ -204,7 +204,7 @@ class Supervisor:
     def _find_stop(self) -> Freeze | None:
         """Return the freeze, or the window that is not open yet, that the rollout waits for."""
         # these make the service safer
-        if self.stage.part == FINISH or self.rollout.kind == Kind.ROLLBACK:
+        if self.stage.part == FINISH or self.rollout.kind == RolloutKind.ROLLBACK:
             return None
         return stopped(self.settings.freeze, self.settings.window, clock.wall())
 
@@ -253,27 +253,29 @@ class Supervisor:
         for gate, looked in status.looks:
             by_default = gate.by_default or None
             self._report.event(events.Looked(gate=gate.key, by_default=by_default, **looked))
-        for found in status.verdicts:
-            if found.gate.driver == ANALYSIS and found.verdict == WAIT:
-                self._note_measured(found)
-            elif found.gate.driver == ANALYSIS:
-                key, message = found.gate.key, found.message
-                verdict = found.verdict
+        for result in status.verdicts:
+            if result.gate.driver == ANALYSIS and result.verdict == WAIT:
+                self._note_measured(result)
+            elif result.gate.driver == ANALYSIS:
+                key, message = result.gate.key, result.message
+                verdict = result.verdict
                 self._report.event(
                     events.VerdictReached(
-                        gate=key, verdict=verdict, message=message, samples=found.samples
+                        gate=key, verdict=verdict, message=message, samples=result.samples
                     )
                 )
                 self._report.tell(f"{key}: {message}")
         return status
 
-    def _note_measured(self, found: Verdict) -> None:
+    def _note_measured(self, result: GateResult) -> None:
         """Write down what an analysis has measured, the less often the longer it takes."""
-        elapsed, key = clock.wall() - self.rollout.started, found.gate.key
+        elapsed, key = clock.wall() - self.rollout.started, result.gate.key
         if elapsed < self._next_measured.get(key, 0.0):
             return
         self._next_measured[key] = elapsed + timing.thinned(elapsed)
-        self._report.event(events.Measured(gate=key, message=found.message, samples=found.samples))
+        self._report.event(
+            events.Measured(gate=key, message=result.message, samples=result.samples)
+        )
 
     def _report_failure(self, gate: Gate, message: str) -> None:
         """Report that a gate has failed."""

@@ -16,7 +16,7 @@ from ...engine.model import Composition, Instance, Phase, State
 from ...engine.strategy import BACK, SWITCH_BACK, Plan, Stage, rolling
 from ...report.failure import rolled_back, without_log
 from ...state import commands, events
-from ...state.record import Kind, Outcome, Record, Rollout
+from ...state.record import Outcome, Record, Rollout, RolloutKind
 from ..loop.draining import cancel_drain
 from ..loop.stage_run import run_stage
 from ..step.context import StepContext, StepPart
@@ -48,11 +48,11 @@ class Rollback(StepPart):
 
         Nothing has been decided about the fleet here, so the step `rollback` carries it out.
         """
-        why, told = command.get("why") or None, commands.sentence(command)
+        why, sentence = command.get("why") or None, commands.sentence(command)
         self.record.obeyed = command["number"]
         self.loop.event(events.CommandTaken(word="abort", by=command["by"], why=why, refused=""))
-        self.loop.say(f"{self.settings.service} {rollout.revision}: {told}")
-        self.start(rollout, told, Aborted(told))
+        self.loop.say(f"{self.settings.service} {rollout.revision}: {sentence}")
+        self.start(rollout, sentence, Aborted(sentence))
         self.loop.commit()
 
     def carry_out(self, rollout: Rollout, cause: RolloutFailed) -> t.NoReturn:
@@ -95,7 +95,7 @@ class Rollback(StepPart):
                 )
                 rollout.tally = None
         except RolloutFailed as exc:
-            self.lifecycle.hold(rollout, f"{rollout.reason}; and the rollback failed: {exc}")
+            self.lifecycle.hold(rollout, str(exc))
             raise RolloutFailed(
                 f"{self.settings.service}: the rollback of {rollout.revision} failed: {exc};"
                 " rollout held",
@@ -177,7 +177,7 @@ class Rollback(StepPart):
         left = failed if target == stable else stable
         base = self.lifecycle.validation.kept_replicas(target.replicas, Plan())
         rollout = self.lifecycle.open(
-            Kind.ROLLBACK, target.revision, target.generation, target.replicas, base
+            RolloutKind.ROLLBACK, target.revision, target.generation, target.replicas, base
         )
         rollout.step = "rollback"
         source = left.revision if left else "nothing"
@@ -201,13 +201,13 @@ def rollback_stages(
     # By weights, however the requests were divided: by number, a big canary with a small share
     # would gain during its rollback.
     end = Stage(BACK, replace(final, weight=100, headroom=headroom))
-    there = [i for i in fleet if i.state.counted]
+    counted = [i for i in fleet if i.state.counted]
     warm = [
         i
-        for i in there
+        for i in counted
         if i.generation == target.generation and i.state is State.READY and i.lb_healthy
     ]
-    others = sum(i.generation != target.generation for i in there)
+    others = sum(i.generation != target.generation for i in counted)
     if (
         asked != 100
         or not 0 < target.replicas <= len(warm)
@@ -220,11 +220,11 @@ def rollback_stages(
 
 def without_requests(fleet: Iterable[Instance], generation: int, asked: int | None) -> list[str]:
     """Return instances without requests, which a rollback must not give their first."""
-    there = [i for i in fleet if i.state.counted]
-    if asked != 0 and not any(i.in_rotation for i in there):
+    counted = [i for i in fleet if i.state.counted]
+    if asked != 0 and not any(i.in_rotation for i in counted):
         # the load balancers restarted: any instance may have served, and is better than none
         return []
-    return [i.id for i in there if i.generation == generation and not i.in_rotation]
+    return [i.id for i in counted if i.generation == generation and not i.in_rotation]
 
 
 def target_revision(rollout: Rollout) -> str | None:
@@ -239,7 +239,7 @@ def _revision(rollout: Rollout) -> str:
 
 def _rolled_back(rollout: Rollout) -> bool:
     return rollout.outcome in (Outcome.ROLLED_BACK, Outcome.ABORTED) or (
-        rollout.kind == Kind.ROLLBACK and rollout.over
+        rollout.kind == RolloutKind.ROLLBACK and rollout.over
     )
 
 

@@ -144,8 +144,8 @@ class StepContext:
                     self._leave_autoscaler()
                     self.session.release()
         finally:
-            for one in self.live:
-                one.close()
+            for connection in self.live:
+                connection.close()
             if "loop" in self.__dict__:
                 self.loop.close()
             self.checker.close()
@@ -258,7 +258,7 @@ class StepContext:
             return
         self.announcing = True
         record = self.record
-        over = {one["id"]: True for one in record.history[-1:]}
+        over = {entry["id"]: True for entry in record.history[-1:]}
         if record.rollout:
             over[record.rollout.id] = record.rollout.over
         from ..background.announcer import Timeline  # as above
