@@ -57,7 +57,7 @@ class Known:
     settings: Mapping[int, InstanceSettings] = field(default_factory=dict)
 
 
-class Counters(t.Protocol):
+class RequestCounters(t.Protocol):
     """What the load balancers have counted during this run, at any moment; any thread may look."""
 
     @property
@@ -97,7 +97,7 @@ class DriverContext:
     counted: Collection[str] = ()
     # None: they log nothing that can be read.
     access_log: AccessLog | None = None
-    counters: Counters = field(default_factory=NothingCounted)
+    counters: RequestCounters = field(default_factory=NothingCounted)
     # Of a platform of several parts, the name of the part that the driver is.
     part: str = ""
 
