@@ -56,6 +56,11 @@ class Known:
     # By generation, what the journal has of its settings.
     settings: Mapping[int, InstanceSettings] = field(default_factory=dict)
 
+    @property
+    def secret_keys(self) -> list[str]:
+        """The keys of all secret settings that are still wanted."""
+        return sorted({kept.key for kept in self.settings.values() if kept.key})
+
 
 class RequestCounters(t.Protocol):
     """What the load balancers have counted during this run, at any moment; any thread may look."""

@@ -182,9 +182,7 @@ class Driver(PlatformDriver):
             "stop": list(stop),
             "forget": list(forget),
             "keep": dict(keep),
-            "retain": sorted(
-                {kept.key for kept in self.context.known().settings.values() if kept.key}
-            ),
+            "retain": self.context.known().secret_keys,
             "registry_auth": self._options["registry_auth"],
         }
         seen = t.cast(_swarm_tasks.Seen, self._managers.ask(_swarm_tasks.Seen, request))
