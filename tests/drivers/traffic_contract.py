@@ -21,6 +21,7 @@ import threading
 import typing as t
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -362,8 +363,8 @@ def delayed(driver: t.Any, newer: TrafficDriver) -> TrafficDriver:
     """A driver whose changes arrive after a newer lease holder has looked, which is enough to
     fence it.
     """
-    driver.context.transport = Late(driver.context.transport, newer.observe)
-    driver.transport = driver.context.transport
+    driver.transport = Late(driver.context.transport, newer.observe)
+    driver.context = replace(driver.context, transport=driver.transport)
     return t.cast(TrafficDriver, driver)
 
 

@@ -42,8 +42,47 @@ class Journal:
         return {"id": self.id, "place": self.place} if self.id else {}
 
 
-@dataclass
-class Context:
+@dataclass(frozen=True)
+class Known:
+    """What a run knows of its service's journal at one moment."""
+
+    # Of the lease; 0 while only observing. Hosts and balancers refuse commands of a lower epoch.
+    epoch: int = 0
+    journal: Journal = field(default_factory=Journal)
+    # By instance, what the journal has of deployments in place.
+    deployed: Mapping[str, Deployment] = field(default_factory=dict)
+    # By host or cluster that did not answer, what was last seen there (`PlatformDriver.away`).
+    away: Mapping[str, Sequence[Mapping[str, t.Any]]] = field(default_factory=dict)
+    # By generation, what the journal has of its settings.
+    settings: Mapping[int, InstanceSettings] = field(default_factory=dict)
+
+    @property
+    def secret_keys(self) -> list[str]:
+        """The keys of all secret settings that are still wanted."""
+        return sorted({kept.key for kept in self.settings.values() if kept.key})
+
+
+class RequestCounters(t.Protocol):
+    """What the load balancers have counted during this run, at any moment; any thread may look."""
+
+    @property
+    def served(self) -> Mapping[str, Served]:
+        """By instance, what they have counted."""
+
+    @property
+    def cuts(self) -> Sequence[Cut]:
+        """What they had counted when the share of the requests changed, of the last changes."""
+
+
+class NothingCounted:
+    """The counters where no load balancer is observed."""
+
+    served: Mapping[str, Served] = {}
+    cuts: Sequence[Cut] = ()
+
+
+@dataclass(frozen=True)
+class DriverContext:
     """What every driver is made with, besides its own options."""
 
     service: str
@@ -51,16 +90,9 @@ class Context:
     health: HealthCheck = field(default_factory=HealthCheck)
     # Makes the platform with connections of its own.
     platform: Callable[[Transport], PlatformDriver] = _no_platform
-    # Of the lease; 0 while only observing. Hosts and balancers refuse commands of a lower epoch.
-    epoch: int = 0
-    journal: Journal = field(default_factory=Journal)
-    # By instance, what the journal has of deployments in place.
-    deployed: Mapping[str, Deployment] = field(default_factory=dict)
-    # By unreachable host, what was last seen there; the journal keeps it from run to run.
-    away: dict[str, list[dict[str, t.Any]]] = field(default_factory=dict)
-    # By generation, what the journal has of its settings.
-    settings: Mapping[int, InstanceSettings] = field(default_factory=dict)
-    # By key, the secret part of these settings; in memory only.
+    # What is known now; to be asked for at each use, since the lease and the journal change.
+    known: Callable[[], Known] = Known
+    # By key, the secret part of generations' settings, for all drivers of a run; in memory only.
     secrets: dict[str, Mapping[str, t.Any]] = field(default_factory=dict)
     # The autoscaler that the rollout manages; None: none, so that one would undo what it does.
     autoscaler: Managed | None = None
@@ -70,9 +102,11 @@ class Context:
     counted: Collection[str] = ()
     # None: they log nothing that can be read.
     access_log: AccessLog | None = None
-    # By instance, what the load balancers have counted during this run.
-    served: Callable[[], Mapping[str, Served]] = dict
-    # What they had counted when the share of the requests changed, of the last changes.
-    cuts: Callable[[], Sequence[Cut]] = tuple
+    counters: RequestCounters = field(default_factory=NothingCounted)
     # Of a platform of several parts, the name of the part that the driver is.
     part: str = ""
+
+    def settings_of(self, generation: int) -> InstanceSettings | None:
+        """Return the settings of a generation, of a part its own; None: the journal has none."""
+        kept = self.known().settings.get(generation)
+        return kept and kept.of_part(self.part)

@@ -28,7 +28,7 @@ from ..engine.model import Rotation
 from ..inputs import values
 from ..inputs.options import PATH, TEXT, Field, Kind, Options, one_or_more
 from ..interfaces.check import HealthCheck
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.platform import Endpoint
 from ..interfaces.traffic import COUNTS, Preview, Table, Target, TrafficDriver
 from ..remote import inventory
@@ -143,7 +143,7 @@ class Driver(TrafficDriver):
     counts = (*COUNTS, "latency")
     unsupported = UNSUPPORTED
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.context, self.options = context, options
         self.drain_timeout = options["drain_timeout"]
         self.option = "backend"  # the option that names it, for messages
@@ -388,7 +388,7 @@ class Driver(TrafficDriver):
         common = {
             "path": self.path,
             "service": self.context.service,
-            "epoch": self.context.epoch,
+            "epoch": self.context.known().epoch,
             "timeout": _TIMEOUT,
             "state_file": self.state_file,
         }

@@ -28,7 +28,7 @@ from ..health import agent as probes
 from ..health.streak import Streak, advance
 from ..inputs import values
 from ..inputs.options import LISTEN, PATH, TEXT, Field, Kind, Options
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.platform import Endpoint
 from ..interfaces.traffic import Server, Table, Target, TrafficDriver
 from ..remote import inventory
@@ -96,7 +96,7 @@ class Driver(TrafficDriver):
     unsupported = UNSUPPORTED
     shares_check = True
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.context, self.transport = context, context.transport
         self.options = {**options, "upstream": options["upstream"] or context.service}
         self.hosts = inventory.hosts_or_controller(
@@ -208,7 +208,7 @@ class Driver(TrafficDriver):
 
     def _ask(self, requests: Mapping[str, Mapping[str, t.Any]]) -> dict[str, list[Entry]]:
         """Return the entries that each agent answers; raise for all that answer with an error."""
-        common = {**self.common, "epoch": self.context.epoch}
+        common = {**self.common, "epoch": self.context.known().epoch}
         asked = {host: {**common, **request} for host, request in requests.items()}
         told = agents.read(self.transport.ask("nginx", asked, TIMEOUT), "nginx")
         errors = []

@@ -31,10 +31,10 @@ class AfterPromotion(StepPart):
         self._seconds = seconds
         plan = self.settings.plan
         self._gates = tuple(gate for gate in plan.background if not gate.by_default)
-        self._background = GateRunner(self._gates, step.context, {}, wake=step.context.wake)
+        context = step.loop.context
+        self._background = GateRunner(self._gates, context, {}, wake=context.wake)
         self._rollback = [
-            RollbackGate(gate, step.context, clock.now, step.context.wake)
-            for gate in plan.rollback_gates
+            RollbackGate(gate, context, clock.now, context.wake) for gate in plan.rollback_gates
         ]
         self._said = clock.now()
 
