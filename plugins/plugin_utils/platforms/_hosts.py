@@ -34,7 +34,6 @@ from ._answers import (
     Found,
     Problems,
     Stale,
-    refuse_foreign,
     refuse_problems,
     refuse_silent,
     refuse_stale,
@@ -155,7 +154,9 @@ class Hosts(PlatformDriver):
         }
         requests = {host: {**request, "host": host} for host in self._hosts}
         answers = self._ask_all("look at", requests, TIMEOUT, InputError)
-        refuse_foreign(answers, self.context.journal, self._path)
+        owners = {host: answer.get("journal") for host, answer in answers.items()}
+        files = f"{self._path}/HOST/SERVICE/journal"
+        self.context.journal.refuse_others(owners, "instances", files)
         self.machines = {
             host: answer["machine"] for host, answer in answers.items() if "machine" in answer
         }
