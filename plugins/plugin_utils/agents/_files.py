@@ -75,7 +75,7 @@ class Fenced(Locked):
     """
 
     def __init__(
-        self, stem: str, epoch: int, mark: Mark | None = None, written: t.Iterable[str] = ()
+        self, stem: str, epoch: int, mark: JournalMark | None = None, written: t.Iterable[str] = ()
     ) -> None:
         super().__init__(stem + ".lock")
         self.record, self.epoch, self.mark = stem + ".epoch", epoch, mark
@@ -101,7 +101,7 @@ class Fenced(Locked):
             super().__exit__(*exc)
 
 
-class Mark:
+class JournalMark:
     """The journal that something on this host belongs to, kept in a file.
 
     That is the journal of the last run that changed it. A journal that was lost is made anew in the

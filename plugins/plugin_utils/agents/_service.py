@@ -163,9 +163,9 @@ def owner(request: dict[str, t.Any]) -> dict[str, t.Any]:
     return _mark(home).shown()
 
 
-def _mark(home: str, mine: dict[str, str] | None = None) -> _files.Mark:
+def _mark(home: str, mine: dict[str, str] | None = None) -> _files.JournalMark:
     """Return which journal instances belong to: that of the last run that started one."""
-    return _files.Mark(os.path.join(home, JOURNAL), "the instances", mine)
+    return _files.JournalMark(os.path.join(home, JOURNAL), "the instances", mine)
 
 
 def _fence(home: str, epoch: int) -> None:

@@ -62,10 +62,10 @@ def main(request: Request) -> dict[str, t.Any]:
         }
 
 
-def mark(request: Request) -> _files.Mark:
+def mark(request: Request) -> _files.JournalMark:
     """Return which journal the service's entries belong to."""
     path = os.path.join(request["path"], request["owner"] + ".journal")
-    return _files.Mark(path, "the entries of %s" % request["owner"], request["journal"])
+    return _files.JournalMark(path, "the entries of %s" % request["owner"], request["journal"])
 
 
 # --- the admin interface ---

@@ -70,16 +70,18 @@ def _stem(request: Request, address: str) -> str:
     )
 
 
-def _mark(request: Request, address: str) -> _files.Mark:
+def _mark(request: Request, address: str) -> _files.JournalMark:
     """Return which journal the service's servers in the pool belong to.
 
     Services of one name may have pools of their own at one HAProxy.
     """
     path = "%s@%s.journal" % (_stem(request, address), request["pool"])
-    return _files.Mark(path, "the servers of pool %s" % request["pool"], request["journal"])
+    return _files.JournalMark(path, "the servers of pool %s" % request["pool"], request["journal"])
 
 
-def _work(address: str, work: dict[str, t.Any], request: Request, mark: _files.Mark) -> list[str]:
+def _work(
+    address: str, work: dict[str, t.Any], request: Request, mark: _files.JournalMark
+) -> list[str]:
     """Return the answers to the lines.
 
     HAProxy closes the connection after a line, so each line has its own.

@@ -80,10 +80,10 @@ def main(request: Request) -> dict[str, t.Any]:
         }
 
 
-def mark(request: Request) -> _files.Mark:
+def mark(request: Request) -> _files.JournalMark:
     """Return which journal the entries belong to."""
     path = os.path.join(request["path"], request["upstream"] + ".journal")
-    return _files.Mark(path, "the entries of %s" % request["upstream"], request["journal"])
+    return _files.JournalMark(path, "the entries of %s" % request["upstream"], request["journal"])
 
 
 # --- its processes ---

@@ -21,8 +21,8 @@ def _list_of(kind: Kind) -> Kind:
     """Return the kind of a list, which may be empty."""
 
     def parse(value: t.Any, variable: str) -> list[t.Any]:
-        found = values.sequence(value, variable, "- ITEM")
-        return [kind.parse(one, f"{variable}[{n}]") for n, one in enumerate(found)]
+        items = values.sequence(value, variable, "- ITEM")
+        return [kind.parse(item, f"{variable}[{n}]") for n, item in enumerate(items)]
 
     return Kind("list", parse, elements=kind.type, fields=kind.fields)
 

@@ -17,7 +17,7 @@ from ...base.text import moment
 from ...config.gates import absolute
 from ...engine.model import FailureAction
 from ...engine.strategy import Gate
-from ...state.record import Kind, Outcome, Record, Rollout
+from ...state.record import Outcome, Record, Rollout, RolloutKind
 from ..loop import timing
 from ..loop.gate_runner import GateRunner, GateStatus
 from ..loop.supervisor import RollbackGate
@@ -73,10 +73,10 @@ class AfterPromotion(StepPart):
             return self._over(f"{title}: was watched until {moment(until)}")
         self.step.say(f"{title}: watched until {moment(until)}, by {', '.join(self._names())}")
         try:
-            why, told = self._watch(title, rollout, until)
+            why, message = self._watch(title, rollout, until)
         finally:
             self._close()
-        return self._failed(title, rollout, why) if why else self._over(told)
+        return self._failed(title, rollout, why) if why else self._over(message)
 
     def finish_rollback(self, rollout: Rollout) -> t.NoReturn:
         """Finish a rollback whose run was killed; raises RolloutFailed with its cause."""
@@ -106,7 +106,7 @@ class AfterPromotion(StepPart):
         """Return why the revision has to go; empty: it may stay."""
         if status.failed:
             return status.message
-        asks = [one.gate for one in self._rollback if one.wants_rollback(described)]
+        asks = [rollback.gate for rollback in self._rollback if rollback.wants_rollback(described)]
         return f"rollback requested by gate {_named(asks[0])}" if asks else ""
 
     def _failed(self, title: str, rollout: Rollout, why: str) -> t.NoReturn:
@@ -116,12 +116,12 @@ class AfterPromotion(StepPart):
             raise RolloutFailed(f"{title}: {why}; {kept}", "PR-706")
         self._roll_back(rollout, f"{title}: {why}", f"rollout_watch: {why}")
 
-    def _roll_back(self, rollout: Rollout, told: str, why: str) -> t.NoReturn:
+    def _roll_back(self, rollout: Rollout, message: str, why: str) -> t.NoReturn:
         """Roll back in this process, unless another rollout has begun; raises RolloutFailed."""
         from .rollback_request import RollbackRequest  # few watches end with a rollback
 
         RollbackRequest(self.step, why=why, of=rollout.id).run()
-        raise RolloutFailed(told, "PR-706")
+        raise RolloutFailed(message, "PR-706")
 
     def _stays(self, rollout: Rollout) -> str:
         """Return why the revision is not rolled back all the same; empty: it is."""
@@ -136,21 +136,21 @@ class AfterPromotion(StepPart):
             self._said = clock.now()
             self.step.say(f"{title}: {what}")
 
-    def _over(self, told: str) -> Result:
-        return self.step.report(False, msg=told)
+    def _over(self, message: str) -> Result:
+        return self.step.report(False, msg=message)
 
     def _names(self) -> list[str]:
         gates = (*self._gates, *self.settings.plan.rollback_gates)
         return [_named(gate) for gate in gates]
 
     def _close(self) -> None:
-        for runner in (self._background, *(one.runner for one in self._rollback)):
+        for runner in (self._background, *(rollback.runner for rollback in self._rollback)):
             runner.close()
 
 
 def watchable(rollout: Rollout) -> bool:
     """Return whether a rollout brought a revision that may have to go."""
-    return rollout.outcome == Outcome.PROMOTED and rollout.kind == Kind.ROLLOUT
+    return rollout.outcome == Outcome.PROMOTED and rollout.kind == RolloutKind.ROLLOUT
 
 
 def ended_at(record: Record) -> float:

@@ -9,7 +9,7 @@ from ...base.errors import AlreadyRunning, LeaseHeld, RolloutFailed
 from ...engine.model import Composition
 from ...engine.strategy import PROMOTE
 from ...state import commands
-from ...state.record import Kind, Outcome, Record, Rollout
+from ...state.record import Outcome, Record, Rollout, RolloutKind
 from ..step.context import Result, StepContext, StepPart
 from . import takeover
 from .dry_run import DryRun
@@ -57,7 +57,7 @@ class RollbackRequest(StepPart):
         self._forward.lifecycle.adopt()
         if step.check_mode:
             return DryRun(step).rollback(self._to)
-        if rollout is not None and rollout.kind != Kind.ROLLBACK:
+        if rollout is not None and rollout.kind != RolloutKind.ROLLBACK:
             self._forward.rollback.run(rollout, self._why)
             return step.report(True)
         return self._return_to_earlier(rollout)
@@ -65,12 +65,14 @@ class RollbackRequest(StepPart):
     def _superseded(self) -> Result:
         """Return the result where another rollout has begun, which is left alone."""
         service = self.settings.service
-        told = f"{service}: another rollout has begun; nothing to roll back"
-        return self.step.report(False, msg=told)
+        message = f"{service}: another rollout has begun; nothing to roll back"
+        return self.step.report(False, msg=message)
 
     def _check_target(self, rollout: Rollout) -> None:
         """Refuse a target other than that of the rollout in progress."""
-        target = rollout.revision if rollout.kind == Kind.ROLLBACK else target_revision(rollout)
+        target = (
+            rollout.revision if rollout.kind == RolloutKind.ROLLBACK else target_revision(rollout)
+        )
         if self._to not in (None, target):
             raise RolloutFailed(
                 f"rollout_to: cannot roll back to {self._to!r}: {self.settings.service}"
@@ -123,8 +125,8 @@ class RollbackRequest(StepPart):
         if not step.check_mode:
             takeover.post(step, rollout, "abort", why=self._why or "rollback")
         title = f"{self.settings.service} {rollout.revision}"
-        told = f"{title}: command 'abort' sent to the run in progress ({held})"
-        return step.report(True, msg=told, sent=True)
+        message = f"{title}: command 'abort' sent to the run in progress ({held})"
+        return step.report(True, msg=message, sent=True)
 
 
 def _concerns(record: Record, of: str | None) -> bool:
@@ -133,4 +135,4 @@ def _concerns(record: Record, of: str | None) -> bool:
     if not of or last is None or last.id == of:
         return True
     before = record.history[-1:] if record.open else record.history[-2:-1]
-    return last.kind == Kind.ROLLBACK and any(one.get("id") == of for one in before)
+    return last.kind == RolloutKind.ROLLBACK and any(past.get("id") == of for past in before)
