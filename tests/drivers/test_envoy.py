@@ -628,6 +628,7 @@ class TestEnvoy(contract.TrafficContract):
                 "owner": "shop",
                 "service": "shop",
                 "epoch": 0,
+                "journal": {},
             }
             began = time.monotonic()
             said = agent.main({**request, "admin": ["127.0.0.1", port]})["error"]

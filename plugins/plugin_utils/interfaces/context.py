@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..base.errors import InputError
+from ..base.text import clean
 from ..engine.model import Deployment
 from ..remote.transport import Transport
 from .autoscaler import Managed
@@ -32,7 +33,9 @@ class AccessLog:
 
 @dataclass
 class Journal:
-    """The journal of the service, which hosts remember: no run with another one acts on them."""
+    """The journal of the service, which hosts and load balancers remember: no run with another one
+    acts on them.
+    """
 
     id: str = ""  # random, and the same wherever the journal is moved to; empty: it has none yet
     place: str = ""  # where it is, for people
@@ -40,6 +43,28 @@ class Journal:
     def named(self) -> dict[str, str]:
         """Return what hosts are told; nothing as long as there is no journal."""
         return {"id": self.id, "place": self.place} if self.id else {}
+
+    def refuse_others(self, owners: Mapping[str, t.Any], what: str, files: str) -> None:
+        """Raise InputError where `what`, by host or load balancer, belongs to another journal than
+        this; `files` have to be removed if that is lost.
+
+        A journal that was lost is made anew in the same place. What cannot be read is no journal.
+        """
+        others: dict[str, list[str]] = {}
+        for where, owner in owners.items():
+            known, place = (
+                owner.get(name) if isinstance(owner, Mapping) else None for name in ("id", "place")
+            )
+            if isinstance(place, str) and known != self.id and place != self.place:
+                others.setdefault(clean(place), []).append(where)
+        if others:
+            shown = "; ".join(f"{', '.join(hosts)} to {place}" for place, hosts in others.items())
+            raise InputError(
+                f"rollout_store: this run's journal is {self.place}, but the service's {what}"
+                f" belong to another one: {shown}; correct rollout_store. If that journal is lost,"
+                f" remove {files} there",
+                "PR-515",
+            )
 
 
 @dataclass(frozen=True)

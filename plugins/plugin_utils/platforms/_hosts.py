@@ -35,7 +35,6 @@ from ._answers import (
     Found,
     Problems,
     Stale,
-    refuse_foreign,
     refuse_problems,
     refuse_silent,
     refuse_stale,
@@ -157,7 +156,9 @@ class Hosts(PlatformDriver):
         }
         requests = {host: {**request, "host": host} for host in self._hosts}
         answers = self._ask_all("look at", requests, TIMEOUT, InputError)
-        refuse_foreign(answers, self.context.known().journal, self._path)
+        owners = {host: answer.get("journal") for host, answer in answers.items()}
+        files = f"{self._path}/HOST/SERVICE/journal"
+        self.context.known().journal.refuse_others(owners, "instances", files)
         self.machines = {
             host: answer["machine"] for host, answer in answers.items() if "machine" in answer
         }

@@ -206,7 +206,10 @@ class Driver(TrafficDriver):
 
         Touch nothing.
         """
-        self._ask({host: {"op": "check"} for host in self.hosts})
+        told = self._ask({host: {"op": "check"} for host in self.hosts})
+        owners = {host: value.get("journal") for host, value in told.items()}
+        files = f"{self.path}/{self.context.service}.journal"
+        self.context.known().journal.refuse_others(owners, "entries at Envoys", files)
 
     def observe(self) -> Table:
         """Return every entry of the service, at every Envoy: one admin request each."""
@@ -233,7 +236,9 @@ class Driver(TrafficDriver):
 
     def _ask(self, requests: Mapping[str, Mapping[str, t.Any]]) -> dict[str, dict[str, t.Any]]:
         """Return what each Envoy's agent answers; raise for all that answer with an error."""
-        common = {**self.common, "epoch": self.context.known().epoch}
+        known = self.context.known()
+        run = {"epoch": known.epoch, "journal": known.journal.named()}
+        common = {**self.common, **run}
         asked = {host: {**common, **request} for host, request in requests.items()}
         told = agents.read(self.transport.ask("envoy", asked, TIMEOUT), "Envoy", ENTRY)
         errors = []
