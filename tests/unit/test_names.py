@@ -23,7 +23,6 @@ REPEATED = {
     "Away",
     "ClustersDriver",
     "Failed",
-    "Found",
     "InClusters",
     "Instance",
     "Journal",
@@ -57,8 +56,10 @@ FINISHED = [
     "health/*.py",
     "inputs/*.py",
     "notifiers/*.py",
+    "pages/*.py",
     "report/*.py",
     "state/*.py",
+    "stores/*.py",
 ]
 UNFINISHED = {"controller/loop/observer.py"}
 
