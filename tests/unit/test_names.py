@@ -55,6 +55,7 @@ FINISHED = [
     "gates/*.py",
     "health/*.py",
     "inputs/*.py",
+    "metrics/*.py",
     "notifiers/*.py",
     "pages/*.py",
     "report/*.py",
