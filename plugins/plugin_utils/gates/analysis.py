@@ -205,16 +205,16 @@ class _Measured(MetricProgress):
         clock.alongside(partial(self._measure, question, results), "metric")
 
     def _measure(self, question: Question, results: SimpleQueue[_Result]) -> None:
-        found: t.Any = None
+        measured: t.Any = None
         error: MetricError | None = None
         try:
-            found = self._driver.measure(question)
+            measured = self._driver.measure(question)
         except MetricError as exc:
             error = exc
         # a third party's driver; even SystemExit would end the thread without a result
         except BaseException as exc:
             error = MetricError(f"its driver failed: {type(exc).__name__}: {exc}", "PR-420")
-        results.put(_Result(self, question, found, error, clock.now()))
+        results.put(_Result(self, question, measured, error, clock.now()))
 
     def take(self, result: _Result) -> None:
         """Judge the measurement that was asked for."""
@@ -222,5 +222,5 @@ class _Measured(MetricProgress):
         self.judge(result.found, result.error, result.at)
         last = self.recent[-1]
         failed = last["phase"] == AnalysisPhase.ERROR
-        found = {"error": last["value"]} if failed else {"result": result.found}
-        self.sample, self.kept = samples.packed(found, result.at, self.kept)
+        measured = {"error": last["value"]} if failed else {"result": result.found}
+        self.sample, self.kept = samples.packed(measured, result.at, self.kept)

@@ -48,12 +48,12 @@ class Prober:
                 self._health, self._context.transport.apart(), on_outcome=self._count
             )
         serving = {
-            name: one
-            for name, one in self._context.counters.served.items()
-            if one.serving and one.generation == generation
+            name: counted
+            for name, counted in self._context.counters.served.items()
+            if counted.serving and counted.generation == generation
         }
         self._monitor.watch(
-            {name: (one.endpoint, one.host, True, 0.0) for name, one in serving.items()}
+            {name: (counted.endpoint, counted.host, True, 0.0) for name, counted in serving.items()}
         )
 
     def _count(self, name: str, probe: Probe) -> None:
@@ -69,9 +69,11 @@ class Prober:
         asked, failed = self._asked.copy(), self._failed.copy()
         return {
             name: replace(
-                one, requests=one.requests + asked[name], errors=one.errors + failed[name]
+                counted,
+                requests=counted.requests + asked[name],
+                errors=counted.errors + failed[name],
             )
-            for name, one in self._context.counters.served.items()
+            for name, counted in self._context.counters.served.items()
         }
 
     def close(self) -> None:

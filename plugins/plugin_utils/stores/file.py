@@ -56,8 +56,8 @@ class Driver(StoreDriver):
         return t.cast("dict[str, t.Any]", self._ask("load")["record"])
 
     def lease(self) -> Lease | None:
-        found = self._ask("lease")["lease"]
-        return _lease(found) if found else None
+        lease = self._ask("lease")["lease"]
+        return _lease(lease) if lease else None
 
     def acquire(
         self,
@@ -151,13 +151,13 @@ class Driver(StoreDriver):
         return answer.value
 
 
-def _lease(found: Mapping[str, t.Any], previous: Mapping[str, t.Any] | None = None) -> Lease:
-    details = dict(found["details"], previous=dict(previous)) if previous else found["details"]
+def _lease(lease: Mapping[str, t.Any], previous: Mapping[str, t.Any] | None = None) -> Lease:
+    details = dict(lease["details"], previous=dict(previous)) if previous else lease["details"]
     return Lease(
-        found["token"],
-        clean(found["holder"]),
-        found["since"],
-        found["until"],
-        found["epoch"],
+        lease["token"],
+        clean(lease["holder"]),
+        lease["since"],
+        lease["until"],
+        lease["epoch"],
         details,
     )

@@ -56,8 +56,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores._shared import (
     RECORD,
     Change,
-    Found,
     SharedStore,
+    StoredTexts,
 )
 
 from .world import HOSTS, Balancer, Entry, Host, Instance, World
@@ -365,13 +365,13 @@ class Store(SharedStore):
             self._world.machine.sleep(0.5)
             raise StoreAway("the journal does not answer", "PR-508")
 
-    def _read(self, names: Collection[str]) -> Found:
+    def _read(self, names: Collection[str]) -> StoredTexts:
         world = self._world
         with world.call("read the journal", _away):
             self._away()
             texts = {name: world.texts[name] for name in names if name in world.texts}
             versions = {name: world.versions[name] for name in texts}
-            return Found(texts, versions, world.machine.wall())
+            return StoredTexts(texts, versions, world.machine.wall())
 
     def _write(self, change: Change) -> bool:
         world, process = self._world, self._world.machine.current.process
@@ -394,8 +394,8 @@ class Store(SharedStore):
                     world.leases[process.pid] = lease["epoch"]
         return True
 
-    def _found(self) -> Found:
-        return Found(
+    def _found(self) -> StoredTexts:
+        return StoredTexts(
             dict(self._world.texts), dict(self._world.versions), self._world.machine.wall()
         )
 
