@@ -39,10 +39,13 @@ class LastSeen:
             else:
                 del away[host]  # it was taken out of the inventory
 
-    def homes(self) -> dict[str, str]:
-        """Return the host of each instance, by its id."""
+    def homes(self, process: Process | None = None) -> dict[str, str]:
+        """Return the host of each instance, or of each in this state, by its id."""
         return {
-            report.labels.id: host for host, reports in self._reports.items() for report in reports
+            report.labels.id: host
+            for host, reports in self._reports.items()
+            for report in reports
+            if process in (None, report.process)
         }
 
     def update(

@@ -84,7 +84,7 @@ class StepContext:
         if file := settings.traffic.options.get("access_log"):
             self.context.access_log = AccessLog(file, settings.traffic.options.get("hosts"))
         self.checker = HealthMonitor(settings.checks, self.transport)
-        self.context.wake = self.checker.wake
+        self.context.wake = self.transport.wake = self.checker.wake
         self.guard = Guard(self.checker.wake, outlives)
         # With its own connections: the journal's host may run instances, too, and keep the others
         # busy.
