@@ -144,6 +144,7 @@ class Walk:
         self.said: list[dict[str, t.Any]] = []
         self.events: list[dict[str, t.Any]] = []
         self.lines: list[str] = []
+        self.question = ""  # of the platform
         self.hints: list[str] = []  # how a wait is ended, and its heartbeats
         self.rollback_gates: tuple[Gate, ...] = ()
         self.background: tuple[Gate, ...] = ()
@@ -174,7 +175,12 @@ class Walk:
                 context=context,
                 background=GateRunner(plan.background, context, self.rollout.background),
                 reporter=Reporter(
-                    self._note, self._tell, self._tell, lambda: None, "run {}".format
+                    self._note,
+                    self._tell,
+                    self._tell,
+                    lambda: None,
+                    lambda: self.question,
+                    "run {}".format,
                 ),
             )
         return self._supervisor
@@ -666,6 +672,33 @@ def test_who_paused_it_is_recorded_and_a_later_run_still_stays(now: SimpleNamesp
     walk.say("resume")
     assert walk.turn(arrived=False) == "goes"
     assert (walk.rollout.phase, walk.rollout.paused) == ("progressing", {})
+
+
+def test_a_question_of_the_platform_holds_the_stage_until_it_is_answered(
+    now: SimpleNamespace,
+) -> None:
+    walk = progressing(now)
+    walk.question = "somebody else has changed it: change it back"
+    assert walk.turn(arrived=False) == "stays"
+    assert (walk.rollout.phase, walk.lines) == ("paused", [walk.question])
+    assert [hint for hint in walk.hints if hint.startswith("to ")] == ["to roll back: run abort"]
+    walk.say("resume")
+    assert walk.turn(arrived=False) == "stays"
+    with pytest.raises(Parked, match=r"change it back; the run ended .* Rerun when that is done"):
+        walk.turn(3601)
+    walk.question = ""
+    assert walk.turn(arrived=False) == "goes"
+    assert walk.rollout.phase == "progressing"
+
+
+def test_a_question_of_the_platform_does_not_keep_a_rollback(now: SimpleNamespace) -> None:
+    walk = progressing(now)
+    walk.question = "somebody else has changed it"
+    walk.say("abort")
+    with pytest.raises(Aborted):
+        walk.turn(arrived=False)
+    walk.rollout.phase = Phase.ROLLING_BACK
+    assert walk.turn(arrived=False) == "goes"
 
 
 def test_gates_are_not_asked_while_it_is_paused(now: SimpleNamespace) -> None:

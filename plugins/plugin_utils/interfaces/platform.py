@@ -318,6 +318,19 @@ class PlatformDriver(BaseDriver):
         """Return how many instances the platform itself is asked for; None if only we ask."""
         return None
 
+    def asked(self) -> int | None:
+        """Return how many instances the owner of the workload asks for there, as last seen; None
+        while the number is that of a rollout, or if only we ask.
+        """
+        return None
+
+    def question(self) -> str:
+        """Return what a person has to decide before a rollout goes on, as last seen; "": nothing.
+
+        The fleet stays as it is until there is no question any more, or the rollout goes back.
+        """
+        return ""
+
     def refill(self, revision: str, generation: int) -> None:
         """Have places that become free filled with this generation (`refills_places`)."""
 

@@ -135,11 +135,11 @@ class Hosts(PlatformDriver):
                 " (rollout_platform.hosts) answers",
                 "PR-219",
             )
-        known = hosts, self._addresses, self._ports, count, taken, generation, self.zones
+        known = hosts, self._addresses, self._ports, count, taken, generation
         try:
-            places = place(*known, self._occupied)
+            places = place(*known, zones=self.zones, occupied=self._occupied)
         except PlatformError:
-            places = place(*known)  # perhaps one of the ports is free again
+            places = place(*known, zones=self.zones)  # perhaps one of the ports is free again
         return [one for one in places if one[0] not in self._calls.at_work]
 
     # -- before anything is touched
@@ -224,11 +224,14 @@ class Hosts(PlatformDriver):
         """
         self._seen.restore(self._hosts)
         starts = self._by_host(start)
-        common = self._request(self.context.epoch, stop, forget)
+        common = self._request(self.context.epoch)
+        stops, forgets = self._by_home(stop), self._by_home(forget)
         requests = {
             host: {
                 **common,
                 "host": host,
+                "stop": stops[host],
+                "forget": forgets[host],
                 "start": [
                     {
                         **self._starter(one.generation)._wanted(one),
@@ -274,18 +277,13 @@ class Hosts(PlatformDriver):
         """Return whether another program had this port: a start there fails if it still has."""
         return endpoint.port in self._occupied.get(endpoint.address, ())
 
-    def _request(
-        self, epoch: int, stop: Sequence[str] = (), forget: Sequence[str] = ()
-    ) -> dict[str, t.Any]:
-        """Return what each host is asked."""
+    def _request(self, epoch: int) -> dict[str, t.Any]:
+        """Return what each host is asked, beside its own work."""
         return {
             "service": self.context.service,
             "path": self._path,
             "epoch": epoch,
             "journal": self.context.journal.named(),
-            # Ids name one instance of the service, wherever it is: hosts pass over others' ids.
-            "stop": list(stop),
-            "forget": list(forget),
             "retain": sorted({kept.key for kept in self.context.settings.values() if kept.key}),
             "stop_timeout": self._stop_timeout,
             "hook_timeout": self._hook_timeout,
@@ -293,7 +291,8 @@ class Hosts(PlatformDriver):
         }
 
     def usage(self) -> dict[str, Usage]:
-        common = {**self._request(epoch=0), "start": [], "keep": {}, "usage": True}
+        nothing: dict[str, t.Any] = {"start": [], "stop": [], "forget": [], "keep": {}}
+        common = {**self._request(epoch=0), **nothing, "usage": True}
         requests = {host: {**common, "host": host} for host in self._hosts}
         asked = self.context.transport.ask(self._agent, requests, LOOK)
         answers = {host: shaped(one, Found | Stale | Failed) for host, one in asked.items()}
@@ -324,6 +323,19 @@ class Hosts(PlatformDriver):
                 )
             starts[labels.host].append(labels)
         return starts
+
+    def _by_home(self, ids: Sequence[str]) -> dict[str, list[str]]:
+        """Return by host the ids of its instances.
+
+        Those of instances that were seen on none are every host's, and passed over by the others.
+        """
+        homes = self._seen.homes() if ids else {}
+        found: dict[str, list[str]] = {host: [] for host in self._hosts}
+        for name in ids:
+            home = homes.get(name, "")
+            for host in [home] if home in found else self._hosts:
+                found[host].append(name)
+        return found
 
     def _concerned(
         self,

@@ -248,6 +248,7 @@ class Cluster:
         content: str,
         query: Mapping[str, str],
         timeout: float,
+        *,
         again: bool = True,
     ) -> t.Any:
         """Send a request and return the answer, its body unread; raises ApiError."""

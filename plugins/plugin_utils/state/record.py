@@ -129,6 +129,8 @@ class Rollout:
     # replicas that the last play asked for: an operator may have scaled the rollout since
     played: int = 0
     wanted: int = 0  # replicas that an operator asked for, until that is obeyed
+    # replicas that the owner of the workload asked for there, as last taken; None: no others
+    owner: int | None = None
     grown: int = 0  # new instances that existed when the rollout was scaled
     replaced: int = 0  # instances stopped in favor of new ones
     # other instances when it began; 0: none, or it was begun by an earlier version

@@ -40,7 +40,7 @@ _REFUSALS: Mapping[str, tuple[type[RolloutError], str]] = {
 
 
 class Driver(StoreDriver):
-    """A `drivers.Store`."""
+    """The journal in a file, on the controller or on a host."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         path = options["path"]

@@ -46,7 +46,7 @@ R = t.TypeVar("R")
 
 
 class Driver(SharedStore):
-    """A `drivers.Store`."""
+    """The journal in ConfigMaps of Kubernetes."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         super().__init__(context.service)

@@ -110,7 +110,7 @@ class Platform(PlatformDriver):
         if not hosts:
             raise PlatformError(f"there is no room for {count} more instances", "PR-219")
         ports = range(8000, 8020)
-        return place(hosts, self._addresses, ports, count, taken, generation, {})
+        return place(hosts, self._addresses, ports, count, taken, generation, zones={})
 
     def sync(
         self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()

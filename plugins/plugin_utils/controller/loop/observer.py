@@ -288,10 +288,10 @@ class Observer:
             {report.labels.id: self._checker.health(report.labels.id) for report in self.reports},
             draining,
             self._serving_before(),
-            [servers for table in previews for servers in table.values()],
-            self._ready,
-            self._crashes(),
-            self._targets,
+            previews=[servers for table in previews for servers in table.values()],
+            seen_ready=self._ready,
+            crashes=self._crashes(),
+            targets=self._targets,
         )
         ready = {i.id: i.ready_since for i in fleet if i.ready_since is not None}
         self._ready = {i.id for i in fleet if i.id in ready or i.id in self._ready}

@@ -41,6 +41,7 @@ def run_stage(
     revision: str,
     rollout: Rollout,
     described: Describe,
+    *,
     decide: Decide | None = None,
     expected: Expected = lambda _fleet: None,
 ) -> Proceed:
@@ -127,7 +128,7 @@ class StageRun:
             try:
                 if (left := self._iterate()) is not None:
                     return left
-                self._loop.recorder.note_success()
+                self._loop.note_success()
             except TRANSIENT as exc:
                 self._decision, self._arrived = Decision(), False
                 self._loop.wait_out(exc, self._progress.since, self._lines)
@@ -142,6 +143,7 @@ class StageRun:
     def _iterate(self) -> Proceed | None:
         """Do one iteration; return how the rollout leaves the stage, if it does."""
         self._loop.autoscaling.follow(self._rollout, measured(self._loop.fleet))
+        self._loop.owner.follow(self._rollout)
         proceed = self._supervisor.proceed(self._describe)
         if proceed in (Proceed.SKIP, Proceed.RENUMBER):
             return proceed
@@ -230,8 +232,10 @@ class StageRun:
             snapshot.fleet, waypoint, self._progress.total, self._loop.now(), force=True
         )
         self._loop.recorder.commit()
+        trouble = self._loop.trouble
+        last = f"; last: {trouble} [{trouble.id}]" if trouble else ""
         raise RolloutFailed(
-            self._decision.failed, self._decision.failed_id, then=self._decision.then
+            f"{self._decision.failed}{last}", self._decision.failed_id, then=self._decision.then
         )
 
     def _passes(self, snapshot: Snapshot, waypoint: Waypoint) -> bool:
@@ -434,6 +438,7 @@ def _supervise(
             lines.tell,
             lambda text: loop.say(f"{title} {text}"),
             loop.checker.wake,
+            loop.platform.question,
             lambda command: me.command(command, service, loop.settings.to_find),
         ),
         now=loop.now,

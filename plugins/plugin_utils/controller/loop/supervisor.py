@@ -47,6 +47,7 @@ class Reporter:
     tell: Callable[[str], None]  # writes a line for people, those who follow the rollout included
     mention: Callable[[str], None]  # writes a line for the people who see this run alone
     wake: Callable[[], None]  # ends a wait of the loop
+    question: Callable[[], str]  # what the platform wants a person to decide; "": nothing
     command: Callable[[str], str]  # how a person sends this operator command
 
 
@@ -81,6 +82,7 @@ class Supervisor:
         self._next_background = float("-inf" if watching else "inf")
         self._next_commands = float("-inf")
         self._stopped: Freeze | None = None  # why nothing may move
+        self._question = ""  # of the platform, for a person
         self._doubt = ""  # why the background gates need a person
         # since when the last old instances stay for a verdict, and until when at most
         self._undecided: float | None = None
@@ -104,16 +106,19 @@ class Supervisor:
     def proceed(self, describe: Callable[[], Mapping[str, t.Any]]) -> Proceed:
         """Return what the stage may do now; raises RolloutFailed if a command or gate ends it."""
         skip = self._obey_commands()
-        if self._back:
-            return Proceed.GO
         if self.rollout.wanted:
             return Proceed.RENUMBER
+        if self._back:
+            return Proceed.GO
         self._poll_rollback_gates(describe)
         if skip:
             return Proceed.SKIP
         self._poll_background(describe)
         if self._doubt:
             return self._hold(self._doubt)
+        self._question = self._report.question()
+        if self._question:
+            return self._hold(self._question)
         self._stopped = self._find_stop()
         if self.rollout.paused:
             why = self.rollout.paused.get("why")
@@ -193,6 +198,8 @@ class Supervisor:
             return
         if self.rollout.paused:
             then = "Continue with resume.yml"
+        elif self._question:
+            then = "Rerun when that is done, or roll back with rollback.yml"
         elif self._held and not self._doubt:
             opens = self._stopped is not None and self._stopped.closed
             then = "Rerun when a window is open" if opens else "Rerun when the freeze is over"

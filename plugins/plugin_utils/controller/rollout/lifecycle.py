@@ -79,9 +79,12 @@ class Lifecycle(StepPart):
     def _follow_number(self, stable: Composition) -> None:
         """Take the number of stable instances from what runs, where others may scale them.
 
-        So no rollout begins, or is rolled back, with fewer than carry the requests.
+        So no rollout begins, or is rolled back, with fewer than carry the requests. What the owner
+        of a workload asks for there is the number, also where it was lowered.
         """
-        number = max(stable.replicas, self._asked(running(self.loop.fleet, stable)))
+        number = self.loop.platform.asked()
+        if number is None:
+            number = max(stable.replicas, self._asked(running(self.loop.fleet, stable)))
         if self.loop.platform.capabilities.refills_places:
             number = self.loop.platform.replicas() or stable.replicas
         self.record.stable = replace(stable, replicas=number)
@@ -127,6 +130,7 @@ class Lifecycle(StepPart):
             base=base,
             ran=0 if self.step.in_place else others(self.loop.fleet, generation),
             played=replicas,
+            owner=self.loop.platform.asked(),
             baseline=baseline,
             request=identity.request,
             host=identity.host,

@@ -19,6 +19,7 @@ from ...state import commands, events
 from ...state.record import Outcome, Record, Rollout, RolloutKind
 from ..loop.draining import cancel_drain
 from ..loop.stage_run import run_stage
+from ..loop.supervisor import Proceed
 from ..step.context import StepContext, StepPart
 from .expectation import Expectation
 from .lifecycle import Lifecycle
@@ -38,6 +39,7 @@ class Rollback(StepPart):
         """Decide that the rollout is rolled back, because of a failure or an operator (`cause`)."""
         self.lifecycle.enter(rollout, Phase.ROLLING_BACK, reason)
         rollout.tally, rollout.paused, rollout.gates, rollout.background = None, {}, {}, {}
+        rollout.wanted = 0
         if isinstance(cause, Aborted):
             rollout.ending = Outcome.ABORTED
         if cause is not None:
@@ -82,18 +84,8 @@ class Rollback(StepPart):
             self.start(rollout, f"{reason}: {why}" if why else reason)
         rollout.step = "rollback"
         try:
-            ahead = self._stages(rollout)
-            for number, stage in enumerate(ahead):
-                rollout.name = stage.name
-                run_stage(
-                    self.loop,
-                    stage,
-                    _revision(rollout),
-                    rollout,
-                    self.step.describe,
-                    expected=self.expectation.along(ahead[number:]),
-                )
-                rollout.tally = None
+            while self._run_stages(rollout) is Proceed.RENUMBER:
+                rollout.wanted = 0  # the target has that number
         except RolloutFailed as exc:
             self.lifecycle.hold(rollout, str(exc))
             raise RolloutFailed(
@@ -106,6 +98,26 @@ class Rollback(StepPart):
             (rollout.ending or Outcome.ROLLED_BACK) if rollout.previous else Outcome.FAILED,
             rollout.reason,
         )
+
+    def _run_stages(self, rollout: Rollout) -> Proceed:
+        """Run the stages of a rollback; return if the owner of the workload asks for another
+        number.
+        """
+        ahead = self._stages(rollout)
+        for number, stage in enumerate(ahead):
+            rollout.name = stage.name
+            proceed = run_stage(
+                self.loop,
+                stage,
+                _revision(rollout),
+                rollout,
+                self.step.describe,
+                expected=self.expectation.along(ahead[number:]),
+            )
+            rollout.tally = None
+            if proceed is Proceed.RENUMBER:
+                return proceed
+        return Proceed.GO
 
     def _stages(self, rollout: Rollout) -> Sequence[Stage]:
         """Return the stages; new instances without requests are drained at once."""

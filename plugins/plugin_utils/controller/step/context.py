@@ -57,6 +57,7 @@ class StepContext:
         own: Mapping[str, t.Any],
         task_vars: Mapping[str, t.Any],
         say: Callable[[str], None],
+        *,
         outlives: bool = False,
     ) -> None:
         """Make a step's context.
