@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 import typing as t
 from collections.abc import Iterator
@@ -27,7 +28,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     Labels,
     Report,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _calls
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import (
+    _calls,
+    _hosts,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import (
     OPTIONS,
     Driver,
@@ -177,6 +181,67 @@ def test_a_host_that_takes_long_to_start_an_instance_is_not_given_up(
     assert fleet.took()[1] == {"web3": Process.STARTING} and not fleet.driver.away
     (tmp_path / "go").touch()
     until(lambda: fleet.took()[1] == {"web3": Process.RUNNING}, "it runs")
+
+
+def asked_to_stop(fleet: Fleet, monkeypatch: pytest.MonkeyPatch, go: Path) -> list[str]:
+    """Ask the instance on web3 to stop, which it does once there is a file; return the commands
+    that hosts are given from now on.
+    """
+    monkeypatch.setattr(_calls, "FREE", 3)
+    monkeypatch.setattr(_hosts, "UNTIL_END", 60.0)
+    wait = f"while ! [ -e {go} ]; do sleep 0.05; done"
+    fleet.driver._command = [
+        "/bin/sh",
+        "-c",
+        f"trap '{wait}; exit' TERM; while :; do sleep 0.05; done",
+    ]
+    wanted = fleet.labels("a", "b", "c")
+    fleet.driver.sync(start=wanted)
+    fleet.took()
+    asked: list[str] = []
+    ask = fleet.transport.ask
+
+    def counted(agent: str, requests: t.Mapping[str, t.Any], *more: t.Any) -> t.Any:
+        asked.extend(requests if agent == "process" else ())
+        return ask(agent, requests, *more)
+
+    monkeypatch.setattr(fleet.transport, "ask", counted)
+    name = next(labels.id for labels in wanted if labels.host == "web3")
+    for _turn in range(3):
+        assert fleet.took(stop=[name])[1]["web3"] is Process.RUNNING
+    assert asked == ["web3"], "it has heard it"
+    assert {place[0] for place in fleet.driver.place(3, [], 2)} == {"web1", "web2"}
+    return asked
+
+
+def test_a_host_says_by_itself_when_an_instance_has_ended(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    woken = threading.Event()
+    fleet.transport.wake = woken.set
+    asked = asked_to_stop(fleet, monkeypatch, tmp_path / "go")
+    assert not fleet.driver.changed() and not woken.is_set()
+    assert {report.process for report in fleet.driver.look(["web1"])} == {Process.RUNNING}
+    (tmp_path / "go").touch()
+    assert woken.wait(60)
+    until(fleet.driver.changed, "the answer has come")
+    seen = {report.labels.host: report.process for report in fleet.driver.look([])}
+    assert seen == dict.fromkeys(fleet.names, Process.RUNNING) | {"web3": Process.STOPPED}
+    assert asked == ["web3", "web1"]
+    assert not fleet.driver.changed()
+    assert {place[0] for place in fleet.driver.place(3, [], 2)} == {*fleet.names}
+
+
+def test_a_host_that_hangs_while_an_instance_stops_is_found_out(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_calls, "PATIENCE", 1.0)
+    asked_to_stop(fleet, monkeypatch, tmp_path / "go")
+    fleet.hang("web3")
+    until(lambda: fleet.took()[1]["web3"] is Process.UNREACHABLE, "it does not answer")
+    fleet.mend("web3")
+    (tmp_path / "go").touch()
+    until(lambda: fleet.took()[1]["web3"] is Process.STOPPED, "it answers")
 
 
 def test_a_host_that_never_answered_is_named(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ host>/<service>/`: `instances/<id>.json` (one record an instance), `logs/<id>.lo
 Request: service, host, path, epoch, journal (id and place of this run's), start (labels, env,
 stop_timeout in seconds, the hooks before_start and after_stop, and what the agent needs; with
 pass_over it is not started where its port is in use, which the answer's "occupied" has then), stop
-(ids), forget (ids), keep (settings by key), retain (keys of all settings that are still wanted),
+(ids), wait (seconds for the end of those that are told to stop, if the agent can; else a moment),
+forget (ids), keep (settings by key), retain (keys of all settings that are still wanted),
 stop_timeout and hook_timeout (seconds), and the agent's own settings. With `usage`, reports of
 running instances also have what they use.
 Answer: {"instances": [labels, process, age in seconds, detail; of one

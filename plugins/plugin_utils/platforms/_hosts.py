@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import abc
 import typing as t
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ..base import clock
 from ..base.errors import InputError, PlatformError, RolloutError
+from ..engine.model import Process
 from ..inputs.options import Options
 from ..interfaces.context import DriverContext
 from ..interfaces.platform import (
@@ -39,7 +40,7 @@ from ._answers import (
     refuse_silent,
     refuse_stale,
 )
-from ._calls import LOOK, Calls
+from ._calls import LOOK, UNTIL_END, Calls
 from ._last_seen import LastSeen
 from ._options import HOST_OPTIONS, fill
 from ._placement import Place, place
@@ -55,6 +56,7 @@ class Hosts(PlatformDriver):
     """
 
     _agent: str  # the program that does the work on the hosts
+    _tells_ends: t.ClassVar[bool] = False  # whether its agent can wait until instances have ended
     _table: t.ClassVar[Options]  # the options of the driver
     capabilities = Capabilities(host_options=HOST_OPTIONS)
 
@@ -243,6 +245,9 @@ class Hosts(PlatformDriver):
             }
             for host in self._concerned(starts, [*stop, *forget], look)
         }
+        if self._tells_ends:
+            for host in self._calls.free_to_wait(self._ending(requests, stop), len(self._hosts)):
+                requests[host]["wait"] = UNTIL_END
         answers = self._calls.ask(requests, bool(start or stop or forget), self._seen.hosts)
         now = clock.now()
         refuse_stale(answers)
@@ -256,6 +261,19 @@ class Hosts(PlatformDriver):
                     answer.value.get("occupied", ())
                 )
         return self._seen.reports(self._hosts)
+
+    def changed(self) -> bool:
+        return self._calls.answered_late
+
+    def _ending(
+        self, requests: Mapping[str, Mapping[str, t.Any]], stop: Collection[str]
+    ) -> Iterator[str]:
+        """Yield the hosts that are asked for nothing but to stop instances that run."""
+        running = self._seen.homes(Process.RUNNING)
+        concerned = {running.get(name) for name in stop}
+        for host, request in requests.items():
+            if host in concerned and not request["start"] and not request["keep"]:
+                yield host
 
     def _is_occupied(self, endpoint: Endpoint) -> bool:
         """Return whether another program had this port: a start there fails if it still has."""

@@ -38,10 +38,13 @@ class LastSeen:
                 self._reports[host] = [restored(report) for report in seen]
                 self.away[host] = [noted(report) for report in self._reports[host]]
 
-    def homes(self) -> dict[str, str]:
-        """Return the host of each instance, by its id."""
+    def homes(self, process: Process | None = None) -> dict[str, str]:
+        """Return the host of each instance, or of each in this state, by its id."""
         return {
-            report.labels.id: host for host, reports in self._reports.items() for report in reports
+            report.labels.id: host
+            for host, reports in self._reports.items()
+            for report in reports
+            if process in (None, report.process)
         }
 
     def update(

@@ -36,7 +36,7 @@ OPTIONS = Options(
 class Driver(Hosts):
     """A service's processes on the hosts of `rollout_platform.hosts`."""
 
-    _agent, _table = "process", OPTIONS
+    _agent, _table, _tells_ends = "process", OPTIONS, True
 
     def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._command = options["command"]

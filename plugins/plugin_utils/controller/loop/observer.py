@@ -14,7 +14,6 @@ from ...analysis import counters
 from ...analysis.counters import Counters
 from ...base import clock
 from ...base.errors import TRANSIENT, PlatformError
-from ...engine.looks import HostView, hosts_to_look_at, is_moving
 from ...engine.model import Health, Instance, Process, Rotation
 from ...engine.shares import Target
 from ...health.monitor import HealthMonitor
@@ -156,11 +155,13 @@ class Observer:
     def _look(self) -> None:
         """Look at the hosts that are due, and at once at those with a check that begins to fail."""
         began = self._now()
-        if began >= self.next_platform or self._platform.changed():
-            hosts = hosts_to_look_at(self._views(), self._pause, began)
+        if began >= self.next_platform:
+            hosts = self._due(began)
             self._take(partial(self._platform.look, hosts), hosts)
             self._took(began, hosts)
-        elif alarmed := {h for h, at in self._failing().items() if at > self.looked.get(h, at)}:
+            return
+        alarmed = {h for h, at in self._failing().items() if at > self.looked.get(h, at)}
+        if alarmed or self._platform.changed():
             self._take(partial(self._platform.look, alarmed), alarmed)
 
     def _take(self, ask: Callable[[], Sequence[Report]], hosts: Collection[str]) -> None:
@@ -184,22 +185,28 @@ class Observer:
         self.looked |= dict.fromkeys(hosts, began)
         self.next_platform = self._now() + self._pause
 
-    def _views(self) -> dict[str, HostView]:
-        """Return what is known of each host that can be looked at."""
+    def _due(self, now: float) -> Sequence[str]:
+        """Return the hosts to look at now."""
+        hosts = self._platform.hosts()
+        if not self.looked:
+            return hosts
+        from ...engine import looks  # a run with nothing to do looks once
+
         moving = {
             report.labels.host
             for report in self.reports
-            if is_moving(
+            if looks.is_moving(
                 report.process, self._checker.health(report.labels.id).health, report.health
             )
         }
         failing, away, never = self._failing(), self._session.record.away, float("-inf")
-        return {
-            host: HostView(
+        views = {
+            host: looks.HostView(
                 self.looked.get(host, never), host in away, host in moving, failing.get(host, never)
             )
-            for host in self._platform.hosts()
+            for host in hosts
         }
+        return looks.hosts_to_look_at(views, self._pause, now)
 
     def _failing(self) -> dict[str, float]:
         """Return the hosts where a check fails, and since when the one that began last."""

@@ -81,6 +81,7 @@ class StepContext:
         self.transport = Transport.from_action(action, task_vars)
         self.transport.say = lambda line: say(f"{settings.service}: {line}")
         self.checker = HealthMonitor(settings.checks, self.transport)
+        self.transport.wake = self.checker.wake
         log = settings.traffic.options.get("access_log")
         self.context = DriverContext(
             settings.service,
