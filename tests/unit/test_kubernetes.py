@@ -38,7 +38,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
     HealthCheck,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     NOWHERE,
     Endpoint,
@@ -51,6 +53,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms impo
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import ApiError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import kubernetes_service
 from ansible_collections.progressive.rollout.tests.support import kubernetes as api
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.playbook import ROOT
@@ -62,7 +65,9 @@ def driver(server: api.Server, epoch: int = 1, **given: t.Any) -> kubernetes.Dri
     options = kubernetes.OPTIONS.parse({**GIVEN, **given}, "rollout_platform.")
     said: list[str] = []
     transport = t.cast(t.Any, SimpleNamespace(say=said.append, said=said))
-    made = kubernetes.Driver(options, Context("shop", transport, HealthCheck(), epoch=epoch))
+    made = kubernetes.Driver(
+        options, DriverContext("shop", transport, HealthCheck(), known=Knows(epoch=epoch))
+    )
     made.__dict__["_cluster"] = server
     return made
 
@@ -84,7 +89,7 @@ def with_service(replicas: int = 4) -> api.Server:
 def service(server: api.Server, epoch: int = 1, **given: t.Any) -> kubernetes_service.Driver:
     options = kubernetes_service.OPTIONS.parse({"service": "shop", **given}, "rollout_traffic.")
     transport = t.cast(t.Any, None)
-    context = Context("shop", transport, HealthCheck(), epoch=epoch)
+    context = DriverContext("shop", transport, HealthCheck(), known=Knows(epoch=epoch))
     made = kubernetes_service.Driver(options, context)
     made.__dict__["_cluster"] = server
     return made

@@ -28,7 +28,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
     HealthCheck,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import (
     _on_delete,
     _pods,
@@ -36,6 +38,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms impo
     kubernetes,
 )
 from ansible_collections.progressive.rollout.tests.support import kubernetes as api
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 from ansible_collections.progressive.rollout.tests.support.pages import ROOT, SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.statefulsets import (
@@ -55,7 +58,7 @@ def driver(server: Server, epoch: int = 1) -> t.Any:
     said: list[str] = []
     transport = t.cast(t.Any, SimpleNamespace(say=said.append, said=said))
     made = kubernetes.Driver.variant(options)(
-        options, Context("shop", transport, HealthCheck(), epoch=epoch)
+        options, DriverContext("shop", transport, HealthCheck(), known=Knows(epoch=epoch))
     )
     assert isinstance(made, _on_delete.OnDeleteDriver)
     made.__dict__["_cluster"] = server

@@ -28,7 +28,7 @@ from ..engine.hand_back import HandBackStep
 from ..engine.model import Composition
 from ..inputs.options import NAME, PORT, Field, Kind, Options
 from ..inputs.placeholders import Template
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.platform import Labels, PlatformDriver, Report
 from ..remote.kubernetes import CLUSTER, CLUSTERS, ApiError, Object
 from . import _kubernetes_risks as risks
@@ -109,7 +109,7 @@ class Driver(WorkloadDriver):
             return InClusters
         return cls if in_deployment else OnDeleteDriver
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         super().__init__(options, context)
         # By ReplicaSet, which change of its number has ordered missing pods, and when.
         self._ordered: dict[str, tuple[int, float]] = {}
@@ -249,7 +249,7 @@ class Driver(WorkloadDriver):
 
     def _fenced_look(self, fresh: bool) -> tuple[Object, list[Group]]:
         deployment = self._get(fresh)
-        if not self.context.epoch:
+        if not self.context.known().epoch:
             return deployment, self._groups(deployment)
         deployment = self._fence(deployment, "deployments")
         found = [self._fenced(group) for group in self._groups(deployment, fresh)]
@@ -432,7 +432,7 @@ class Driver(WorkloadDriver):
                     _pods.MARK: _pods.mark(name, generation, revision),
                     _pods.BASE: _pods.digest(_pods.template_of(deployment)),
                     _pods.SHAPE: _pods.shape_of(deployment),
-                    _pods.EPOCH: str(self.context.epoch),
+                    _pods.EPOCH: str(self.context.known().epoch),
                 },
             },
             "spec": {
