@@ -10,8 +10,8 @@ import json
 import re
 import typing as t
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -41,8 +41,11 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.che
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     NOWHERE,
+    Capabilities,
     Endpoint,
+    InstanceSettings,
     Labels,
+    PlatformDriver,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import (
     _pods,
@@ -102,6 +105,26 @@ class Killed(BaseException):
     """As by a signal that nothing can be done about."""
 
 
+class Settings(Mapping[int, InstanceSettings]):
+    """By generation, what the journal of the present step has of its settings."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    @property
+    def _present(self) -> Mapping[int, InstanceSettings]:
+        return self._world.context.settings if self._world.context else {}
+
+    def __getitem__(self, generation: int) -> InstanceSettings:
+        return self._present[generation]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._present)
+
+    def __len__(self) -> int:
+        return len(self._present)
+
+
 @dataclass
 class Pods(World):
     """A service whose instances are pods."""
@@ -110,9 +133,11 @@ class Pods(World):
     fewest: int = 0
     service: bool = False  # whether a Service is the load balancer
     made: list[kubernetes.Driver] = field(default_factory=list)
+    options: dict[str, t.Any] = field(default_factory=dict)  # of the platform
 
     def platform(self) -> t.Any:
-        made = driver(self.server)
+        made = driver(self.server, **self.options)
+        made.context.settings = Settings(self)
         self.made.append(made)
         return made
 
@@ -524,6 +549,115 @@ def test_a_template_that_is_changed_back_is_no_obstacle(tmp_path: Path) -> None:
     is_ordinary(server, "2", 4)
 
 
+# Other changes of the pod template
+# --------------------------------------------------------------------------------------------------
+
+CHANGES = {
+    "spec": {
+        "containers": [
+            {"name": "shop", "env": [{"name": "LEVEL", "value": "{revision}"}]},
+            {"name": "log", "image": "log:{revision}"},
+        ]
+    }
+}
+
+
+def settings_of(**changes: t.Any) -> InstanceSettings:
+    """The settings of a generation, as the journal has them."""
+    return InstanceSettings("kubernetes", {"image": GIVEN["image"], **changes}, {})
+
+
+def containers(server: api.Server, name: str) -> dict[str, t.Any]:
+    spec = server.objects[f"{api.SETS}/{name}"]["spec"]["template"]["spec"]
+    return {one["name"]: one for one in spec["containers"]}
+
+
+def test_a_patch_of_the_pod_template_is_rolled_out_and_kept(tmp_path: Path) -> None:
+    server = cluster()
+    server.patch(
+        api.SHOP,
+        [
+            {
+                "op": "add",
+                "path": "/spec/template/spec/containers/0/env",
+                "value": [{"name": "OLD", "value": "1"}],
+            }
+        ],
+    )
+    shop = Shop(tmp_path, server)
+    shop.world.options = {"container": "shop", "template": CHANGES}
+    shop.play(revision="2")
+    new = containers(server, "shop-g2")
+    assert new["shop"]["image"] == "local/shop:2"
+    assert new["shop"]["readinessProbe"], "all else is as before"
+    assert new["shop"]["env"] == [{"name": "OLD", "value": "1"}, {"name": "LEVEL", "value": "2"}]
+    assert new["log"]["image"] == "log:2"
+    mine = server.objects[api.SHOP]
+    assert [one["name"] for one in mine["spec"]["template"]["spec"]["containers"]] == [
+        "shop",
+        "log",
+    ]
+    assert (server.counts(), shop.least, shop.most) == ({"2": 4}, 4, 5)
+
+
+def test_instances_get_the_changes_that_their_generation_was_begun_with() -> None:
+    server = cluster()
+    made = driver(server, container="shop", template={"spec": {"hostname": "later"}})
+    made.context.settings = {2: settings_of(template=CHANGES), 3: settings_of()}
+    made.sync(start=ordered(1) + ordered(1, 3, "3"))
+    assert set(containers(server, "shop-g2")) == {"shop", "log"}
+    assert set(containers(server, "shop-g3")) == {"shop"}
+    sets = [server.objects[f"{api.SETS}/shop-g{number}"] for number in (2, 3)]
+    assert not [one for one in sets if "hostname" in one["spec"]["template"]["spec"]]
+
+
+@pytest.mark.parametrize("earlier", ["1", "2"], ids=["its first pods", "a revision rolled out"])
+def test_a_revision_that_ran_before_gets_the_pod_template_that_it_had(
+    tmp_path: Path, earlier: str
+) -> None:
+    """Not the present one with another image: what was changed since is not of that revision."""
+    server = cluster()
+    shop = Shop(tmp_path, server)
+    if earlier == "2":
+        shop.play(revision="2")
+    shop.world.options = {"container": "shop", "template": CHANGES}
+    shop.play(revision="3")
+    made = driver(server, epoch=90, container="shop", template=CHANGES)
+    made.context.settings = {7: replace(settings_of(), again=True)}
+    made.sync(start=ordered(1, 7, earlier))
+    template = _pods.template_of(server.objects[f"{api.SETS}/shop-g7"])
+    assert template == api.template(earlier)
+    for path in [path for path in server.objects if path.startswith(api.SETS)]:
+        if path.rpartition("/")[2] not in ("shop-g3", "shop-g7"):
+            del server.objects[path]
+    made.context.settings = {8: replace(settings_of(), again=True)}
+    made.sync(start=ordered(1, 8, "0"))
+    assert "the pod template of 0 is not in its history any more" in made.context.transport.said[-1]  # type: ignore[attr-defined]
+
+
+def test_a_rollback_of_a_promoted_revision_goes_to_the_earlier_pod_template(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = cluster()
+    shop = Shop(tmp_path, server)
+    shop.play(revision="2")
+    shop.world.options = {"container": "shop", "template": CHANGES}
+    shop.play(revision="3")
+    assert "log" in containers(server, "shop-g3")
+    keeps = Capabilities(host_options=())  # so that the journal keeps settings
+    monkeypatch.setattr(PlatformDriver, "capabilities", keeps)
+    shop.step(rollback)
+    is_ordinary(server, "2", 4)
+    assert shop.least == 4
+
+
+def test_of_two_pod_templates_of_a_revision_the_later_one_is_its_own() -> None:
+    mine = {"metadata": {"name": "shop"}}
+    metadata = [{"name": "a", "annotations": {_pods.SEQUENCE: number}} for number in ("9", "10")]
+    first, second = (_pods.Group({"metadata": one}, mine, inherited=(1, "")) for one in metadata)
+    assert second.sequence > first.sequence
+
+
 # A restart of the Deployment: annotations of its template alone
 # --------------------------------------------------------------------------------------------------
 
@@ -929,6 +1063,8 @@ def test_an_autoscaler_is_refused() -> None:
         ({"workload": f"deployment/{'a' * 250}"}, "is not a workload"),
         ({"image": "local/shop:1"}, "is the same for all revisions"),
         ({"image": "local/shop:{tag}"}, "unknown placeholder '{tag}'"),
+        ({"template": {"replicas": 3, "spec": {}}}, "replicas: not a part of a pod template"),
+        ({"template": "env"}, "rollout_platform.template: expected a mapping"),
     ],
 )
 def test_options_that_cannot_be_meant(given: dict[str, str], why: str) -> None:
@@ -1209,9 +1345,10 @@ PAGE = SNIPPETS["docs/how-to/kubernetes.md"]
 
 
 def test_the_options_of_the_page_are_taken() -> None:
-    given = yaml.safe_load(PAGE["kubernetes.yml"])["rollout_platform"]
-    del given["driver"]
-    driver(api.Server(), **given)
+    for name in ("kubernetes.yml", "template.yml"):
+        given = yaml.safe_load(PAGE[name])["rollout_platform"]
+        del given["driver"]
+        driver(api.Server(), **given)
     given = yaml.safe_load(PAGE["service.yml"])["rollout_traffic"]
     del given["driver"]
     service(api.Server(), **given)

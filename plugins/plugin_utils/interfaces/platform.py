@@ -117,6 +117,8 @@ class InstanceSettings:
     # by option, the keys of its values
     secret: Mapping[str, list[str]] = field(default_factory=dict)
     key: str = ""  # under which hosts keep the secret values; empty: there are none
+    # whether the revision ran before, so that its instances are to be as they were then
+    again: bool = field(default=False, compare=False)
 
     def of_part(self, part: str) -> InstanceSettings:
         """Return the settings of one part of the platform; of a platform without parts, its own."""

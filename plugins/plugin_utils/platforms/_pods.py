@@ -29,6 +29,7 @@ RELEASED = f"{DOMAIN}/released"  # of a ReplicaSet that was taken from the Deplo
 STOPPED = f"{DOMAIN}/stopped"  # the pods that were to be stopped by lowering the number
 EPOCH = f"{DOMAIN}/epoch"
 PENDING = f"{DOMAIN}/hand-back"  # of the Deployment: the ReplicaSet that it is to take over
+SEQUENCE = "deployment.kubernetes.io/revision"  # of a ReplicaSet, by the Deployment's controller
 HASH = "pod-template-hash"
 COST = "controller.kubernetes.io/pod-deletion-cost"
 NUMBER = f"{DOMAIN}/replicas"  # of the Deployment: its number as a rollout has set it last
@@ -206,6 +207,12 @@ class Group:
         """The generation of its pods."""
         known = self.marked or self.inherited
         return known[0] if known else self.adopted if self.current else 0
+
+    @property
+    def sequence(self) -> tuple[int, int]:
+        """How recent it is among the ReplicaSets of the Deployment."""
+        number = notes_of(self.obj).get(SEQUENCE, "")
+        return int(number) if number.isdecimal() else 0, self.generation
 
     @property
     def scaled(self) -> Object:

@@ -26,6 +26,7 @@ from ..base.text import count
 from ..engine import hand_back
 from ..engine.hand_back import HandBackStep
 from ..engine.model import Composition
+from ..inputs import values
 from ..inputs.options import NAME, PORT, Field, Kind, Options
 from ..inputs.placeholders import Template
 from ..interfaces.context import Context
@@ -68,6 +69,17 @@ def _image(value: t.Any, variable: str) -> str:
     return str(value)
 
 
+def _changes(value: t.Any, variable: str) -> dict[str, t.Any]:
+    changes = values.mapping(value, variable, "{spec: {containers: [{name: shop, env: []}]}}")
+    if other := sorted(str(name) for name in changes if name not in ("metadata", "spec")):
+        raise InputError(
+            f"{variable}: {', '.join(other)}: not a part of a pod template; write metadata and"
+            " spec",
+            "PR-118",
+        )
+    return changes
+
+
 OPTIONS = Options(
     Field(
         "workload",
@@ -82,8 +94,17 @@ OPTIONS = Options(
         "image",
         Kind("str", _image),
         "The image of a revision, V(registry.example.com/shop:{revision}). Everything else in a pod"
-        " is as in the workload.",
+        " is as in the workload, or as O(template) says.",
         required=True,
+    ),
+    Field(
+        "template",
+        Kind("dict", _changes),
+        "What else changes in the pod template, as a strategic merge patch of it: C(metadata) and"
+        " C(spec), with containers, variables and volumes merged by their names. V({revision}) is"
+        " filled in. The Deployment keeps the changes, and a rollback to an earlier revision takes"
+        " its pod template from the Deployment's history.",
+        default={},
     ),
     Field("container", NAME, "The container with that image. Required if a pod has several."),
     Field(
@@ -264,14 +285,7 @@ class Driver(WorkloadDriver):
         return _pods.groups(deployment, self._list("replicasets", fresh), pods)
 
     def _reports(self, found: Sequence[Group]) -> list[Report]:
-        reading = _pods.Reading(
-            self.context.service,
-            self._options["container"] or "",
-            self._options["image"],
-            self._options["port"] or 0,
-            clock.now(),
-            self._cluster.skew,
-        )
+        reading = self._reading()
         reports: list[Report] = []
         for group in found:
             self._note_missing(group)
@@ -419,7 +433,8 @@ class Driver(WorkloadDriver):
     ) -> dict[str, t.Any]:
         """Return the ReplicaSet of a generation."""
         name = f"{self._name}-g{generation}"
-        template = self._with_image(deployment, revision, generation)
+        template = self._earlier(deployment, revision, generation)
+        template = template or self._new_template(deployment, revision, generation)
         hashed = {_pods.HASH: f"g{generation}"}
         template["metadata"]["labels"] |= hashed
         return {
@@ -442,6 +457,27 @@ class Driver(WorkloadDriver):
                 "template": template,
             },
         }
+
+    def _earlier(
+        self, deployment: Object, revision: str, generation: int
+    ) -> dict[str, t.Any] | None:
+        """Return the pod template that a revision had which ran before, by the Deployment's
+        history; None where the revision is new, or that is too long ago.
+        """
+        kept = self.context.settings.get(generation)
+        if not (kept and kept.again):
+            return None
+        reading = self._reading()
+        owned = [one for one in self._groups(deployment) if one.owned]
+        mine = [one for one in owned if reading.revision(one) == revision]
+        if not mine:
+            self.context.transport.say(
+                f"{self._where}: the pod template of {revision} is not in its history any more"
+                " (revisionHistoryLimit); its pods get the present one with the image of"
+                f" {revision}"
+            )
+            return None
+        return _pods.template_of(max(mine, key=lambda one: one.sequence).obj)
 
     # -- the end -----------------------------------------------------------------------------------
 

@@ -72,6 +72,7 @@ Object = Mapping[str, t.Any]  # of the API, as JSON
 MERGE = "application/merge-patch+json"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 JSON = "application/json-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
 CONNECT, READ = 5.0, 30.0  # seconds that a connection, and each part of an answer, may take
 ANSWER = 60.0  # seconds that a request may take, with the plugin that logs in
 LARGEST, LINE = 256 * 2**20, 16 * 2**20  # bytes of an answer, and of a line of a watch
@@ -169,6 +170,14 @@ class Cluster:
         """Change an object, by a JSON patch (a list) or by merging, and return it."""
         content = MERGE if isinstance(body, Mapping) else JSON
         return self._ask("PATCH", path, body, content, query)
+
+    def patch_by_keys(self, path: str, body: Object, **query: str) -> Object:
+        """Change an object by a strategic merge patch, as `kubectl patch` does: lists of containers
+        or variables are merged by their keys.
+
+        https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/
+        """
+        return self._ask("PATCH", path, body, STRATEGIC, query)
 
     def delete(self, path: str, body: Object | None = None) -> None:
         """Delete an object; that it is gone already is no error."""
