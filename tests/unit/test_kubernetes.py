@@ -401,6 +401,65 @@ def test_the_very_pod_goes_that_is_out_of_rotation(tmp_path: Path, steers: bool)
     assert wrong == []
 
 
+def costs(server: api.Server) -> set[str]:
+    """The pods that are deleted before others."""
+    pods = server.living()
+    return {one["metadata"]["name"] for one in pods if _pods.notes_of(one).get(_pods.COST)}
+
+
+def test_which_pod_goes_is_said_when_its_drain_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with the number: the controller may hear of the number first.
+
+    https://github.com/kubernetes/kubernetes/issues/126138
+    """
+    server, late = cluster(), []
+    sync = kubernetes.Driver.sync
+
+    def watched(self: kubernetes.Driver, start: t.Any = (), stop: t.Any = (), forget: t.Any = ()):
+        late.extend(one for one in stop if one.partition("/")[0] not in costs(server))
+        return sync(self, start, stop, forget)
+
+    monkeypatch.setattr(kubernetes.Driver, "sync", watched)
+    Shop(tmp_path, server).play(revision="2")
+    is_ordinary(server, "2", 4)
+    assert (late, costs(server)) == ([], set())
+
+
+def test_a_pod_that_stays_after_all_is_like_the_others_again() -> None:
+    server = cluster()
+    made = driver(server)
+    first, second, *_others = states(made)
+    made.leaving([first, second])
+    assert costs(server) == {first, second}
+    made.leaving([second])
+    assert costs(server) == {second}
+    count = len(server.changes)
+    made.leaving([second])
+    made.sync(stop=[second])
+    assert server.changes[count:] == ["patch shop"], "it is said once"
+    made.leaving([first])
+    made.conclude(Composition("1", 1, 3))
+    assert costs(server) == set()
+
+
+def test_a_pod_that_kubernetes_keeps_in_the_place_of_another_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kubernetes, "PATIENCE", 0.0)
+    server = cluster()
+    server.steers, server.corrects = False, True
+    made = driver(server)
+    first, *_others = states(made)
+    made.sync(stop=[first])
+    made.sync()
+    told = [line for line in made.context.transport.said if first in line]  # type: ignore[attr-defined]
+    assert told == [
+        f"made-0: Kubernetes has deleted another pod than {first}, which stays, as {first}/2"
+    ]
+
+
 def test_no_pod_is_made_unready_where_costs_are_known() -> None:
     server = cluster()
     made = driver(server)

@@ -281,6 +281,11 @@ class PlatformDriver(BaseDriver):
         """
         return self.sync()
 
+    def leaving(self, ids: Collection[str]) -> None:
+        """Take note of the instances that are drained now, and are asked to stop once that is done;
+        what is not among them any more stays.
+        """
+
     def changed(self) -> bool:
         """Return whether something has changed since the last `sync`, which is then called at once.
 

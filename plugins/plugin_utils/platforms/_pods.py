@@ -43,6 +43,7 @@ PASSING = (
     WANTED,
     PENDING,
 )  # what is of no use once a rollout has ended
+CHEAPEST = str(-(2**31))
 LOST = 60.0  # seconds after its time to end from which a pod's node is taken for lost
 ADOPTED = 1  # the generation of the pods of a Deployment that no rollout has touched
 
@@ -570,7 +571,17 @@ def cheap() -> Object:
 
     The lowest cost there is: others may have one as well, of their users or of a run before.
     """
-    return {"metadata": {"annotations": {COST: str(-(2**31))}}}
+    return {"metadata": {"annotations": {COST: CHEAPEST}}}
+
+
+def dear() -> Object:
+    """Return the patch by which a pod that was to be deleted before others is like them again."""
+    return {"metadata": {"annotations": {COST: None}}}
+
+
+def is_cheap(pod: Object) -> bool:
+    """Return whether a pod is to be deleted before others."""
+    return notes_of(pod).get(COST) == CHEAPEST
 
 
 def unready(pod: Object) -> Sequence[Object]:

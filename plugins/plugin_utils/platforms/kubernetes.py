@@ -16,7 +16,7 @@ import json
 import re
 import typing as t
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -136,6 +136,8 @@ class Driver(WorkloadDriver):
         self._ordered: dict[str, tuple[int, float]] = {}
         self._steered: dict[str, float] = {}  # by instance, since when it is to be deleted first
         self._unknown: Sequence[str] = ()  # what the account may not see, as `check` found
+        self._leaving: frozenset[str] = frozenset()  # pods that are to go, as last said
+        self._kept: set[str] = set()  # instances that stay in the place of others, as told
         self._question = ""  # for a person, when it was last looked at
         self._asked: int | None = None  # by the Deployment's owner, when it was last looked at
         self._said: dict[str, str] = {}  # by ReplicaSet, why it makes no pods, as last said
@@ -236,6 +238,34 @@ class Driver(WorkloadDriver):
             deployment, found = self._look()
         return self._reports(found)
 
+    def leaving(self, ids: Collection[str]) -> None:
+        """Say which pods go before others as early as that is known, and of which it is over.
+
+        The controller hears of costs and of the number by two watches.
+        """
+        names = frozenset(one.partition("/")[0] for one in ids)
+        if names != self._leaving and self.context.epoch and self._costs:
+            for group in self._look()[1]:
+                self._set_costs(group, names)
+            self._leaving = names
+
+    def _set_costs(self, group: Group, names: Collection[str]) -> None:
+        """Make these pods cheap, and no others but those that are about to be deleted."""
+        going = {one.partition("/")[0] for one in group.leaving}
+        for name, pod in group.living.items():
+            if name in names and not _pods.is_cheap(pod):
+                self._patch_pod(name, _pods.cheap())
+            elif _pods.is_cheap(pod) and name not in {*names, *going}:
+                self._patch_pod(name, _pods.dear())
+
+    def _patch_pod(self, name: str, patch: Object | Sequence[Object]) -> None:
+        """Change a pod, or its status; that it is gone, or has changed, is no error."""
+        try:
+            self._patch("pods", name, patch)
+        except ApiError as exc:
+            if exc.status not in (404, 422):
+                raise
+
     def conclude(self, stable: Composition | None) -> str:
         self._refuse_without_lease()
         new = None
@@ -289,8 +319,19 @@ class Driver(WorkloadDriver):
         reports: list[Report] = []
         for group in found:
             self._note_missing(group)
+            self._note_kept(group)
             reports += reading.reports(group, self._ordered.get(group.name, (0, 0.0))[1])
         return reports
+
+    def _note_kept(self, group: Group) -> None:
+        """Tell of pods that were to go, and stay since Kubernetes has deleted others."""
+        for name, known in group.ids.items():
+            if name != known and known not in self._kept:
+                self._kept.add(known)
+                self.context.transport.say(
+                    f"{group.name}: Kubernetes has deleted another pod than {name}, which stays, as"
+                    f" {known}"
+                )
 
     def _note_missing(self, group: Group) -> None:
         """Note since when pods are missing, and tell the operator why, in the server's words."""
@@ -380,14 +421,11 @@ class Driver(WorkloadDriver):
         https://github.com/kubernetes/kubernetes/blob/v1.20.2/pkg/controller/controller_utils.go
         """
         for name in sorted({one.partition("/")[0] for one in ids} & set(group.living)):
-            try:
-                if self._costs:
-                    self._patch("pods", name, _pods.cheap())
-                elif patch := _pods.unready(group.living[name]):
-                    self._patch("pods", f"{name}/status", patch)
-            except ApiError as exc:
-                if exc.status not in (404, 422):  # it is gone, or has changed
-                    raise
+            pod = group.living[name]
+            if self._costs and not _pods.is_cheap(pod):
+                self._patch_pod(name, _pods.cheap())
+            elif not self._costs and (patch := _pods.unready(pod)):
+                self._patch_pod(f"{name}/status", patch)
         return self._costs or self._has_seen(group, ids)
 
     def _has_seen(self, group: Group, ids: Sequence[str]) -> bool:
@@ -518,6 +556,7 @@ class Driver(WorkloadDriver):
             body = versioned(deployment, {"annotations": notes}, spec)
             self._patch("deployments", self._name, body)
         for group in found:
+            self._set_costs(group, ())
             if notes := _pods.passing(group.obj):
                 body = versioned(group.obj, {"annotations": notes})
                 self._patch("replicasets", group.name, body)
