@@ -38,6 +38,7 @@ from .spec import KAYENTA, NEW_MESSAGES, SEQUENTIAL, THRESHOLD, Analysis, Metric
 
 State = dict[str, t.Any]
 MOST = 1000  # samples of each side that Kayenta's judge keeps
+WARM = 300.0  # seconds that a verdict waits for new instances to warm up, or half of the looks
 MORE = 1.1  # errors for each request that are an estimate's rounding, and not another thing
 
 
@@ -109,15 +110,22 @@ def _by_times(metric: Metric, state: State, look: Samples) -> Measurement:
     history = LatencyHistory.load(state).after(look)
     state.update(history.dump())
     alpha, quantile, tolerance = rules["alpha"], rules["quantile"], rules["tolerance"]
-    verdict = compare_quantile(history, quantile, SIDES * alpha, tolerance)
+    patience = _patience(metric)
+    verdict = compare_quantile(history, quantile, SIDES * alpha, tolerance, patience)
     slow, remark = slow_instances(history, quantile, (1 - SIDES) * alpha, tolerance)
-    if slow and not verdict.worse:
+    if slow and not verdict.worse and not history.warming.waits(patience):
         verdict = Verdict(True, slow)
     value = {
         "new": _last([one for found in look.new.values() for one in found]),
         "stable": _last([one for found in look.stable.values() for one in found]),
     }
     return _measurement(verdict, value, remark)
+
+
+def _patience(metric: Metric) -> int:
+    """Return the looks that a verdict waits for new instances to warm up, at most."""
+    limits = metric.limits
+    return max((limits.count or 0) // 2, math.ceil(WARM / (limits.interval or WARM)))
 
 
 def _by_errors(metric: Metric, state: State, look: Sequence[Span]) -> Measurement:
@@ -152,7 +160,7 @@ def _by_tails(metric: Metric, state: State, look: Times) -> Measurement:
     known = Tails.load(state["tails"]) if "tails" in state else Tails()
     tails = known.after(look, alpha, tolerance)
     state["tails"] = tails.dump()
-    verdict, remark = tails.verdict(alpha, rules["detect"])
+    verdict, remark = tails.verdict(alpha, rules["detect"], _patience(metric))
     value = {"new": _quantiles(look.new), "stable": _quantiles(look.stable)}
     return _measurement(verdict, value, remark)
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 
 ALPHA = 0.02  # the probability of a false alarm, over the whole analysis
 FIRST = 0.9  # of the stake is bet before the first look with errors; the rest at later ones
+ALIKE = 0.5  # of the errors of the greatest look: a second one like it has at least as many
 Odds = Sequence[tuple[float, float]]  # the logarithm of each odds ratio, and the ratio - 1
 FAR = 2.0**50  # numbers of requests, errors or samples beyond this are not searched
 
@@ -116,6 +117,8 @@ class Bets:
     wealth: Sequence[float] = ()  # the logarithm of each bet's wealth
     looks: int = 0  # with errors
     recent: tuple[Sequence[Trial], ...] = ()  # the last `lag` looks
+    greatest: Sequence[Trial] = ()  # the look with most errors on the new side
+    second: float = 0.0  # errors on the new side in the next look after that by their number
 
     def after(self, *look: Trial) -> Bets:
         """Return the bets after one more look, of one or several shares."""
@@ -135,7 +138,15 @@ class Bets:
         for trial in telling:
             won = trial.log_ratios(self.odds)
             wealth = [before + more for before, more in zip(wealth, won, strict=True)]
-        return replace(self, wealth=wealth, looks=looks, recent=recent)
+        found = replace(self, wealth=wealth, looks=looks, recent=recent)
+        return found._ranked(telling)
+
+    def _ranked(self, look: Sequence[Trial]) -> Bets:
+        """Return the bets with the look that has the most errors on the new side."""
+        errors, most = _on_new(look), _on_new(self.greatest)
+        if errors > most:
+            return replace(self, greatest=look, second=most)
+        return replace(self, second=max(self.second, errors))
 
     def _stakes(self) -> list[float]:
         """Return what is bet now, after the looks before the first one."""
@@ -150,8 +161,12 @@ class Bets:
 
         That is never more evidence.
         """
-        wealth = self.wealth
         telling = [trial for look in self.recent for trial in look if trial.tells]
+        return self._cut(telling, rate)
+
+    def _cut(self, telling: Sequence[Trial], rate: float) -> Bets:
+        """Return the bets as if only this part of the requests in these looks had failed."""
+        wealth = self.wealth
         for trial in telling if wealth else ():
             was, would_be = trial.log_ratios(self.odds), trial.at_most(rate).log_ratios(self.odds)
             wealth = [
@@ -163,17 +178,35 @@ class Bets:
         """Return the evidence. `dispersion`: how many errors count as one."""
         return log_mean([one / dispersion for one in self.wealth]) if self.looks else 0.0
 
+    def log_e_of_lasting(self, dispersion: float = 1.0) -> float:
+        """Return the evidence without the greatest look, as far as no other look is like it."""
+        requests = sum(trial.requests for trial in self.greatest)
+        if not requests or self.second >= ALIKE * _on_new(self.greatest):
+            return self.log_e(dispersion)
+        return self._cut(self.greatest, self.second / requests).log_e(dispersion)
+
     def dump(self) -> dict[str, t.Any]:
         """Return plain data, for the journal."""
-        recent = [[one.dump() for one in look] for look in self.recent]
-        wealth = [round(one, 4) for one in self.wealth]
-        return {"wealth": wealth, "looks": self.looks, "recent": recent}
+        return {
+            "wealth": [round(one, 4) for one in self.wealth],
+            "looks": self.looks,
+            "recent": [[one.dump() for one in look] for look in self.recent],
+            "greatest": [one.dump() for one in self.greatest],
+            "second": self.second,
+        }
 
     @classmethod
     def load(cls, odds: Odds, lag: int, data: Mapping[str, t.Any]) -> Bets:
-        """Return the bets that `dump` made the data of."""
+        """Return the bets that `dump` made the data of; older ones know no greatest look."""
         recent = tuple([Trial(*one) for one in look] for look in data["recent"])
-        return cls(odds, lag, data["wealth"], data["looks"], recent)
+        greatest = [Trial(*one) for one in data.get("greatest", ())]
+        second = data.get("second", 0.0)
+        return cls(odds, lag, data["wealth"], data["looks"], recent, greatest, second)
+
+
+def _on_new(look: Sequence[Trial]) -> float:
+    """Return the errors of a look on the new side."""
+    return sum(trial.new for trial in look)
 
 
 def odds_of(ratios: Sequence[float]) -> Odds:

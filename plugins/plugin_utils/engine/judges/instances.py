@@ -79,7 +79,7 @@ class Instance:
 
     def log_e(self, dispersion: Dispersion) -> float:
         """Return the evidence against it, compared with all others."""
-        return self.bets.log_e(dispersion.total(self.expected))
+        return self.bets.log_e_of_lasting(dispersion.total(self.expected))
 
     def against_host(self, dispersion: Dispersion) -> float:
         """Return the evidence against it, compared with the old instances of its host."""
@@ -128,7 +128,7 @@ class Instances:
         remarks: list[str] = []
         for name, one in sorted(self.each.items()):
             enough = one.shown.decided if waits else one.shown.held
-            if enough and one.log_e(dispersion) >= limits[0] / 2:
+            if enough and one.log_e(dispersion) >= (limits[0] if waits else limits[0] / 2):
                 value = shown(one.log_e(dispersion))
                 said[name] = (
                     f"{name}: {what} {one.own} against {one.others} on all others; e-value {value}"

@@ -19,12 +19,14 @@ import typing as t
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from .calm import BEFORE
 from .comparison import Comparison
 from .counts import Counts, Span
-from .errors import LAG, RATIOS, ErrorHistory, total
+from .errors import RATIOS, ErrorHistory, total
 from .evalue import Bets, odds_of
 from .latency import FINE, Histogram
 from .verdict import Data, Verdict
+from .warming import FEW, PATIENCE, Warming
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
 Level = tuple[float, float]  # what is slow: beyond this quantile of stable, times this factor
@@ -41,6 +43,7 @@ GRADES: Mapping[float, float] = {0.99: 0.1, 0.997: 0.35, 0.999: 0.65, 0.9997: 1.
 GRADED: Level = (next(iter(GRADES)), 1.0)
 ODDS = odds_of([ratio**3 for ratio in RATIOS])  # half of them up to 8: slow answers are few
 RECENT = 5  # the last looks that have to agree: what a cold start decided is forgotten
+SURE = 2.0  # standard deviations more slow answers in these, where the new side was warming up
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class Tail:
     """What is known of the slow answers at one level."""
 
     compared: Comparison = field(
-        default_factory=lambda: Comparison(ErrorHistory(bets=Bets(ODDS, LAG)))
+        default_factory=lambda: Comparison(ErrorHistory(bets=Bets(ODDS, BEFORE)))
     )
     limit: int = 0  # the bucket beyond which answers of the last look were slow
     # of the last looks: answers and slow answers of the new side, and of stable
@@ -87,21 +90,27 @@ class Tail:
             self.compared.after([look], alpha, 1.0), limit, (*self.recent, counted)[-RECENT:]
         )
 
-    @property
-    def agrees(self) -> bool:
-        """Whether the new side had more slow answers in the last looks, too."""
+    def agrees(self, warmed: bool) -> bool:
+        """Whether the new side had more slow answers in the last looks, too.
+
+        More than by chance, where it was warming up: what is known of before is of that.
+        """
         requests, slow, on_stable, slow_on_stable = (
             sum(part) for part in zip(*self.recent, strict=True)
         )
-        return bool(slow * on_stable > slow_on_stable * requests)
+        expected = slow_on_stable * requests / on_stable if on_stable else 0.0
+        chance = SURE * math.sqrt(max(1.0, expected)) if warmed else 0.0
+        return bool(slow > expected + chance)
 
-    def verdict(self, level: Level, alpha: float, detect: float) -> tuple[Verdict, str]:
+    def verdict(
+        self, level: Level, alpha: float, detect: float, warmed: bool
+    ) -> tuple[Verdict, str]:
         """Return the verdict at this level, and a remark on hosts."""
         quantile, factor = level
         slowest = f"slowest {_percent(1 - quantile)} %" if factor == 1 else "slowest by far"
         what = f"{slowest} (over {math.exp2(self.limit / FINE):.3g} s):"
         verdict, remark = self.compared.verdict(alpha, 1.0, detect, what)
-        if verdict.worse and not self.agrees:
+        if verdict.worse and not self.agrees(warmed):
             text = f"{verdict.sentence}; not in the last looks"
             verdict = Verdict(False, text, verdict.e_value, verdict.threshold)
         return verdict, remark
@@ -113,6 +122,7 @@ class Tails:
 
     stable: Histogram = field(default_factory=lambda: Histogram({}))
     tails: Mapping[Level, Tail] = field(default_factory=lambda: {level: Tail() for level in LEVELS})
+    warming: Warming = field(default_factory=Warming)
 
     def after(self, look: Times, alpha: float, tolerance: float) -> Tails:
         """Return it after one more look. `alpha` is for all levels together."""
@@ -127,7 +137,10 @@ class Tails:
             if level == GRADED:
                 slow = replace(slow, mild=self._mild(look, tolerance))
             tails[level] = tail.after(slow, limit, alpha * LEVELS[level])
-        return Tails(stable, tails)
+        sides = [Histogram.sum(side.values()) for side in (look.new, look.stable)]
+        middles = [side.middle for side in sides if side.buckets]
+        warming = self.warming.after(middles[0] / middles[1]) if len(middles) > 1 else self.warming
+        return Tails(stable, tails, warming)
 
     def _mild(self, look: Times, tolerance: float) -> list[tuple[float, float, float]]:
         """Return how many slow answers of either side are not the slowest, by grade."""
@@ -140,15 +153,17 @@ class Tails:
             )
         ]
 
-    def verdict(self, alpha: float, detect: float) -> tuple[Verdict, str]:
+    def verdict(self, alpha: float, detect: float, patience: int = PATIENCE) -> tuple[Verdict, str]:
         """Return the verdict that decides, and remarks on hosts.
 
-        That is the first level at which the new side is slower, or else with too little data.
+        That is the first level at which the new side is slower, or else with too little data, or
+        with most evidence. While the new side gets faster it waits, at most `patience` looks.
         """
         if not self.stable.buckets:
             return Verdict(False, "no answers of stable yet", data=Data.LACKING), ""
         found = [
-            tail.verdict(level, alpha * LEVELS[level], detect) for level, tail in self.tails.items()
+            tail.verdict(level, alpha * LEVELS[level], detect, self.warming.seen)
+            for level, tail in self.tails.items()
         ]
         remarks = dict.fromkeys(remark for _verdict, remark in found if remark)
         verdicts = [verdict for verdict, _remark in found]
@@ -156,14 +171,21 @@ class Tails:
             *(one for one in verdicts if one.worse),
             *(one for one in verdicts if one.data is Data.LACKING),
             *(one for one in verdicts if one.data is Data.HOPELESS),
-            *verdicts,
+            *sorted(verdicts, key=_evidence, reverse=True),
         ]
-        return order[0], "; ".join(remarks)
+        verdict = order[0]
+        young = self.warming.looks < FEW
+        if verdict.worse and (young or self.warming.waits(patience)):
+            why = "too few looks to see whether it is warming up" if young else self.warming
+            text = f"{verdict.sentence}; {why}"
+            verdict = replace(verdict, worse=False, sentence=text, data=Data.LACKING)
+        return verdict, "; ".join(remarks)
 
     def dump(self) -> dict[str, t.Any]:
         """Return plain data, for the journal."""
         return {
             "stable": self.stable.dump(),
+            "warming": self.warming.dump(),
             "tails": [
                 {**tail.compared.dump(), "limit": tail.limit, "recent": tail.recent}
                 for tail in self.tails.values()
@@ -181,12 +203,21 @@ class Tails:
             )
             for one in data["tails"]
         ]
-        return cls(Histogram.load(data["stable"]), dict(zip(LEVELS, tails, strict=True)))
+        return cls(
+            Histogram.load(data["stable"]),
+            dict(zip(LEVELS, tails, strict=True)),
+            Warming.load(data.get("warming", {})),
+        )
 
 
 def _buckets(factor: float) -> int:
     """Return by how many buckets so many times as slow is later."""
     return math.ceil(FINE * math.log2(factor))
+
+
+def _evidence(verdict: Verdict) -> float:
+    """Return the evidence, as a part of what is enough."""
+    return (verdict.e_value or 0.0) / (verdict.threshold or 1.0)
 
 
 def _percent(part: float) -> str:
