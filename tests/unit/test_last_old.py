@@ -10,7 +10,9 @@ from __future__ import annotations
 import time
 import typing as t
 from dataclasses import replace
+from random import Random
 
+import numpy as np
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import progress, spec
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import gates
@@ -44,6 +46,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record i
     Outcome,
     Rollout,
 )
+from ansible_collections.progressive.rollout.tests.support import short_rollouts
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -152,6 +155,37 @@ def test_a_promotion_without_a_verdict_says_so_with_the_numbers_and_is_no_good_e
     )
     assert told.tone == "warn" and told.marks[-1].tone == "warn"
     assert story.tell("shop", {"outcome": "promoted", "reason": ""}, []).tone == "good"
+
+
+# -- a rolling that is over in seconds --------------------------------------------------------------
+
+
+def watched(seed: int, rate: float, per_second: float = 550.0) -> short_rollouts.Watched:
+    metric = progress.MetricProgress(spec.parse(ERRORS.options, "analysis", ()).metrics[0])
+    return short_rollouts.Watched(metric, np.random.default_rng(seed), rate, per_second)
+
+
+@pytest.mark.slow
+@pytest.mark.seeded
+@pytest.mark.parametrize("interval", [1.0, 2.5, 5.0])
+@pytest.mark.parametrize("stages", [short_rollouts.PAIRS, short_rollouts.SINGLY])
+def test_a_rolling_of_six_that_fails_one_request_in_twenty_is_failed(
+    stages: t.Any, interval: float, dice: Random
+) -> None:
+    """Whether it has had several looks, or a single one before the last old instances would go."""
+    seeds = [dice.getrandbits(32) for _run in range(20)]
+    ends = [watched(seed, 0.05).failed(stages, interval, min(interval, 3.5)) for seed in seeds]
+    assert sum(end is not None for end in ends) >= 18
+
+
+@pytest.mark.slow
+@pytest.mark.seeded
+@pytest.mark.parametrize("interval", [1.0, 2.5])
+def test_a_good_rolling_of_six_is_not_waited_for(interval: float, dice: Random) -> None:
+    for _run in range(20):
+        one = watched(dice.getrandbits(32), 0.0)
+        assert one.failed(short_rollouts.PAIRS, interval, interval) is None
+        assert not one.metric.doubt
 
 
 # -- how often it looks ----------------------------------------------------------------------------

@@ -252,7 +252,8 @@ def test_one_look_and_two_errors_are_no_verdict() -> None:
     quiet = span({"a": Counts(10), "b": Counts(10)}, Counts(9980))
     burst = span({"a": Counts(10, 9), "b": Counts(10, 9)}, Counts(9980))
     found = compare_errors(after(burst, *[quiet] * 9))
-    assert not found.worse and found.e_value and found.e_value < 1
+    assert not found.worse and found.data is Data.LACKING
+    assert found.sentence.endswith("too few looks with errors, or by its hosts")
     assert compare_errors(after(burst, burst, *[quiet] * 2)).worse
     single = span({"a": Counts(10, 9), "b": Counts(10)}, Counts(9980))
     assert not compare_errors(after(single, single, *[quiet] * 9)).worse
@@ -348,13 +349,15 @@ def test_evidence_that_is_gone_when_the_wait_is_over_is_no_verdict() -> None:
     assert less and not any(compare_errors(one).worse for one in less)
 
 
-def test_one_look_with_far_more_errors_than_any_other_is_one_event() -> None:
+def test_one_instance_with_far_more_errors_than_ever_is_one_event_until_a_second() -> None:
     usual = span({"a": Counts(50, 1), "b": Counts(50, 0)}, Counts(900, 9))
     crash = span({"a": Counts(50, 30), "b": Counts(50, 0)}, Counts(900, 9))
     assert not compare_errors(after(*[usual] * 9, crash, *[usual] * 9)).worse
     once, twice = (after(*[usual] * 9, *[crash] * times) for times in (1, 2))
     raw = [one.bets.log_e(one.dispersion.total(one.expected)) for one in (once, twice)]
     assert once.log_e < raw[0] and twice.log_e == raw[1]
+    both = after(span({"a": Counts(50, 30), "b": Counts(50, 20)}, Counts(900, 9)))
+    assert both.log_e == both.bets.log_e(both.dispersion.total(both.expected)) > 0
 
 
 def test_errors_that_last_on_one_instance_count_as_what_they_have_in_common() -> None:

@@ -123,7 +123,10 @@ class ErrorHistory:
             self,
             new=self.new + total(new),
             stable=self.stable + total(stable),
-            bets=self.bets.after(*(of_span(span, tolerance) for span in look)),
+            bets=self.bets.after(
+                *(of_span(span, tolerance) for span in look),
+                events=new.values(),
+            ),
             dispersion=self.dispersion.after(list(new.values()), stable),
             expected=expected,
             by_host=by_host,
