@@ -124,17 +124,20 @@ def test_only_a_new_side_that_fails_more_is_doubted() -> None:
         assert progress.left_open(analysis, {"errors": metric.memory}) == ""
     metric, analysis = counted((60, 1), (60, 0), looks=2)
     assert metric.phase != "Failed"
-    assert progress.doubts([metric], analysis).startswith("errors 4 of 240 against 0 of 240")
+    assert progress.doubts([metric], analysis).startswith(
+        "errors 4 of 240 (1.7 %) against 0 of 240"
+    )
     assert (
         progress.left_open(analysis, {"errors": metric.memory})
-        == "errors 4 of 240 against 0 of 240"
+        == "errors 4 of 240 (1.7 %) against 0 of 240"
     )
 
 
 def test_without_instances_to_compare_with_errors_are_still_told() -> None:
     metric, analysis = counted((60, 1), (0, 0))
     assert (
-        progress.left_open(analysis, {"errors": metric.memory}) == "errors 8 of 480 against 0 of 0"
+        progress.left_open(analysis, {"errors": metric.memory})
+        == "errors 8 of 480 (1.7 %) against 0 of 0"
     )
     assert progress.left_open(analysis, {}) == ""
     assert progress.left_open(replace(analysis, dry_run=True), {"errors": metric.memory}) == ""

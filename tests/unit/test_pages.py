@@ -581,7 +581,9 @@ def test_an_example_has_what_its_page_names_and_nothing_else(page: str) -> None:
 
 ANALYSIS, TESTING = f"{HOW_TO}/analysis.md", "docs/explanation/sequential-testing.md"
 ERRORS = re.compile(
-    r"errors ([\d,]+) of ([\d,]+) against ([\d,]+) of ([\d,]+) on stable;[^\n]*?(?=\. |$)", re.M
+    r"errors ([\d,]+) of ([\d,]+)(?: \([\d.]+ %\))? against ([\d,]+) of ([\d,]+) on stable;"
+    r"[^\n]*?(?=\. |$)",
+    re.M,
 )
 LATENCY = re.compile(
     r"latency median [\d.]+ to [\d.]+ \(\d+ samples\) against [\d.]+ to [\d.]+ on stable \(\d+"

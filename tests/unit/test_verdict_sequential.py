@@ -186,14 +186,19 @@ def evenly(new: Counts, stable: Counts, looks: int = 30) -> list[Span]:
 def test_a_revision_that_fails_more_often_is_worse() -> None:
     found = compare_errors(after(*evenly(Counts(900, 12), Counts(2700, 3))))
     assert found.worse and found.threshold == 50.0
-    assert found.sentence.startswith("errors 12 of 900 against 3 of 2,700 on stable; e-value ")
-    assert found.sentence.endswith(" >= 50") and found.e_value and found.e_value > 50
+    assert found.sentence.startswith(
+        "errors 12 of 900 (1.3 %) against 3 of 2,700 (0.11 %) on stable, 12 times as often; e-value "
+    )
+    assert found.sentence.endswith(" >= 50: 1 in 3,150 by chance")
 
 
 def test_a_revision_that_fails_as_often_is_not() -> None:
     found = compare_errors(after(*evenly(Counts(90_000, 90), Counts(270_000, 270))))
     assert not found.worse and found.data is Data.ENOUGH
-    assert found.sentence.startswith("errors 90 of 90,000 against 270 of 270,000 on stable; ")
+    assert found.sentence.startswith(
+        "errors 90 of 90,000 (0.1 %) against 270 of 270,000 (0.1 %) on stable; e-value "
+    )
+    assert "chance" not in found.sentence
 
 
 def test_one_that_fails_less_often_is_not_although_that_is_as_unlikely() -> None:
@@ -586,7 +591,10 @@ def test_the_bad_one_is_named() -> None:
     new = {"web1": Counts(100, 0), "web2": Counts(100, 3), "web3": Counts(100, 0)}
     found = judged(*[span(new, STABLE)] * 6)
     assert found.names == ("web2",)
-    assert found.sentence.startswith("web2: errors 18 of 600 against 0 of 3,600 on all others; ")
+    assert found.sentence.startswith(
+        "web2: errors 18 of 600 (3 %) against 0 of 3,600 on all others; e-value "
+    )
+    assert found.sentence.endswith(" >= 150: less than 1 in 1,000,000 by chance")
 
 
 def failed(new: dict[str, Counts]) -> str:
@@ -642,8 +650,8 @@ def test_a_host_that_is_bad_for_old_and_new_alike_is_said_and_is_no_verdict() ->
     found = judged(*[span(new, stable | {"s7": Counts(100, 9)}, **hosts)] * 30)
     assert found.names == ()
     assert found.remark == (
-        "host web7 is bad for old and new alike: errors 270 of 3,000 on n7, 270 of 3,000 on its old"
-        " instances"
+        "host web7 is bad for old and new alike: errors 270 of 3,000 (9 %) on n7,"
+        " 270 of 3,000 (9 %) on its old instances"
     )
     alone = judged(*[span(new, stable, **hosts)] * 30)
     assert alone.names == ("n7",) and not alone.remark

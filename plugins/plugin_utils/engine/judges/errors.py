@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field, replace
 from .calm import BEFORE, LAG, PEAK, Calm
 from .counts import Counts, Span
 from .dispersion import Dispersion
-from .evalue import ALPHA, Bets, Odds, Trial, e_value, first_true, odds_of, shown
+from .evalue import ALPHA, Bets, Odds, Trial, compared, e_value, first_true, odds_of
 from .verdict import Data, Verdict
 
 DETECT = 0.05  # the error rate that should be detected,
@@ -258,23 +258,24 @@ def compare_errors(
     Where it does not (yet), the data is lacking until an error rate of `detect` (0 to 1), or of
     `WORSE` times that of stable, would have been seen about nine times in ten.
     """
-    threshold = 1 / alpha
+    limit = math.log(1 / alpha)
     text = f"{what} {history.new} against {history.stable} on stable"
     if not 0 < history.share < 1:
         side = "stable" if history.new.requests else "the new revision"
         nothing = f"{text}; no requests to {side}, nothing to compare"
-        return Verdict(False, nothing, threshold=threshold, data=Data.HOPELESS)
+        return Verdict(False, nothing, threshold=1 / alpha, data=Data.HOPELESS)
     evidence, seen = history.log_e, history.shown
-    above = evidence >= math.log(threshold)
-    text += f"; e-value {shown(evidence)} {'>=' if above else '<'} {math.ceil(threshold):,}"
+    if seen.decided and history.stable.errors:
+        text += f", {history.new.rate / history.stable.rate:.2g} times as often"
+    text += f"; {compared(evidence, limit)}"
     if (alike := history.dispersion.total(history.expected)) >= 1.5:
         text += f", as {alike:.2g} errors count as one"
-    verdict = Verdict(seen.decided, text, e_value(evidence), threshold)
+    verdict = Verdict(seen.decided, text, e_value(evidence), 1 / alpha)
     if seen.decided:
         return verdict
     if seen.pending:
         return waiting(verdict, seen.pending)
-    if above:
+    if evidence >= limit:
         return replace(
             verdict,
             sentence=f"{text}; too few looks with errors, or by its hosts",

@@ -25,6 +25,7 @@ FIRST = 0.9  # of the stake is bet before the first look with errors; the rest a
 ALIKE = 0.5  # of the errors of the greatest event: a second one like it has at least as many
 TWICE = 2  # errors of an event that tell how many more requests would have
 Odds = Sequence[tuple[float, float]]  # the logarithm of each odds ratio, and the ratio - 1
+RARE = 1_000_000  # how rare chance is, is not told beyond this
 FAR = 2.0**50  # numbers of requests, errors or samples beyond this are not searched
 
 
@@ -262,6 +263,16 @@ def shown(logarithm: float) -> str:
     """Return the e-value as text; rounded down, so that it never seems to reach a threshold."""
     value = e_value(logarithm)
     return f"{value:.2g}" if value < 10 or value >= 1e6 else f"{math.floor(value):,}"
+
+
+def compared(logarithm: float, limit: float) -> str:
+    """Return the e-value and its limit as text; of what is enough, how rare that is by chance."""
+    text = f"e-value {shown(logarithm)}"
+    if logarithm < limit:
+        return f"{text} < {math.ceil(e_value(limit)):,}"
+    known = e_value(logarithm)
+    rare = f"1 in {math.floor(known):,}" if known < RARE else f"less than 1 in {RARE:,}"
+    return f"{text} >= {math.ceil(e_value(limit)):,}: {rare} by chance"
 
 
 def first_true(predicate: Callable[[int], bool], low: int = 0) -> int | None:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from .counts import Counts, Span
 from .dispersion import Dispersion
 from .errors import Shown, hosts_of, together, trial
-from .evalue import Bets, odds_of, shown
+from .evalue import Bets, compared, odds_of
 
 ODDS = odds_of((1.5, 2.5, 5.0, 12.0, 40.0))
 MOST = 200  # new instances that are judged one by one
@@ -129,10 +129,8 @@ class Instances:
         for name, one in sorted(self.each.items()):
             enough = one.shown.decided if waits else one.shown.held
             if enough and one.log_e(dispersion) >= (limits[0] if waits else limits[0] / 2):
-                value = shown(one.log_e(dispersion))
-                said[name] = (
-                    f"{name}: {what} {one.own} against {one.others} on all others; e-value {value}"
-                )
+                told = compared(one.log_e(dispersion), limits[0])
+                said[name] = f"{name}: {what} {one.own} against {one.others} on all others; {told}"
             elif one.bad_host:
                 remarks.append(
                     f"host {one.host} is bad for old and new alike: {what} {one.own} on {name},"

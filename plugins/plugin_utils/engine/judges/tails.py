@@ -78,17 +78,17 @@ class Tail:
     compared: Comparison = field(
         default_factory=lambda: Comparison(ErrorHistory(bets=Bets(ODDS, BEFORE)))
     )
-    limit: int = 0  # the bucket beyond which answers of the last look were slow
+    limit: int = 0  # the bucket beyond which answers of stable were slow in the last look,
+    later: int = 0  # and that of the new side
     # of the last looks: answers and slow answers of the new side, and of stable
     recent: tuple[tuple[float, float, float, float], ...] = ()
 
-    def after(self, look: Span, limit: int, alpha: float) -> Tail:
+    def after(self, look: Span, limit: int, later: int, alpha: float) -> Tail:
         """Return it after one more look."""
         new, stable = total(look.new), total(look.stable)
         counted = (new.requests, new.errors, stable.requests, stable.errors)
-        return Tail(
-            self.compared.after([look], alpha, 1.0), limit, (*self.recent, counted)[-RECENT:]
-        )
+        known = self.compared.after([look], alpha, 1.0)
+        return Tail(known, limit, later, (*self.recent, counted)[-RECENT:])
 
     def agrees(self, warmed: bool) -> bool:
         """Whether the new side had more slow answers in the last looks, too.
@@ -108,7 +108,8 @@ class Tail:
         """Return the verdict at this level, and a remark on hosts."""
         quantile, factor = level
         slowest = f"slowest {_percent(1 - quantile)} %" if factor == 1 else "slowest by far"
-        what = f"{slowest} (over {math.exp2(self.limit / FINE):.3g} s):"
+        limits = [f"{math.exp2(one / FINE):.3g} s" for one in (self.later, self.limit)]
+        what = f"{slowest} (over {limits[0]}, stable {limits[1]}):"
         verdict, remark = self.compared.verdict(alpha, 1.0, detect, what)
         if verdict.worse and not self.agrees(warmed):
             text = f"{verdict.sentence}; not in the last looks"
@@ -136,7 +137,8 @@ class Tails:
             slow = look.slow(limit, tolerance)
             if level == GRADED:
                 slow = replace(slow, mild=self._mild(look, tolerance))
-            tails[level] = tail.after(slow, limit, alpha * LEVELS[level])
+            later = limit + _buckets(tolerance)
+            tails[level] = tail.after(slow, limit, later, alpha * LEVELS[level])
         sides = [Histogram.sum(side.values()) for side in (look.new, look.stable)]
         middles = [side.middle for side in sides if side.buckets]
         warming = self.warming.after(middles[0] / middles[1]) if len(middles) > 1 else self.warming
@@ -156,8 +158,9 @@ class Tails:
     def verdict(self, alpha: float, detect: float, patience: int = PATIENCE) -> tuple[Verdict, str]:
         """Return the verdict that decides, and remarks on hosts.
 
-        That is the first level at which the new side is slower, or else with too little data, or
-        with most evidence. While the new side gets faster it waits, at most `patience` looks.
+        That is the level with most evidence of those at which the new side is slower, or else the
+        first one with too little data. While the new side gets faster it waits, at most `patience`
+        looks.
         """
         if not self.stable.buckets:
             return Verdict(False, "no answers of stable yet", data=Data.LACKING), ""
@@ -167,11 +170,12 @@ class Tails:
         ]
         remarks = dict.fromkeys(remark for _verdict, remark in found if remark)
         verdicts = [verdict for verdict, _remark in found]
+        ranked = sorted(verdicts, key=_evidence, reverse=True)
         order = [
-            *(one for one in verdicts if one.worse),
+            *(one for one in ranked if one.worse),
             *(one for one in verdicts if one.data is Data.LACKING),
             *(one for one in verdicts if one.data is Data.HOPELESS),
-            *sorted(verdicts, key=_evidence, reverse=True),
+            *ranked,
         ]
         verdict = order[0]
         young = self.warming.looks < FEW
@@ -187,7 +191,12 @@ class Tails:
             "stable": self.stable.dump(),
             "warming": self.warming.dump(),
             "tails": [
-                {**tail.compared.dump(), "limit": tail.limit, "recent": tail.recent}
+                {
+                    **tail.compared.dump(),
+                    "limit": tail.limit,
+                    "later": tail.later,
+                    "recent": tail.recent,
+                }
                 for tail in self.tails.values()
             ],
         }
@@ -199,6 +208,7 @@ class Tails:
             Tail(
                 Comparison.load(one, ODDS),
                 one["limit"],
+                one.get("later", one["limit"]),
                 tuple(tuple(look) for look in one["recent"]),
             )
             for one in data["tails"]
