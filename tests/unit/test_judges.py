@@ -474,6 +474,17 @@ def test_a_few_answers_that_hang_are_found_far_beyond_all_quantiles() -> None:
     assert not verdict.worse
 
 
+def test_what_is_slow_is_known_without_the_storms_of_stable() -> None:
+    """One that lasts becomes usual."""
+    storm = {"shop-1": Histogram({-80: 990, -60: 10})}
+    calm = after(Tails(), {}, 5)
+    stormy = calm
+    for _look in range(6):
+        stormy = stormy.after(Times({}, storm), 0.01, 1.2)
+    assert stormy.stable == calm.stable and stormy.slow_looks == 6
+    assert stormy.after(Times({}, storm), 0.01, 1.2).stable != calm.stable
+
+
 def test_the_levels_of_tails_share_alpha() -> None:
     assert sum(LEVELS.values()) == pytest.approx(1)
 

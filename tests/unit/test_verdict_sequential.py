@@ -21,6 +21,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.
     Span,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.errors import (
+    LONGEST,
     ErrorHistory,
     compare_errors,
     tolerated,
@@ -387,6 +388,39 @@ def test_storms_that_return_are_no_evidence(lag: int) -> None:
             looks[look + lag][0] = Counts(100, 30)
     made = [span(*look) for look in looks]
     assert not any(compare_errors(after(*made[:end])).worse for end in range(1, 40))
+
+
+def test_while_stable_has_a_storm_a_verdict_waits_for_it() -> None:
+    """It reached the new side late in one look, and stable late in another, two looks later."""
+
+    def look(new: float, stable: float) -> Span:
+        """Of two new instances, and of nine stable ones."""
+        return span(
+            {name: Counts(150, new / 2) for name in "ab"},
+            {f"s{number}": Counts(300, stable / 9) for number in range(9)},
+        )
+
+    storm = ((87, 13), (74, 31), (55, 711), (1, 720), (1, 400))
+    made = [look(2, 18)] * 10 + [look(*counts) for counts in storm] + [look(2, 18)] * 10
+    said = [compare_errors(after(*made[:end])) for end in range(1, len(made) + 1)]
+    assert said[12].e_value and said[12].e_value > 50 and said[12].data is Data.LACKING
+    assert not any(one.worse for one in said)
+
+
+def test_a_storm_of_stable_that_lasts_is_waited_for_no_longer_than_one_of_both() -> None:
+    calm = span({"a": Counts(150, 1), "b": Counts(150, 1)}, Counts(2700, 18))
+    bad = span({"a": Counts(150, 60), "b": Counts(150, 60)}, Counts(2700, 180))
+    assert not compare_errors(after(*[calm] * 10, *[bad] * (LONGEST - 1))).worse
+    assert compare_errors(after(*[calm] * 10, *[bad] * (LONGEST + 2))).worse
+
+
+def test_where_half_of_the_requests_count_there_is_no_room_for_a_peak() -> None:
+    """As at the median of times: that all are slow for a look may be of both sides."""
+    stable = {f"s{number}": Counts(200, 60) for number in range(9)}
+    usual, slow = (span({name: Counts(100, slow) for name in "ab"}, stable) for slow in (30, 100))
+    history = after(*[usual] * 5, *[slow] * 2)
+    assert history.log_e > math.log(50) and history.steady_log_e == 0.0
+    assert not compare_errors(history).worse
 
 
 @pytest.mark.parametrize("lag", [-2, -1, 0, 1, 2])

@@ -40,6 +40,11 @@ class Calm:
         calm_new, calm_stable = last[-1 - LAG]
         return Calm(self.new + calm_new, self.stable + calm_stable, worst, last)
 
+    @property
+    def storm(self) -> bool:
+        """Whether stable had a storm in the last look."""
+        return bool(self.last) and self._is_storm(self.last[-1][1])
+
     def _is_storm(self, stable: Counts) -> bool:
         """Whether stable had far more errors in a look than usual."""
         if not self.stable.requests:

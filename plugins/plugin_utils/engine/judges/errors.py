@@ -34,8 +34,9 @@ RATIOS = [1 + (2 * point + 1) / (2 * POINTS - 2 * point - 1) for point in range(
 ODDS = odds_of(RATIOS)
 LOOKS, EVENTS = 2, 3  # looks with errors, and instances and looks with errors, for a verdict
 BAD = 2.0  # standard deviations more errors on the old instances of a host count for new ones, too
-# A verdict waits `LAG` looks for stable to show the same, unless errors at up to `PEAK` times the
-# rate before them are evidence enough.
+# A verdict waits `LAG` looks for stable to show the same, and while it does, unless errors at up to
+# `PEAK` times the rate before them are evidence enough.
+LONGEST = LAG + BEFORE  # looks that it waits while stable has a storm, at most
 # At least this part of the requests to the new side failed in two looks in a row, and at most a
 # tenth as many of those to stable in any look: then a verdict does not wait.
 LOSS = 0.5
@@ -60,6 +61,7 @@ class Shown:
     lost: int = 0  # looks in a row with more than `LOSS`
     steady: bool = False  # whether the evidence is enough without a peak in the last looks
     above: bool = True  # whether it is enough now; an older version did not ask
+    storm: bool = False  # whether stable has a storm now, which may be the same
 
     def after(
         self,
@@ -68,6 +70,7 @@ class Shown:
         limit: float,
         lost: bool = False,
         steady: float = 0.0,
+        storm: bool = False,
     ) -> Shown:
         """Return it after a look in which so many instances failed.
 
@@ -78,7 +81,7 @@ class Shown:
         enough = evidence >= (limit / 2 if self.held else limit)
         held = self.held + 1 if enough and looks >= LOOKS and events >= EVENTS else 0
         lost_looks = self.lost + 1 if lost else 0
-        return Shown(looks, events, held, lost_looks, steady >= limit, evidence >= limit)
+        return Shown(looks, events, held, lost_looks, steady >= limit, evidence >= limit, storm)
 
     @property
     def decided(self) -> bool:
@@ -86,8 +89,9 @@ class Shown:
 
         Evidence that no longer is enough waits until it is again.
         """
-        waited = self.held > LAG or (self.held > 0 and (self.steady or self.lost > 1))
-        return waited and self.above
+        waited = self.held > (LONGEST if self.storm else LAG)
+        known = self.held > 0 and (self.steady or self.lost > 1)
+        return (waited or known) and self.above
 
     @property
     def pending(self) -> int:
@@ -109,8 +113,13 @@ class ErrorHistory:
     by_host: Mapping[str, float] = field(default_factory=dict)
     calm: Calm = field(default_factory=Calm)
 
-    def after(self, look: Sequence[Span], alpha: float, tolerance: float) -> ErrorHistory:
-        """Return the history after one more look, of one or several spans."""
+    def after(
+        self, look: Sequence[Span], alpha: float, tolerance: float, storm: bool = False
+    ) -> ErrorHistory:
+        """Return the history after one more look, of one or several spans.
+
+        `storm`: whether stable is known to have one now.
+        """
         new, stable = together(span.new for span in look), together(span.stable for span in look)
         expected, by_host = self.expected, dict(self.by_host)
         for span in look:
@@ -136,7 +145,8 @@ class ErrorHistory:
         evidence, steady = (0.0, 0.0) if by_hosts else (found.log_e, found.steady_log_e)
         failed = sum(one.errors > 0 for one in new.values())
         lost = is_lost(total(new), found.calm.worst)
-        shown = self.shown.after(failed, evidence, math.log(1 / alpha), lost, steady)
+        storm = storm or found.calm.storm
+        shown = self.shown.after(failed, evidence, math.log(1 / alpha), lost, steady, storm)
         return replace(found, shown=shown)
 
     def _is_of_hosts(self, hosts: Mapping[str, str], tolerance: float) -> bool:
@@ -162,7 +172,12 @@ class ErrorHistory:
 
     @property
     def steady_log_e(self) -> float:
-        """The evidence as if the new side had failed in the last looks as often as in calm ones."""
+        """The evidence as if the new side had failed in the last looks as often as in calm ones.
+
+        None where it fails so often that there is no room for a peak.
+        """
+        if PEAK * self.calm.new.rate > LOSS:
+            return 0.0
         bets = self.bets.without_peak(PEAK * self.calm.new.rate)
         return bets.log_e_of_lasting(self.dispersion.total(self.expected))
 

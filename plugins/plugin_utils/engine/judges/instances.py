@@ -95,9 +95,17 @@ class Instances:
     each: Mapping[str, Instance] = field(default_factory=dict)
 
     def after(
-        self, look: Sequence[Span], dispersion: Dispersion, alpha: float, tolerance: float
+        self,
+        look: Sequence[Span],
+        dispersion: Dispersion,
+        alpha: float,
+        tolerance: float,
+        storm: bool = False,
     ) -> Instances:
-        """Return it after one more look. `alpha` is for all instances together (Bonferroni)."""
+        """Return it after one more look. `alpha` is for all instances together (Bonferroni).
+
+        `storm`: whether stable has one now.
+        """
         counted = together(span.new for span in look)
         names = [*self.each, *(name for name in counted if name not in self.each)][:MOST]
         limits = self._limits(alpha, len(names))
@@ -109,7 +117,7 @@ class Instances:
             limit, on_host = limits
             # with too little evidence against it on its host, it waits
             evidence = one.log_e(dispersion) if one.against_host(dispersion) >= on_host else 0.0
-            seen = one.shown.after(failed, evidence, limit)
+            seen = one.shown.after(failed, evidence, limit, storm=storm)
             bad = one.host in risks and one.own.rate >= one.mates.rate / 2 > 0
             found[name] = replace(one, shown=seen, bad_host=bad)
         return Instances(found)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from .calm import BEFORE
 from .comparison import Comparison
 from .counts import Counts, Span
-from .errors import RATIOS, ErrorHistory, total
+from .errors import LONGEST, RATIOS, ErrorHistory, total
 from .evalue import Bets, odds_of
 from .latency import FINE, Histogram
 from .verdict import Data, Verdict
@@ -42,6 +42,7 @@ LEVELS: Mapping[Level, float] = {
 GRADES: Mapping[float, float] = {0.99: 0.1, 0.997: 0.35, 0.999: 0.65, 0.9997: 1.0}
 GRADED: Level = (next(iter(GRADES)), 1.0)
 ODDS = odds_of([ratio**3 for ratio in RATIOS])  # half of them up to 8: slow answers are few
+STORM = 1.5  # times as slow as usual, on average, are all answers of stable in a storm
 RECENT = 5  # the last looks that have to agree: what a cold start decided is forgotten
 SURE = 2.0  # standard deviations more slow answers in these, where the new side was warming up
 
@@ -83,11 +84,11 @@ class Tail:
     # of the last looks: answers and slow answers of the new side, and of stable
     recent: tuple[tuple[float, float, float, float], ...] = ()
 
-    def after(self, look: Span, limit: int, later: int, alpha: float) -> Tail:
+    def after(self, look: Span, limit: int, later: int, alpha: float, storm: bool) -> Tail:
         """Return it after one more look."""
         new, stable = total(look.new), total(look.stable)
         counted = (new.requests, new.errors, stable.requests, stable.errors)
-        known = self.compared.after([look], alpha, 1.0)
+        known = self.compared.after([look], alpha, 1.0, storm=storm)
         return Tail(known, limit, later, (*self.recent, counted)[-RECENT:])
 
     def agrees(self, warmed: bool) -> bool:
@@ -121,15 +122,22 @@ class Tail:
 class Tails:
     """What is known of the times of both sides. Bounded, but for names of instances."""
 
-    stable: Histogram = field(default_factory=lambda: Histogram({}))
+    stable: Histogram = field(default_factory=lambda: Histogram({}))  # without storms
     tails: Mapping[Level, Tail] = field(default_factory=lambda: {level: Tail() for level in LEVELS})
     warming: Warming = field(default_factory=Warming)
+    slow_looks: int = 0  # in a row, in which stable was
 
     def after(self, look: Times, alpha: float, tolerance: float) -> Tails:
-        """Return it after one more look. `alpha` is for all levels together."""
-        stable = Histogram.sum([self.stable, *look.stable.values()])
+        """Return it after one more look. `alpha` is for all levels together.
+
+        What is slow is known by the looks in which stable had no storm.
+        """
+        new, stable = (Histogram.sum(side.values()) for side in (look.new, look.stable))
         if not self.stable.buckets:
             return replace(self, stable=stable)
+        slow_look = bool(stable.buckets) and stable.middle > STORM * self.stable.middle
+        slow_looks = self.slow_looks + 1 if slow_look else 0
+        storm = 0 < slow_looks <= LONGEST
         tails = {}
         for level, tail in self.tails.items():
             quantile, factor = level
@@ -138,11 +146,12 @@ class Tails:
             if level == GRADED:
                 slow = replace(slow, mild=self._mild(look, tolerance))
             later = limit + _buckets(tolerance)
-            tails[level] = tail.after(slow, limit, later, alpha * LEVELS[level])
-        sides = [Histogram.sum(side.values()) for side in (look.new, look.stable)]
-        middles = [side.middle for side in sides if side.buckets]
-        warming = self.warming.after(middles[0] / middles[1]) if len(middles) > 1 else self.warming
-        return Tails(stable, tails, warming)
+            tails[level] = tail.after(slow, limit, later, alpha * LEVELS[level], storm)
+        warming = self.warming
+        if new.buckets and stable.buckets:
+            warming = warming.after(new.middle / stable.middle)
+        usual = self.stable if storm else Histogram.sum([self.stable, stable])
+        return Tails(usual, tails, warming, slow_looks)
 
     def _mild(self, look: Times, tolerance: float) -> list[tuple[float, float, float]]:
         """Return how many slow answers of either side are not the slowest, by grade."""
@@ -190,6 +199,7 @@ class Tails:
         return {
             "stable": self.stable.dump(),
             "warming": self.warming.dump(),
+            "slow_looks": self.slow_looks,
             "tails": [
                 {
                     **tail.compared.dump(),
@@ -217,6 +227,7 @@ class Tails:
             Histogram.load(data["stable"]),
             dict(zip(LEVELS, tails, strict=True)),
             Warming.load(data.get("warming", {})),
+            data.get("slow_looks", 0),
         )
 
 
