@@ -496,7 +496,7 @@ def role_entries() -> dict[str, list[Entry]]:
             some("service", "command", "why", "replicas", "force", "store", "follow", **command),
         ),
     ]
-    waves = Entry(
+    in_batches = Entry(
         "main",
         "Deploy a revision in batches, with your own tasks",
         "Takes the hosts of a play out of rotation in batches, includes a task file on them, and"
@@ -513,7 +513,7 @@ def role_entries() -> dict[str, list[Entry]]:
             **in_place,
         ),
     )
-    return {"rolling": rolling, "in_place": [waves]}
+    return {"rolling": rolling, "in_place": [in_batches]}
 
 
 # The reference --------------------------------------------------------------------------------

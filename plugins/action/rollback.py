@@ -22,7 +22,7 @@ from ..plugin_utils.engine.model import Composition
 from ..plugin_utils.engine.strategy import PROMOTE
 from ..plugin_utils.inputs.options import Options
 from ..plugin_utils.state import commands
-from ..plugin_utils.state.record import Kind, Outcome, Record, Rollout
+from ..plugin_utils.state.record import Outcome, Record, Rollout, RolloutKind
 
 
 class ActionModule(StepAction):
@@ -56,7 +56,7 @@ class ActionModule(StepAction):
         forward.lifecycle.adopt()
         if step.check_mode:
             return DryRun(step).rollback(to)
-        if rollout is not None and rollout.kind != Kind.ROLLBACK:
+        if rollout is not None and rollout.kind != RolloutKind.ROLLBACK:
             forward.rollback.run(rollout, why or "")
             return step.report(True)
         return roll_back_to(step, forward, rollout, to, why or "")
@@ -81,7 +81,7 @@ def concerns(record: Record, of: str | None) -> bool:
     if not of or last is None or last.id == of:
         return True
     before = record.history[-1:] if record.open else record.history[-2:-1]
-    return last.kind == Kind.ROLLBACK and any(one.get("id") == of for one in before)
+    return last.kind == RolloutKind.ROLLBACK and any(one.get("id") == of for one in before)
 
 
 def superseded(step: StepContext) -> Result:
@@ -92,7 +92,7 @@ def superseded(step: StepContext) -> Result:
 
 def check_target(step: StepContext, rollout: Rollout, to: str | None) -> None:
     """Refuse a target other than that of the rollout in progress."""
-    target = rollout.revision if rollout.kind == Kind.ROLLBACK else target_revision(rollout)
+    target = rollout.revision if rollout.kind == RolloutKind.ROLLBACK else target_revision(rollout)
     if to not in (None, target):
         raise RolloutFailed(
             f"rollout_to: cannot roll back to {to!r}: {step.settings.service} {rollout.revision} is"

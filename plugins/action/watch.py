@@ -12,7 +12,7 @@ from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.controller.step.follower import Follower, active
 from ..plugin_utils.inputs.options import Options
-from ..plugin_utils.state.record import Kind, Rollout
+from ..plugin_utils.state.record import Rollout, RolloutKind
 
 
 class ActionModule(StepAction):
@@ -26,7 +26,7 @@ class ActionModule(StepAction):
             after.check()
         lease, record = step.session.look()
         if (rollout := record.open) is not None:
-            if rollout.kind == Kind.ROLLBACK and not active(lease):
+            if rollout.kind == RolloutKind.ROLLBACK and not active(lease):
                 return unfinished(step, rollout)
             followed = Follower(step, rollout.id).run()
             if followed["waiting"] or not seconds:

@@ -16,11 +16,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 FILE = Path(__file__).with_name("history.csv")
+Row = tuple[str, str, str]  # measurement, figure, goal
 HEAD = ("at", "commit", "machine", "measurement", "figure")
 
 
-def append(rows: Iterable[tuple[str, str, str]], file: Path = FILE) -> None:
-    """Add the figures of a run; `rows` are measurement, figure and goal."""
+def append(rows: Iterable[Row], file: Path = FILE) -> None:
+    """Add the figures of a run."""
     command = ["git", "describe", "--always", "--dirty"]
     commit = (
         subprocess.run(

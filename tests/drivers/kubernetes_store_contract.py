@@ -267,7 +267,7 @@ class KubernetesStoreContract(StoreContract):
                 site.cluster.post(site.maps, body)
         fresh = site.driver()
         with pytest.raises(StoreError, match="rollout-shop") as told:
-            _all = fresh.load(), fresh.lease(), fresh.words(0), fresh.timeline("r1")
+            _all = fresh.load(), fresh.lease(), fresh.commands(0), fresh.timeline("r1")
         assert told.value.id == "PR-506"
 
     def test_a_record_that_is_too_large_is_refused_before_it_is_sent(

@@ -135,7 +135,7 @@ def test_a_damaged_text_is_named(etcd: Etcd, key: str) -> None:
     store.post({"word": "pause"})
     etcd.put(f"/rollout/shop/{key}", "x\x00rubbish\n")
     with pytest.raises(StoreError, match=rf"/rollout/shop/{key.rpartition('/')[0] or key}") as told:
-        _all = store.load(), store.lease(), store.words(0), store.timeline("r1")
+        _all = store.load(), store.lease(), store.commands(0), store.timeline("r1")
     assert told.value.id == "PR-506"
 
 

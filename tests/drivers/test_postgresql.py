@@ -140,7 +140,7 @@ def test_a_damaged_text_is_named(database: PostgreSQL, name: str) -> None:
     with pytest.raises(
         StoreError, match=rf"{name.rpartition('/')[0] or name}.* of shop in"
     ) as told:
-        _all = store.load(), store.lease(), store.words(0), store.timeline("r1")
+        _all = store.load(), store.lease(), store.commands(0), store.timeline("r1")
     assert told.value.id == "PR-506"
 
 
@@ -251,7 +251,7 @@ def test_a_command_whose_answer_is_lost_is_not_given_twice(database: PostgreSQL)
 
     store._once = losing  # type: ignore[method-assign]
     assert store.post({"word": "skip"}) == 2
-    assert [word["word"] for word in store.words(0)] == ["pause", "skip"]
+    assert [command["word"] for command in store.commands(0)] == ["pause", "skip"]
 
 
 def test_a_lost_connection_after_the_commit_leaves_no_event_twice(database: PostgreSQL) -> None:

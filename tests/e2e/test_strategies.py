@@ -268,7 +268,7 @@ def test_a_canary_is_promoted_by_a_word_from_elsewhere(shop: Shop) -> None:
         canary.say("promote")
         outcome = run.wait()
         assert outcome.rc == 0, outcome.output
-    assert 0 <= canary.heard("promote") - shop.words()[-1]["at"] <= 2
+    assert 0 <= canary.heard("promote") - shop.commands()[-1]["at"] <= 2
     shares = [event["shares"] for event in canary.events("traffic")]
     assert {canary.old: 50.0, canary.new: 50.0} in shares
     assert [share.get(canary.new, 0) for share in shares] == sorted(
@@ -594,7 +594,9 @@ def test_operators_speak_all_along(shop: Shop) -> None:
         assert parked.of("replace")[-1].result["parked"] and canary.record["name"] == "step 5"
         canary.say("promote_full")
     assert not [event for event in canary.events("word") if event["refused"]]
-    said = [word["word"] for word in shop.words() if word["rollout"] == canary.record["id"]]
+    said = [
+        command["word"] for command in shop.commands() if command["rollout"] == canary.record["id"]
+    ]
     assert said == ["pause", "resume", "skip", "hold", "retry", "promote", "promote_full"]
     canary.ended("promoted")
 

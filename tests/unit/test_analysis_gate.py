@@ -65,9 +65,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Served
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
     GateRecord,
-    Kind,
     Record,
     Rollout,
+    RolloutKind,
 )
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
 from hypothesis import given
@@ -649,7 +649,15 @@ def test_what_was_found_of_another_target_or_before_it_failed_says_nothing(
     monkeypatch: pytest.MonkeyPatch, phase: Phase, replicas: int, anew: bool
 ) -> None:
     rollout = Rollout(
-        "r1", "2", 2, 3, "canary", Composition("1", 1, 3), START, kind=Kind.SCALE, phase=phase
+        "r1",
+        "2",
+        2,
+        3,
+        "canary",
+        Composition("1", 1, 3),
+        START,
+        kind=RolloutKind.SCALE,
+        phase=phase,
     )
     rollout.gates, rollout.background = {"a": GateRecord(1.0)}, {"b": GateRecord(1.0)}
     said: list[str] = []

@@ -54,7 +54,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.ste
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import RolloutKind
 from ansible_collections.progressive.rollout.tests.support.memory import MemoryRun, Service, World
 
 
@@ -309,7 +309,7 @@ def test_nothing_is_started_of_what_a_rollback_leads_away_from(shop: Service) ->
     assert rollout and rollout.kind == "rollback" and shop.running == {"1": 6}
     with MemoryRun(shop, {}, {}, False) as run:
         assert not any(stage.waypoint.repairs for stage in LaunchStages(run).of(rollout))
-        forward = dataclasses.replace(rollout, kind=Kind.ROLLOUT)
+        forward = dataclasses.replace(rollout, kind=RolloutKind.ROLLOUT)
         assert all(stage.waypoint.repairs for stage in LaunchStages(run).of(forward))
 
 

@@ -25,10 +25,13 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     RolloutFailed,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import hand_back
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.hand_back import Step
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.hand_back import (
+    HandBackStep,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Composition,
     Health,
+    Phase,
     Process,
     Rotation,
 )
@@ -45,6 +48,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms impo
     _pods,
     kubernetes,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import ApiError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import kubernetes_service
 from ansible_collections.progressive.rollout.tests.support import kubernetes as api
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
@@ -136,16 +140,25 @@ class Shop(Service):
         server._put = watched  # type: ignore[method-assign]
 
 
-def is_ordinary(server: api.Server, revision: str, replicas: int) -> None:
-    """The Deployment is as if nothing but its template and number had been changed."""
+def is_ordinary(
+    server: api.Server, revision: str, replicas: int, notes: dict[str, str] | None = None
+) -> None:
+    """The Deployment is as if nothing but its template and number had been changed.
+
+    `notes`: the annotations of its pod template.
+    """
+    template = api.template(revision)
+    if notes:
+        template["metadata"]["annotations"] = notes
     mine = server.objects[api.SHOP]
     assert server.counts() == {revision: replicas}
     assert (mine["spec"]["replicas"], "paused" in mine["spec"]) == (replicas, False)
-    assert mine["spec"]["template"] == api.template(revision)
+    assert mine["spec"]["template"] == template
     sets = [one for path, one in server.objects.items() if path.startswith(api.SETS)]
     assert all(_pods.owned_by(one, mine) for one in sets), "nothing else is left"
     assert [one["spec"]["replicas"] for one in sets if one["spec"]["replicas"]] == [replicas]
-    assert _pods.PENDING not in _pods.notes_of(mine)
+    left = {key for one in (mine, *sets) for key in _pods.notes_of(one)}
+    assert left <= {_pods.EPOCH, _pods.MARK}
     before = server.counts()
     server.reconcile()
     assert server.counts() == before
@@ -182,14 +195,9 @@ def test_the_pods_stay_when_the_deployment_takes_them_over(tmp_path: Path) -> No
     server.fails = note
     shop.play(revision="2")
     assert pods == {pod["metadata"]["uid"] for pod in server.living()}
-    assert server.changes[-6:] == [
-        "patch shop",
-        "patch made-0",
-        "patch shop",
-        "patch shop-g2",
-        "patch made-0",
-        "patch shop",
-    ]
+    hand_back = ["shop", "made-0", "shop", "shop-g2", "made-0", "shop"]
+    tidied = ["shop", "shop-g2"]
+    assert server.changes[-8:] == [f"patch {name}" for name in hand_back + tidied]
 
 
 def test_a_revision_that_does_not_get_ready_is_rolled_back(tmp_path: Path) -> None:
@@ -294,6 +302,20 @@ def test_why_no_pods_are_made_is_told_at_once(tmp_path: Path) -> None:
         'no more pods of shop-g2: pods "shop-g2-" is forbidden: exceeded quota: q [PR-245]'
     )
     is_ordinary(server, "1", 4)
+
+
+def test_the_last_reason_stands_in_the_final_message(tmp_path: Path) -> None:
+    server = cluster()
+
+    def refused(change: str) -> None:
+        if change.startswith("create"):
+            raise ApiError("POST replicasets: denied by the policy of the month (500)", 500)
+
+    server.fails = refused
+    shop = Shop(tmp_path, server, progress_deadline="1s")
+    with pytest.raises(RolloutFailed, match=r"no progress .* denied by the policy of the month"):
+        shop.play(revision="2")
+    assert shop.journal.rollout and "denied by the policy" in shop.journal.rollout.reason
 
 
 # Single calls
@@ -442,31 +464,52 @@ def test_a_number_that_somebody_else_has_changed_is_not_overwritten() -> None:
     assert server.counts() == {"1": 6}
 
 
-def begun(path: Path, server: api.Server, pods: int = 1) -> Shop:
-    """A rollout of revision 2 whose run was killed when so many of its pods were there."""
-    shop = Shop(path, server)
+def begun(
+    path: Path, server: api.Server, pods: int = 1, revision: str = "2", **given: t.Any
+) -> Shop:
+    """A rollout whose run was killed when so many of its pods were there."""
+    shop = Shop(path, server, **given)
 
     def kill(change: str) -> None:
-        if server.counts().get("2", 0) >= pods:
+        if server.counts().get(revision, 0) >= pods:
             server.fails = lambda change: None
             raise Killed
 
     server.fails = kill
     with pytest.raises(Killed):
-        shop.play(revision="2")
+        shop.play(revision=revision)
     return shop
 
 
-def test_a_template_that_somebody_else_changes_in_the_middle_is_not_overwritten(
+def test_another_template_in_the_middle_waits_for_a_person_and_is_not_overwritten(
     tmp_path: Path,
 ) -> None:
     server = cluster()
     begun(tmp_path, server)
     server.patch(api.SHOP, {"spec": {"template": api.template("hotfix")}})
     shop = Shop(tmp_path, server, progress_deadline="1s")
+    result = shop.play(revision="2")
+    assert (result["parked"], result["rollout"]["phase"]) == (True, "paused")
+    assert "somebody else has changed the pod template" in result["msg"]
+    assert "kubectl rollout undo deployment/shop" in result["msg"]
+    assert server.counts() == {"hotfix": 4, "2": 1}
+    shop.say("abort")
     with pytest.raises(RolloutFailed):
         shop.play(revision="2")
-    assert [line for line in shop.said if "somebody else has changed its pod template" in line]
+    is_ordinary(server, "hotfix", 4)
+    assert shop.least == 4
+
+
+def test_another_template_of_a_revision_that_was_rolled_out_is_gone_back_to(tmp_path: Path) -> None:
+    server = cluster()
+    Shop(tmp_path, server).play(revision="2")
+    begun(tmp_path, server, revision="3")
+    server.patch(api.SHOP, {"spec": {"template": api.template("hotfix")}})
+    shop = Shop(tmp_path, server)
+    assert shop.play(revision="3")["parked"]
+    shop.say("abort")
+    with pytest.raises(RolloutFailed):
+        shop.play(revision="3")
     is_ordinary(server, "hotfix", 4)
     assert shop.least == 4
 
@@ -475,9 +518,86 @@ def test_a_template_that_is_changed_back_is_no_obstacle(tmp_path: Path) -> None:
     server = cluster()
     begun(tmp_path, server)
     server.patch(api.SHOP, {"spec": {"template": api.template("hotfix")}})
+    assert Shop(tmp_path, server).play(revision="2")["parked"]
     server.patch(api.SHOP, {"spec": {"template": api.template("1")}})
     Shop(tmp_path, server).play(revision="2")
     is_ordinary(server, "2", 4)
+
+
+# A restart of the Deployment: annotations of its template alone
+# --------------------------------------------------------------------------------------------------
+
+RESTARTED = {"kubectl.kubernetes.io/restartedAt": "2026-11-24T12:00:00Z"}
+
+
+def restart(server: api.Server) -> None:
+    """As `kubectl rollout restart` does."""
+    metadata = {"metadata": {"annotations": RESTARTED}}
+    server.patch(api.SHOP, {"spec": {"template": metadata}})
+
+
+@pytest.mark.parametrize("pods", [1, 4], ids=["at the beginning", "at the end"])
+def test_a_restart_in_the_middle_is_taken_over(tmp_path: Path, pods: int) -> None:
+    server = cluster()
+    begun(tmp_path, server, pods)
+    restart(server)
+    shop = Shop(tmp_path, server)
+    shop.play(revision="2")
+    is_ordinary(server, "2", 4, RESTARTED)
+    assert (shop.least, shop.most) == (4, 5)
+    said = [line for made in shop.world.made for line in made.context.transport.said]  # type: ignore[attr-defined]
+    assert [line for line in said if "restartedAt" in line and "PR-249" in line]
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_a_restart_during_the_hand_back_is_taken_over(tmp_path: Path, after: int) -> None:
+    """Before the Deployment has the new template, and before and after the adoption."""
+    server = cluster()
+    shop = Shop(tmp_path, server)
+
+    def restarted(change: str) -> None:
+        pending = _pods.PENDING in _pods.notes_of(server.objects[api.SHOP])
+        seen.append(pending and change != "patch shop")  # the model has computed that change
+        if sum(seen) == after:
+            server.fails = lambda change: None
+            restart(server)
+
+    seen: list[bool] = []
+    server.fails = restarted
+    shop.play(revision="2")
+    is_ordinary(server, "2", 4, RESTARTED)
+    assert (shop.least, shop.most) == (4, 5)
+
+
+def test_a_rollback_after_a_restart_goes_to_the_restarted_pods(tmp_path: Path) -> None:
+    server = cluster()
+    server.starts = lambda pod: not pod["spec"]["containers"][0]["image"].endswith("broken")
+    shop = Shop(tmp_path, server, progress_deadline="1s")
+    shop.play(revision="2")
+    restart(server)
+    shop.least = 4  # the model replaces all pods at once
+    shop.play(revision="2")
+    assert f"{api.SETS}/shop-g3" not in server.objects, "the same revision runs"
+    with pytest.raises(RolloutFailed):
+        shop.play(revision="broken")
+    is_ordinary(server, "2", 4, RESTARTED)
+    assert shop.least == 4
+
+
+def test_no_pod_is_taken_while_the_deployment_restarts_its_own() -> None:
+    server = cluster()
+    made = driver(server)
+    made.sync(start=ordered(1))
+    old = f"{api.SETS}/made-0"
+    restart(server)
+    name = next(one for one in states(made) if "made-" in one)
+    before = server.objects[api.SHOP]["spec"]["replicas"]
+    server.objects[old]["spec"]["replicas"] = 2  # half way
+    made.sync(stop=[name])
+    assert server.objects[api.SHOP]["spec"]["replicas"] == before
+    server.objects[old]["spec"]["replicas"] = 0
+    made.sync(stop=[name])
+    assert server.objects[api.SHOP]["spec"]["replicas"] == before - 1
 
 
 def test_a_deployment_that_is_deleted_in_the_middle_ends_the_run(tmp_path: Path) -> None:
@@ -507,12 +627,115 @@ def test_without_its_journal_the_epoch_can_be_removed(tmp_path: Path) -> None:
     assert len(driver(server, epoch=1).sync()) == 5
 
 
-def test_a_number_that_somebody_else_changes_in_the_middle_is_corrected(tmp_path: Path) -> None:
+# The owner's number of replicas
+# --------------------------------------------------------------------------------------------------
+
+
+def scale(server: api.Server, replicas: int) -> None:
+    """As `kubectl scale` does, or an autoscaler."""
+    server.patch(api.SHOP, {"spec": {"replicas": replicas}})
+
+
+@pytest.mark.parametrize("replicas", [9, 3])
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"strategy": "canary", "steps": [{"set_weight": 20}, {"set_weight": 60}]}],
+    ids=["rolling", "canary"],
+)
+def test_a_number_that_the_owner_sets_in_the_middle_is_followed_and_told(
+    tmp_path: Path, replicas: int, given: dict[str, t.Any]
+) -> None:
+    server = cluster()
+    begun(tmp_path, server, **given)
+    scale(server, replicas)
+    shop = Shop(tmp_path, server, **given)
+    shop.play(revision="2")
+    is_ordinary(server, "2", replicas)
+    told = [line for line in shop.said if "PR-264" in line]
+    assert told == [
+        f"shop 2: somebody else has set the number of replicas to {replicas}; the rollout goes on"
+        f" to it (before: 4) [PR-264]"
+    ]
+    assert shop.least >= 3
+    shop.play(revision="3")
+    is_ordinary(server, "3", replicas)
+
+
+def test_a_number_that_is_raised_before_the_first_pod_goes_is_followed(tmp_path: Path) -> None:
+    server = cluster()
+    shop = Shop(tmp_path, server)
+    server.fails = lambda change: scale(server, 6) if "create shop-g2" in change else None
+    shop.play(revision="2")
+    is_ordinary(server, "2", 6)
+
+
+def test_a_rollback_keeps_the_number_that_the_owner_set_in_the_middle(tmp_path: Path) -> None:
     server = cluster()
     begun(tmp_path, server)
-    server.patch(api.SHOP, {"spec": {"replicas": 9}})
-    Shop(tmp_path, server).play(revision="2")
+    scale(server, 9)
+    server.starts = lambda pod: "shop:1" in pod["spec"]["containers"][0]["image"]
+    with pytest.raises(RolloutFailed):
+        Shop(tmp_path, server, progress_deadline="1s").play(revision="2")
+    is_ordinary(server, "1", 9)
+
+
+@pytest.mark.parametrize("replicas", [6, 2])
+def test_a_number_that_the_owner_sets_during_a_rollback_is_followed(
+    tmp_path: Path, replicas: int
+) -> None:
+    server = cluster()
+    server.starts = lambda pod: not pod["spec"]["containers"][0]["image"].endswith("broken")
+    shop = Shop(tmp_path, server, progress_deadline="1s", budget={"max_surge": 1})
+
+    def scaled(change: str) -> None:
+        if shop.journal.open and shop.journal.open.phase == Phase.ROLLING_BACK:
+            server.fails = lambda change: None
+            scale(server, replicas)
+
+    server.fails = scaled
+    with pytest.raises(RolloutFailed):
+        shop.play(revision="broken")
+    is_ordinary(server, "1", replicas)
+
+
+@pytest.mark.parametrize("given", [{}, {"replicas": 6}], ids=["its own number", "a given number"])
+def test_a_rollback_leaves_the_number_that_the_owner_has_lowered_before(
+    tmp_path: Path, given: dict[str, int]
+) -> None:
+    server = cluster()
+    server.starts = lambda pod: not pod["spec"]["containers"][0]["image"].endswith("broken")
+    shop = Shop(tmp_path, server, progress_deadline="1s")
+    shop.play(revision="2")
+    scale(server, 2)
+    with pytest.raises(RolloutFailed):
+        shop.play(revision="broken", **given)
+    is_ordinary(server, "2", 2)
+    shop.step(rollback, {"to": "1"})
+    is_ordinary(server, "1", 2)
+
+
+def test_a_number_is_given_back_that_the_owner_set_in_the_hand_back(tmp_path: Path) -> None:
+    server = cluster()
+    shop = Shop(tmp_path, server)
+
+    def scaled(change: str) -> None:
+        if _pods.PENDING in _pods.notes_of(server.objects[api.SHOP]):
+            server.fails = lambda change: None
+            scale(server, 7)
+
+    server.fails = scaled
+    shop.play(revision="2")
+    is_ordinary(server, "2", 7)
+
+
+def test_a_given_number_is_kept_and_the_other_one_is_told(tmp_path: Path) -> None:
+    server = cluster()
+    begun(tmp_path, server, replicas=4)
+    scale(server, 9)
+    shop = Shop(tmp_path, server, replicas=4)
+    shop.play(revision="2")
     is_ordinary(server, "2", 4)
+    assert [line for line in shop.said if "to 9; rollout_replicas says 4, which stays" in line]
 
 
 def test_a_pause_of_somebody_else_is_left_to_him(tmp_path: Path) -> None:
@@ -539,7 +762,9 @@ def test_a_hand_back_that_something_undoes_is_given_up_for_a_while(
     made = driver(server)
     made.sync(start=ordered(4))
     made.sync(stop=[name for name in states(made) if "made-0" in name])
-    steps = itertools.cycle([hand_back.Action(step) for step in (Step.PAUSE, Step.RESUME)])
+    steps = itertools.cycle(
+        [hand_back.Action(step) for step in (HandBackStep.PAUSE, HandBackStep.RESUME)]
+    )
     monkeypatch.setattr(hand_back, "next_step", lambda *_state: next(steps))
     assert "which something undoes" in made.conclude(Composition("2", 2, 4))
     assert server.counts() == {"2": 4}
@@ -593,7 +818,8 @@ def test_each_order_has_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("note", ["5", "[", "null", '{"a": 1}'])
 def test_annotations_that_somebody_else_has_spoilt(tmp_path: Path, note: str) -> None:
     server = cluster()
-    notes = {_pods.STOPPED: note, _pods.MARK: note, _pods.PENDING: note, _pods.EPOCH: note * 9000}
+    names = (_pods.STOPPED, _pods.MARK, _pods.PENDING, _pods.NUMBER, _pods.WANTED)
+    notes = {**dict.fromkeys(names, note), _pods.EPOCH: note * 9000}
     server.patch(api.SHOP, {"metadata": {"annotations": {**notes, _pods.EPOCH: "x"}}})
     server.patch(f"{api.SETS}/made-0", {"metadata": {"annotations": notes}})
     Shop(tmp_path, server).play(revision="2")

@@ -261,6 +261,19 @@ def test_every_link_leads_somewhere(page: str) -> None:
         assert not anchor or anchor in slugs, f"{page}: {target}#{anchor}"
 
 
+def test_a_paragraph_has_one_sentence_a_line() -> None:
+    crowded = [
+        f"{path.relative_to(ROOT)}: {line}"
+        for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+        for line in re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL).splitlines()
+        # neither lists and what belongs to them, nor tables, headings, quotes and comments
+        if re.match(r"[\[`*A-Za-z]", line) and not line.startswith("* ")
+        if re.search(r"[a-z)`][.!?] [A-Z]", re.sub(r"`[^`]*`", "`x`", line))
+        if path.name != "CHANGELOG.md" and "<!-- Generated" not in path.read_text()[:400]
+    ]
+    assert not crowded
+
+
 def test_every_page_is_in_the_index() -> None:
     listed = {
         str((ROOT / index).parent.joinpath(target).resolve().relative_to(ROOT))

@@ -317,8 +317,9 @@ def test_only_pods_have_the_name_of_their_part(tmp_path: Path) -> None:
     found = driver.sync()
     assert {report.labels.host for report in found} == {"web1", "web2", "cloud/node1"}
     assert sum(report.labels.id.startswith("cloud/") for report in found) == 2
-    assert driver.at({"web1"}).part == "vms"
-    assert driver.at({"cloud"}).names_instances and driver.at({"cloud/node1"}).names_instances
+    assert driver.at({"web1"}).capabilities.has_hosts
+    for pods in ("cloud", "cloud/node1"):
+        assert driver.at({pods}).capabilities.names_instances
 
 
 def test_a_silent_cluster_is_remembered_while_hosts_answer(tmp_path: Path) -> None:
@@ -434,6 +435,14 @@ def parsed(**parts: t.Any) -> dict[str, t.Any]:
             {"vms": {"driver": "static", "hosts": "web", "port": 80}, "cloud": IN_CLOUD},
             "PR-248",
             r"parts\.vms\.driver: static is deployed in place",
+        ),
+        (
+            {
+                "vms": {"driver": "swarm", "hosts": "all", "image": "shop:{revision}", "port": 80},
+                "cloud": IN_CLOUD,
+            },
+            "PR-248",
+            r"parts\.vms\.driver: swarm is an orchestrator that cannot be a part yet",
         ),
         (
             {

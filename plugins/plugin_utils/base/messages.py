@@ -317,6 +317,13 @@ MESSAGES: Mapping[str, Message] = {
         "Do what the message says; each part is a platform of its own, and all are behind the same"
         " load balancers.",
     ),
+    "PR-249": Message(
+        "Annotations of the Deployment's pod template were changed while a rollout lasted, as"
+        " `kubectl rollout restart` and tools that follow secrets do. The new revision takes them"
+        " over; pods of it that were started before stay.",
+        "If those pods have to read something anew, restart the service after the rollout"
+        " (`restart.yml`).",
+    ),
     "PR-250": Message(
         "No swarm manager answers, or one of several does not.",
         "Start Docker there, restore the quorum, or correct `hosts`, `socket` or `become`;"
@@ -359,6 +366,13 @@ MESSAGES: Mapping[str, Message] = {
         "The autoscaler could not be restored to what it was. The journal has the original.",
         "Fix what the message names, then run one of the service's playbooks again: it restores the"
         " autoscaler.",
+    ),
+    "PR-264": Message(
+        "The number of replicas of the workload was changed there while a rollout lasted: by hand,"
+        " by an autoscaler or by GitOps. The rollout, and a rollback, go on to that number, unless"
+        " `rollout_replicas` gives another one.",
+        "Check that the new number is intended. A number that is given is changed with"
+        " `control.yml`, or in the playbook.",
     ),
     "PR-300": Message(
         "A load balancer could not be queried or changed.",

@@ -91,7 +91,9 @@ def parse(given: t.Any, variable: str) -> tuple[Receiver, ...]:
         raise InputError(
             f"{variable}: it has {len(listed)} receivers; give at most {MOST}", "PR-104"
         )
-    return tuple(_receiver(one, n, f"{variable}[{n - 1}]") for n, one in enumerate(listed, 1))
+    return tuple(
+        _receiver(receiver, n, f"{variable}[{n - 1}]") for n, receiver in enumerate(listed, 1)
+    )
 
 
 def _receiver(given: t.Any, number: int, variable: str) -> Receiver:

@@ -155,7 +155,7 @@ def one_or_more(kind: Kind) -> Kind:
     return Kind("list", parse, kind.note, kind.type)
 
 
-def as_it_is(value: t.Any, _variable: str) -> t.Any:
+def unparsed(value: t.Any, _variable: str) -> t.Any:
     """Return what the driver itself parses."""
     return value
 
@@ -165,7 +165,7 @@ def _factor(value: t.Any, variable: str) -> Fraction:
     return Fraction(str(number(0, MOST, exclusive=True).parse(value, variable)))
 
 
-RAW = Kind("raw", as_it_is)
+RAW = Kind("raw", unparsed)
 MOST = 1000
 FACTOR = Kind("float", _factor, f"More than 0, at most {MOST}.")
 TEXT = Kind("str", values.text)

@@ -74,3 +74,5 @@ class Context:
     served: Callable[[], Mapping[str, Served]] = dict
     # What they had counted when the share of the requests changed, of the last changes.
     cuts: Callable[[], Sequence[Cut]] = tuple
+    # Of a platform of several parts, the name of the part that the driver is.
+    part: str = ""

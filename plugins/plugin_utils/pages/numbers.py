@@ -31,7 +31,7 @@ class Counted:
 
 
 @dataclass
-class Numbers:
+class ReportNumbers:
     """What was measured, each with the seconds into the rollout."""
 
     start: float = 0.0  # of the rollout, in seconds since the epoch

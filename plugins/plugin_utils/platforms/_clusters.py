@@ -63,8 +63,7 @@ class _Member:
 class Together(PlatformDriver):
     """The pods of a workload in each of several clusters, or parts of a platform."""
 
-    names_instances = True
-    host_options = WorkloadDriver.host_options
+    capabilities = WorkloadDriver.capabilities
 
     def _join(
         self,
@@ -99,11 +98,12 @@ class Together(PlatformDriver):
 
     def check(self) -> None:
         self._all(lambda driver: driver.check())
+        option = self.capabilities.clusters_option
         found: dict[str, str] = {}
         for name, identity in self._all(lambda driver: driver._identity()).items():
             if (other := found.setdefault(identity, name)) != name:
                 raise InputError(
-                    f"{VARIABLE}.{self.clusters_option}: {name!r} and {other!r} lead to the same"
+                    f"{VARIABLE}.{option}: {name!r} and {other!r} lead to the same"
                     " workload, whose pods would count twice; name each once",
                     "PR-247",
                 )

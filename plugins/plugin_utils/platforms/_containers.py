@@ -18,7 +18,7 @@ from ..base.errors import InputError, PlatformError
 from ..inputs import values
 from ..inputs.options import DURATION, PORT, Field, Kind, Options, choice, whole
 from ..interfaces.context import Context
-from ..interfaces.platform import InstanceSettings, Labels, Limits
+from ..interfaces.platform import Capabilities, InstanceSettings, Labels, Limits
 from . import _options
 from ._hosts import Hosts
 
@@ -255,7 +255,7 @@ class Containers(Hosts):
     """A service's containers on the hosts of `rollout_platform.hosts`."""
 
     _agent = "container"
-    host_options = (*_options.HOST_OPTIONS, "pull", "keep_revisions")
+    capabilities = Capabilities(host_options=(*_options.HOST_OPTIONS, "pull", "keep_revisions"))
     _program: str
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
@@ -270,7 +270,7 @@ class Containers(Hosts):
         return {"program": self._program, "container": id}
 
     def limits(self, kept: InstanceSettings | None = None) -> Limits:
-        given = kept.platform if kept else self._options
+        given = kept.of_part(self.context.part).platform if kept else self._options
         return Limits(_bytes(given.get("memory") or "0"), float(given.get("cpus") or 0))
 
     def _as_kept(self, kept: InstanceSettings) -> dict[str, t.Any]:

@@ -17,6 +17,7 @@ from ..base.errors import InputError, PlatformError, RolloutError
 from ..inputs.options import Options
 from ..interfaces.context import Context
 from ..interfaces.platform import (
+    Capabilities,
     Endpoint,
     InstanceSettings,
     Labels,
@@ -56,7 +57,7 @@ class Hosts(PlatformDriver):
 
     _agent: str  # the program that does the work on the hosts
     _table: t.ClassVar[Options]  # the options of the driver
-    host_options: t.ClassVar[Collection[str]] = HOST_OPTIONS
+    capabilities = Capabilities(host_options=HOST_OPTIONS)
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self.context, self._options = context, options
@@ -132,11 +133,11 @@ class Hosts(PlatformDriver):
                 " (rollout_platform.hosts) answers",
                 "PR-219",
             )
-        known = hosts, self._addresses, self._ports, count, taken, generation, self.zones
+        known = hosts, self._addresses, self._ports, count, taken, generation
         try:
-            places = place(*known, self._occupied)
+            places = place(*known, zones=self.zones, occupied=self._occupied)
         except PlatformError:
-            places = place(*known)  # perhaps one of the ports is free again
+            places = place(*known, zones=self.zones)  # perhaps one of the ports is free again
         return [one for one in places if one[0] not in self._calls.at_work]
 
     # -- before anything is touched
@@ -196,6 +197,9 @@ class Hosts(PlatformDriver):
     ) -> Sequence[Report]:
         return self._sync(start, stop, forget, {})
 
+    def look(self, hosts: Collection[str]) -> Sequence[Report]:
+        return self._sync((), (), (), {}, hosts)
+
     def keep(self, key: str, content: Mapping[str, t.Any]) -> None:
         """Bring the secret settings of a generation to every host that answers."""
         self.context.secrets[key] = content
@@ -210,15 +214,22 @@ class Hosts(PlatformDriver):
         stop: Sequence[str],
         forget: Sequence[str],
         keep: Mapping[str, Mapping[str, t.Any]],
+        look: Collection[str] | None = None,
     ) -> list[Report]:
-        """Do the work, and keep these secret settings on every host that is asked."""
+        """Do the work, and keep these secret settings on every host that is asked.
+
+        Without any work, `look` has the hosts to ask; None: all.
+        """
         self._seen.restore(self._hosts)
         starts = self._by_host(start)
-        common = self._request(self.context.epoch, stop, forget)
+        common = self._request(self.context.epoch)
+        stops, forgets = self._by_home(stop), self._by_home(forget)
         requests = {
             host: {
                 **common,
                 "host": host,
+                "stop": stops[host],
+                "forget": forgets[host],
                 "start": [
                     {
                         **self._starter(one.generation)._wanted(one),
@@ -228,7 +239,7 @@ class Hosts(PlatformDriver):
                 ],
                 "keep": {**keep, **self._secrets.wanted(host, starts[host])},
             }
-            for host in self._concerned(starts, [*stop, *forget])
+            for host in self._concerned(starts, [*stop, *forget], look)
         }
         answers = self._calls.ask(requests, bool(start or stop or forget), self._seen.hosts)
         now = clock.now()
@@ -248,18 +259,13 @@ class Hosts(PlatformDriver):
         """Return whether another program had this port: a start there fails if it still has."""
         return endpoint.port in self._occupied.get(endpoint.address, ())
 
-    def _request(
-        self, epoch: int, stop: Sequence[str] = (), forget: Sequence[str] = ()
-    ) -> dict[str, t.Any]:
-        """Return what each host is asked."""
+    def _request(self, epoch: int) -> dict[str, t.Any]:
+        """Return what each host is asked, beside its own work."""
         return {
             "service": self.context.service,
             "path": self._path,
             "epoch": epoch,
             "journal": self.context.journal.named(),
-            # Ids name one instance of the service, wherever it is: hosts pass over others' ids.
-            "stop": list(stop),
-            "forget": list(forget),
             "retain": sorted({kept.key for kept in self.context.settings.values() if kept.key}),
             "stop_timeout": self._stop_timeout,
             "hook_timeout": self._hook_timeout,
@@ -267,7 +273,8 @@ class Hosts(PlatformDriver):
         }
 
     def usage(self) -> dict[str, Usage]:
-        common = {**self._request(epoch=0), "start": [], "keep": {}, "usage": True}
+        nothing: dict[str, t.Any] = {"start": [], "stop": [], "forget": [], "keep": {}}
+        common = {**self._request(epoch=0), **nothing, "usage": True}
         requests = {host: {**common, "host": host} for host in self._hosts}
         asked = self.context.transport.ask(self._agent, requests, LOOK)
         answers = {host: shaped(one, Found | Stale | Failed) for host, one in asked.items()}
@@ -299,13 +306,32 @@ class Hosts(PlatformDriver):
             starts[labels.host].append(labels)
         return starts
 
+    def _by_home(self, ids: Sequence[str]) -> dict[str, list[str]]:
+        """Return by host the ids of its instances.
+
+        Those of instances that were seen on none are every host's, and passed over by the others.
+        """
+        homes = self._seen.homes() if ids else {}
+        found: dict[str, list[str]] = {host: [] for host in self._hosts}
+        for name in ids:
+            home = homes.get(name, "")
+            for host in [home] if home in found else self._hosts:
+                found[host].append(name)
+        return found
+
     def _concerned(
-        self, starts: Mapping[str, Sequence[Labels]], ids: Sequence[str]
+        self,
+        starts: Mapping[str, Sequence[Labels]],
+        ids: Sequence[str],
+        look: Collection[str] | None,
     ) -> Sequence[str]:
-        """Return the hosts with something to do; all, if these are not known or there are none."""
+        """Return the hosts with something to do, or to look at; all, if these are not known."""
         homes = self._seen.homes()
         busy = {homes.get(name, "") for name in ids} | {host for host in starts if starts[host]}
-        if not busy or not busy <= set(self._hosts) or len(self._seen.hosts) < len(self._hosts):
+        if look is None and not busy:
+            return self._hosts
+        busy.update(look or ())
+        if not busy <= set(self._hosts) or len(self._seen.hosts) < len(self._hosts):
             return self._hosts
         return [host for host in self._hosts if host in busy]
 
@@ -380,4 +406,4 @@ class Hosts(PlatformDriver):
 
     def _as_kept(self, kept: InstanceSettings) -> dict[str, t.Any]:
         """Return the options, those that shape an instance as they were kept."""
-        return _settings.as_kept(self, self._table, self._options, kept)
+        return _settings.as_kept(self, self._table, self._options, kept, part=self.context.part)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import typing as t
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ..base import clock
 from ..base.errors import InputError, PlatformError
@@ -31,7 +32,7 @@ TOLD_AFTER = 3.0  # seconds that a place is without a pod until the reason is as
 class OnDeleteDriver(WorkloadDriver):
     """The pods of one StatefulSet or DaemonSet."""
 
-    refills = True
+    capabilities = replace(WorkloadDriver.capabilities, refills_places=True)
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         super().__init__(options, context)

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from ..base.errors import InputError, LeaseLost, PlatformError
 from ..interfaces.context import Context
-from ..interfaces.platform import Endpoint, Labels, PlatformDriver
+from ..interfaces.platform import Capabilities, Endpoint, Labels, PlatformDriver
 from ..remote.kubernetes import ApiError, Cluster, Object, Reflector
 from . import _pods
 
@@ -22,8 +22,11 @@ ENOUGH = 10_000  # instances of a service; how many pods fit is for the schedule
 class WorkloadDriver(PlatformDriver):
     """The pods of one workload, which a controller of the cluster starts and stops."""
 
-    names_instances = True
-    host_options = ("workload", "namespace", "context", "kubeconfig", "clusters")
+    capabilities = Capabilities(
+        has_hosts=False,
+        names_instances=True,
+        host_options=("workload", "namespace", "context", "kubeconfig", "clusters"),
+    )
     _create = "create it first"  # what to do where there is none
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:

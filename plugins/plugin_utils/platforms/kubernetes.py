@@ -22,8 +22,9 @@ from functools import cached_property
 
 from ..base import clock
 from ..base.errors import InputError, PlatformError
+from ..base.text import count
 from ..engine import hand_back
-from ..engine.hand_back import Step
+from ..engine.hand_back import HandBackStep
 from ..engine.model import Composition
 from ..inputs.options import NAME, PORT, Field, Kind, Options
 from ..inputs.placeholders import Template
@@ -114,6 +115,8 @@ class Driver(WorkloadDriver):
         self._ordered: dict[str, tuple[int, float]] = {}
         self._steered: dict[str, float] = {}  # by instance, since when it is to be deleted first
         self._unknown: Sequence[str] = ()  # what the account may not see, as `check` found
+        self._question = ""  # for a person, when it was last looked at
+        self._asked: int | None = None  # by the Deployment's owner, when it was last looked at
         self._said: dict[str, str] = {}  # by ReplicaSet, why it makes no pods, as last said
 
     # -- before anything is touched ----------------------------------------------------------------
@@ -122,6 +125,12 @@ class Driver(WorkloadDriver):
         deployment = self._get()
         beside = [one.replicas for one in self._groups(deployment) if not one.owned]
         return int(deployment["spec"].get("replicas", 1)) + sum(beside) or None
+
+    def asked(self) -> int | None:
+        return self._asked
+
+    def question(self) -> str:
+        return self._question
 
     def check(self) -> None:
         cluster = self._cluster
@@ -194,6 +203,8 @@ class Driver(WorkloadDriver):
     ) -> Sequence[Report]:
         self._seen = self._changes
         deployment, found = self._look()
+        self._asked = _pods.asked(deployment)
+        self._question = self._changed_template(found)
         if start or stop or forget:
             self._refuse_without_lease()
         if start or stop:
@@ -206,11 +217,17 @@ class Driver(WorkloadDriver):
 
     def conclude(self, stable: Composition | None) -> str:
         self._refuse_without_lease()
-        if stable is None:
-            return self._hand_back(None)
-        _deployment, found = self._look()
-        mine = [one for one in found if one.generation == stable.generation]
-        return self._hand_back(mine[0].name) if mine else f"no pods are of {stable.revision}"
+        new = None
+        if stable is not None:
+            _deployment, found = self._look()
+            mine = _of_generation(found, stable.generation)
+            if not mine:
+                return f"no pods are of {stable.revision}"
+            new = mine[0].name
+        if left := self._hand_back(new):
+            return left
+        self._tidy(new or "")
+        return ""
 
     # -- observe -----------------------------------------------------------------------------------
 
@@ -235,7 +252,11 @@ class Driver(WorkloadDriver):
         if not self.context.epoch:
             return deployment, self._groups(deployment)
         deployment = self._fence(deployment, "deployments")
-        return deployment, [self._fenced(group) for group in self._groups(deployment, fresh)]
+        found = [self._fenced(group) for group in self._groups(deployment, fresh)]
+        if lagging := [group for group in found if group.lags]:
+            self._take_annotations(lagging[0])
+            return deployment, self._groups(deployment, fresh)
+        return deployment, found
 
     def _groups(self, deployment: Object, fresh: bool = False) -> list[Group]:
         wanted = ",".join(f"{key}={value}" for key, value in _pods.selector(deployment).items())
@@ -277,6 +298,34 @@ class Driver(WorkloadDriver):
             return group
         return replace(group, obj=self._fence(group.obj, "replicasets"))
 
+    def _take_annotations(self, group: Group) -> None:
+        """Give the new ReplicaSet the annotations that the Deployment's pods were given meanwhile,
+        as `kubectl rollout restart` does. Its pods stay as they are.
+        """
+        template = _pods.template_of(group.deployment)
+        mine = _pods.template_of(group.obj)["metadata"].get("annotations") or {}
+        notes = template["metadata"].get("annotations") or {}
+        metadata = {"annotations": {_pods.BASE: _pods.digest(template)}}
+        spec = {"template": {"metadata": {"annotations": notes}}}
+        self._patch("replicasets", group.name, versioned(group.obj, metadata, spec))
+        if names := [name for name, value in notes.items() if mine.get(name) != value]:
+            self.context.transport.say(
+                f"{self._where}: its pods were given annotations meanwhile ({', '.join(names)}),"
+                f" as by kubectl rollout restart, and {group.name} takes them over;"
+                f" {count(len(group.living), 'pod')} of it started before that [PR-249]"
+            )
+
+    def _changed_template(self, found: Sequence[Group]) -> str:
+        """Return what a person has to decide about a template that somebody else has changed."""
+        if not any(one.edited and one.marked and not one.owned for one in found):
+            return ""
+        return (
+            f"somebody else has changed the pod template of {self._where}, which the rollout"
+            " neither overwrites nor takes over: change it back (kubectl rollout undo"
+            f" deployment/{self._name}), and the rollout goes on; or roll back, to the pods of the"
+            " changed template"
+        )
+
     def _scale(
         self,
         deployment: Object,
@@ -285,16 +334,19 @@ class Driver(WorkloadDriver):
         stop: Sequence[str],
     ) -> None:
         """Change the numbers of replicas: fewer pods first, so that the others have room."""
+        restarting = any(one.owned and not one.current and one.replicas for one in found)
         for group in found:
+            if group.owned and restarting:
+                continue  # its controller replaces these pods itself, and goes on to its number
             ids = [*group.ids.values(), *group.ordered]
             going = [one for one in stop if one in ids and one not in group.stopped]
             if going and self._steer(group, going):
                 self._set(group, group.replicas - len(going), going)
         more = Counter((labels.generation, labels.revision) for labels in start)
-        for (generation, revision), count in more.items():
-            mine = [one for one in found if one.generation == generation]
+        for (generation, revision), number in more.items():
+            mine = _of_generation(found, generation)
             if not mine:
-                body = self._replica_set(deployment, revision, generation, count)
+                body = self._replica_set(deployment, revision, generation, number)
                 made = self._cluster.post(self._path("replicasets"), body)
                 self._watched["replicasets"].note(made)
             elif mine[0].edited:
@@ -305,7 +357,7 @@ class Driver(WorkloadDriver):
                     "PR-246",
                 )
             else:
-                self._set(mine[0], mine[0].replicas + count)
+                self._set(mine[0], mine[0].replicas + number)
 
     def _steer(self, group: Group, ids: Sequence[str]) -> bool:
         """Have the controller delete these pods before others; return whether it would now.
@@ -344,6 +396,8 @@ class Driver(WorkloadDriver):
         obj = group.scaled
         kind, name = ("deployments", self._name) if group.current else ("replicasets", group.name)
         notes = {**_pods.notes_of(obj), _pods.STOPPED: json.dumps(kept)}
+        if group.current:
+            notes[_pods.NUMBER] = str(max(0, replicas))
         patch: list[Object] = [
             {"op": "test", "path": "/spec/replicas", "value": group.replicas},
             {"op": "test", "path": "/metadata/annotations", "value": _pods.notes_of(obj)},
@@ -377,6 +431,7 @@ class Driver(WorkloadDriver):
                 "annotations": {
                     _pods.MARK: _pods.mark(name, generation, revision),
                     _pods.BASE: _pods.digest(_pods.template_of(deployment)),
+                    _pods.SHAPE: _pods.shape_of(deployment),
                     _pods.EPOCH: str(self.context.epoch),
                 },
             },
@@ -408,13 +463,28 @@ class Driver(WorkloadDriver):
                 )
             except hand_back.Blocked as exc:
                 return str(exc)
-            if action.step is Step.DONE:
+            if action.step is HandBackStep.DONE:
                 return ""
-            if action.step is Step.WAIT or action == before:
+            if action.step is HandBackStep.WAIT or action == before:
                 return f"{action.step.value}" + (f" ({action.name})" if action.name else "")
             self._take(action, deployment, {one.name: one for one in found}, new or "")
             before = action
         return f"{action.step.value} ({action.name}), which something undoes"
+
+    def _tidy(self, stable: str) -> None:
+        """Remove the notes that only the rollout needed, and give a number back that the owner set
+        during the hand-back. `stable`: the ReplicaSet that the Deployment consists of.
+        """
+        deployment, found = self._look(fresh=True)
+        if notes := _pods.passing(deployment):
+            number = _pods.wanted(deployment, stable)
+            spec = None if number is None else {"replicas": number}
+            body = versioned(deployment, {"annotations": notes}, spec)
+            self._patch("deployments", self._name, body)
+        for group in found:
+            if notes := _pods.passing(group.obj):
+                body = versioned(group.obj, {"annotations": notes})
+                self._patch("replicasets", group.name, body)
 
     def _take(
         self,
@@ -425,17 +495,19 @@ class Driver(WorkloadDriver):
     ) -> None:
         """Do one step of the hand-back: one change of one object, if it still is as seen."""
         step, group = action.step, found.get(action.name)
-        if step is Step.PAUSE:
-            body = versioned(deployment, {"annotations": {_pods.PENDING: new}}, {"paused": True})
+        if step is HandBackStep.PAUSE:
+            notes = {_pods.NUMBER: str(deployment["spec"].get("replicas", 1))}
+            notes |= {**_pods.notes_of(deployment), _pods.PENDING: new}
+            body = versioned(deployment, {"annotations": notes}, {"paused": True})
             self._patch("deployments", self._name, body)
-        elif step is Step.RESUME:
+        elif step is HandBackStep.RESUME:
             body = versioned(deployment, {"annotations": {_pods.PENDING: None}}, {"paused": None})
             self._patch("deployments", self._name, body)
         elif group is None:
             raise PlatformError(f"{action.name} is gone", "PR-246")
-        elif step is Step.RETARGET:
+        elif step is HandBackStep.RETARGET:
             self._patch("deployments", self._name, _retarget(deployment, group))
-        elif step is Step.DELETE:
+        elif step is HandBackStep.DELETE:
             self._delete(group)
         else:
             body = versioned(group.obj, _METADATA[step](group))
@@ -461,6 +533,12 @@ class InClusters(ClustersDriver):
         return Driver(options, self.context)
 
 
+def _of_generation(found: Sequence[Group], generation: int) -> list[Group]:
+    """Return the ReplicaSets of a generation, the one that the Deployment keeps pods in first."""
+    mine = [one for one in found if one.generation == generation]
+    return sorted(mine, key=lambda one: not one.current)
+
+
 def _released(group: Group) -> dict[str, t.Any]:
     """Return how a ReplicaSet is taken from the Deployment, and found without its labels."""
     gone = dict.fromkeys(_pods.selector(group.deployment))
@@ -482,12 +560,19 @@ def _adoptable(group: Group) -> dict[str, t.Any]:
     return {"labels": dict(group.obj["spec"]["template"]["metadata"]["labels"])}
 
 
-_METADATA = {Step.RELEASE: _released, Step.GIVE_BACK: _given_back, Step.ADOPT: _adoptable}
+_METADATA = {
+    HandBackStep.RELEASE: _released,
+    HandBackStep.GIVE_BACK: _given_back,
+    HandBackStep.ADOPT: _adoptable,
+}
 
 
 def _retarget(deployment: Object, group: Group) -> list[Object]:
     """Return how the Deployment gets the template and the number of a ReplicaSet."""
     notes = {**_pods.notes_of(deployment), _pods.STOPPED: json.dumps(group.stopped)}
+    notes[_pods.NUMBER] = str(group.replicas)
+    if (number := _pods.asked(deployment)) is not None:
+        notes[_pods.WANTED] = f"{group.name}={number}"
     template, version = _pods.template_of(group.obj), deployment["metadata"]["resourceVersion"]
     return [
         {"op": "test", "path": "/metadata/resourceVersion", "value": version},

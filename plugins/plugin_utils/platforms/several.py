@@ -30,6 +30,7 @@ from ..interfaces.context import Context
 from ..interfaces.loader import DriverChoice
 from ..interfaces.platform import (
     PARTS,
+    Capabilities,
     Endpoint,
     Labels,
     Machine,
@@ -89,17 +90,16 @@ def _part(given: t.Any, variable: str) -> Part:
 def _refuse(choice: DriverChoice[PlatformDriver], variable: str) -> None:
     """Refuse a platform that cannot be a part."""
     chosen, why = choice.driver, ""
+    can = chosen.capabilities
     if issubclass(chosen, Driver):
         why = "has parts itself; list them all beside each other"
     elif issubclass(chosen, Together):
         why = "has several clusters; make a part of each"
-    elif chosen.in_place:
+    elif not can.starts_instances:
         why = "is deployed in place, by your own tasks; use systemd or process, or a service apart"
-    elif chosen.refills:
+    elif can.refills_places:
         why = "replaces pods at their places; roll it out as a service apart, or use a Deployment"
-    elif chosen.places_instances or (
-        chosen.names_instances and not issubclass(chosen, WorkloadDriver)
-    ):
+    elif not can.has_hosts and not issubclass(chosen, WorkloadDriver):
         why = "is an orchestrator that cannot be a part yet; roll it out as a service apart"
     if why:
         raise InputError(f"{variable}.driver: {choice.name} {why}", "PR-248")
@@ -122,7 +122,7 @@ OPTIONS = Options(
 class Pods(Together):
     """The parts that are Deployments."""
 
-    clusters_option = PARTS
+    capabilities = replace(Together.capabilities, has_parts=True)
 
     def __init__(
         self,
@@ -136,8 +136,7 @@ class Pods(Together):
 class Driver(PlatformDriver):
     """The instances of all parts."""
 
-    alike = False  # in waves, the new instances of one part are compared with the old of another
-    clusters_option = PARTS
+    capabilities = Capabilities(has_parts=True)
 
     @classmethod
     def shaping(
@@ -157,13 +156,12 @@ class Driver(PlatformDriver):
         self.context = context
         given: Mapping[str, Part] = options[PARTS]
         self.clusters = {name: part.factor for name, part in given.items()}
-        self._contexts = {name: _apart(context) for name in given}
+        self._contexts = {name: _apart(context, name) for name in given}
         self._together = _apart(context)  # of all parts of Kubernetes
         self._hosted: dict[str, PlatformDriver] = {}
         pods: dict[str, WorkloadDriver] = {}
         for name, part in given.items():
             made = _as_part(name, functools.partial(part.choice.make, self._contexts[name]))
-            made.part = name
             if isinstance(made, WorkloadDriver):
                 pods[name] = made
             else:
@@ -268,14 +266,29 @@ class Driver(PlatformDriver):
     def sync(
         self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
     ) -> Sequence[Report]:
-        """Have all parts do their work; the error of one does not keep the others from theirs."""
+        return self._of_all(
+            functools.partial(self._sync_pods, start, stop, forget),
+            functools.partial(self._sync_part, start=start, stop=stop, forget=forget),
+        )
+
+    def look(self, hosts: Collection[str]) -> Sequence[Report]:
+        """Look at these hosts, and at all clusters."""
+        return self._of_all(
+            functools.partial(self._sync_pods, (), (), ()),
+            functools.partial(self._look_at_part, hosts=hosts),
+        )
+
+    def _of_all(
+        self, ask_pods: Callable[[], Sequence[Report]], ask: Callable[[str], Sequence[Report]]
+    ) -> Sequence[Report]:
+        """Ask all parts; the error of one does not keep the others from their work."""
         self._lend()
-        asked = begin(functools.partial(self._sync_pods, start, stop, forget))
+        asked = begin(ask_pods)
         found: list[Report] = []
         troubles: list[RolloutError] = []
         for name in self._hosted:
             try:
-                found += self._sync_part(name, start, stop, forget)
+                found += ask(name)
             except RolloutError as exc:
                 troubles.append(exc)
         try:
@@ -288,6 +301,13 @@ class Driver(PlatformDriver):
                 trouble.seen = [*trouble.seen, *found]
         raise_first(troubles)
         return found
+
+    def _look_at_part(self, name: str, hosts: Collection[str]) -> Sequence[Report]:
+        look = functools.partial(
+            self._hosted[name].look, [host for host in hosts if host in self._within[name]]
+        )
+        self._last[name] = _as_part(name, look)
+        return self._last[name]
 
     def _sync_pods(
         self, start: Sequence[Labels], stop: Sequence[str], forget: Sequence[str]
@@ -430,8 +450,8 @@ class Driver(PlatformDriver):
         raise_first(troubles)
 
 
-def _apart(context: Context) -> Context:
-    return replace(context, away={}, settings={})
+def _apart(context: Context, part: str = "") -> Context:
+    return replace(context, part=part, away={}, settings={})
 
 
 def _only(ids: Sequence[str], mine: Callable[[str], bool]) -> list[str]:

@@ -18,7 +18,7 @@ from ..base.errors import InputError, PlatformError
 from ..engine.model import UNKNOWN, Process
 from ..inputs.options import PORT, TEXT, Field, Options, one_or_more
 from ..interfaces.context import Context
-from ..interfaces.platform import Endpoint, Labels, PlatformDriver, Report
+from ..interfaces.platform import Capabilities, Endpoint, Labels, PlatformDriver, Report
 from ..remote import inventory
 
 OPTIONS = Options(
@@ -40,7 +40,7 @@ OPTIONS = Options(
 class Driver(PlatformDriver):
     """A service's instances, one for each of the hosts and ports."""
 
-    in_place = True  # they are deployed where they are, and neither started nor stopped from here
+    capabilities = Capabilities(starts_instances=False)
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self.context = context

@@ -21,6 +21,7 @@ from ..inputs.placeholders import Template
 from ..interfaces.context import Context
 from ..interfaces.platform import (
     NOWHERE,
+    Capabilities,
     Endpoint,
     Labels,
     PlatformDriver,
@@ -51,8 +52,7 @@ class Recalled(t.TypedDict):
 class Driver(PlatformDriver):
     """The services of one rollout's service."""
 
-    places_instances = True
-    host_options = _swarm_spec.HOST_OPTIONS
+    capabilities = Capabilities(has_hosts=False, host_options=_swarm_spec.HOST_OPTIONS)
     unsupported: t.ClassVar[Mapping[str, str]] = {
         "container_port": "use port, which Swarm publishes on the instance's node",
         "network": "use networks; Swarm publishes the port on the node itself",

@@ -25,7 +25,7 @@ from ..base import clock
 from ..base.errors import InputError, RolloutError, TransportError
 from ..base.text import clean, size
 from ..inputs import values
-from ..inputs.options import FACTOR, NAME, PATH, TEXT, Field, Kind, Options, as_it_is
+from ..inputs.options import FACTOR, NAME, PATH, TEXT, Field, Kind, Options, unparsed
 from .deadline import within
 
 
@@ -62,7 +62,7 @@ ONE_OF_SEVERAL = Options(
 )
 CLUSTERS = Field(
     "clusters",
-    Kind("list", as_it_is, elements="dict", fields=ONE_OF_SEVERAL),
+    Kind("list", unparsed, elements="dict", fields=ONE_OF_SEVERAL),
     "Several clusters, each with what differs there. What is not given is taken from the options"
     " next to this list. Platform and load balancers need the same clusters, and can share the same"
     " list.",
@@ -248,6 +248,7 @@ class Cluster:
         content: str,
         query: Mapping[str, str],
         timeout: float,
+        *,
         again: bool = True,
     ) -> t.Any:
         """Send a request and return the answer, its body unread; raises ApiError."""

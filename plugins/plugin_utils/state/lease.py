@@ -60,7 +60,7 @@ class Session:
 
     def commands(self) -> Sequence[dict[str, t.Any]]:
         """Return operators' commands that were not obeyed yet."""
-        return self._patiently(lambda: self.store.words(self.record.obeyed))
+        return self._patiently(lambda: self.store.commands(self.record.obeyed))
 
     def timeline(self, rollout: str) -> Sequence[dict[str, t.Any]]:
         """Return the events of a rollout."""

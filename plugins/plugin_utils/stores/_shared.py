@@ -26,7 +26,8 @@ from ..base.text import clean
 from ..interfaces.store import Lease, StoreDriver
 
 TRIES = 20  # until a write gets in between those of others; each takes milliseconds
-LEASE, RECORD, WORDS, TIMELINES = "lease", "record", "words", "timelines"
+# the names under which they are kept, from the beginning
+LEASE, RECORD, COMMANDS, TIMELINES = "lease", "record", "words", "timelines"
 _REFUSALS: Mapping[str, tuple[type[RolloutError], str]] = {
     "held": (LeaseHeld, "PR-501"),
     "lost": (LeaseLost, "PR-503"),
@@ -242,29 +243,29 @@ class SharedStore(StoreDriver):
 
     # -- operators' commands -------------------------------------------------------------------
 
-    def post(self, word: Mapping[str, t.Any]) -> int:
-        new = {**word, "mark": secrets.token_hex(8)}
+    def post(self, command: Mapping[str, t.Any]) -> int:
+        new = {**command, "mark": secrets.token_hex(8)}
 
         def attempt() -> int | None:
-            found = self._read([WORDS, RECORD])
-            obeyed, there = self._record(found).get("obeyed", 0), self._words(found)
+            found = self._read([COMMANDS, RECORD])
+            obeyed, there = self._record(found).get("obeyed", 0), self._kept_commands(found)
             for one in there:
                 if one.get("mark") == new["mark"]:  # it was written, and the answer lost
                     return int(one["number"])
             number, kept = _journal.posted(there, new, obeyed)
             if kept is None:
                 return number
-            texts = {WORDS: _journal.joined(kept)}
-            return number if self._write(Change(WORDS, found.version(WORDS), texts)) else None
+            texts = {COMMANDS: _journal.joined(kept)}
+            return number if self._write(Change(COMMANDS, found.version(COMMANDS), texts)) else None
 
         return self._until(attempt)
 
-    def words(self, after: int) -> Sequence[Json]:
-        found = self._checked(lambda: self._words(self._read([WORDS])))
-        return [cleaned(word) for word in found if word["number"] > after]
+    def commands(self, after: int) -> Sequence[Json]:
+        found = self._checked(lambda: self._kept_commands(self._read([COMMANDS])))
+        return [cleaned(command) for command in found if command["number"] > after]
 
-    def _words(self, found: Found) -> list[Json]:
-        return _journal.words(found.texts.get(WORDS, b""), self._where(WORDS))
+    def _kept_commands(self, found: Found) -> list[Json]:
+        return _journal.commands(found.texts.get(COMMANDS, b""), self._where(COMMANDS))
 
     # -- helpers -------------------------------------------------------------------------------
 
@@ -289,11 +290,11 @@ class SharedStore(StoreDriver):
             raise error(str(exc), id) from None
 
 
-def cleaned(word: Mapping[str, t.Any]) -> Json:
+def cleaned(command: Mapping[str, t.Any]) -> Json:
     """Return an operator's command with every field that messages show, fit to be shown."""
     shown = {
         key: clean(value) if isinstance(value, str) else value
-        for key, value in word.items()
+        for key, value in command.items()
         if key != "mark"
     }
     return {"rollout": "", "word": "", "by": "somebody", **shown}

@@ -81,7 +81,7 @@ class _Refused(Exception):
 
 
 class Driver(SharedStore):
-    """A `drivers.Store`."""
+    """The journal in etcd."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         super().__init__(context.service)

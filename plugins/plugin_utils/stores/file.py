@@ -40,7 +40,7 @@ _REFUSALS: Mapping[str, tuple[type[RolloutError], str]] = {
 
 
 class Driver(StoreDriver):
-    """A `drivers.Store`."""
+    """The journal in a file, on the controller or on a host."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         path = options["path"]
@@ -109,21 +109,21 @@ class Driver(StoreDriver):
     def timeline(self, rollout: str) -> Sequence[dict[str, t.Any]]:
         return t.cast("list[dict[str, t.Any]]", self._ask("timeline", rollout=rollout)["events"])
 
-    def post(self, word: Mapping[str, t.Any]) -> int:
-        return t.cast(int, self._ask("post", word=dict(word))["number"])
+    def post(self, command: Mapping[str, t.Any]) -> int:
+        return t.cast(int, self._ask("post", command=dict(command))["number"])
 
-    def words(self, after: int) -> Sequence[dict[str, t.Any]]:
-        said = t.cast("list[dict[str, t.Any]]", self._ask("words", after=after)["words"])
+    def commands(self, after: int) -> Sequence[dict[str, t.Any]]:
+        said = t.cast("list[dict[str, t.Any]]", self._ask("commands", after=after)["commands"])
         nobody = {"rollout": "", "word": "", "by": "somebody"}
         return [
             {
                 **nobody,
                 **{
                     key: clean(value) if isinstance(value, str) else value
-                    for key, value in word.items()
+                    for key, value in command.items()
                 },
             }
-            for word in said
+            for command in said
         ]
 
     def _acquire(self, **request: t.Any) -> Lease:

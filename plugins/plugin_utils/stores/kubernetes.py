@@ -29,7 +29,7 @@ from ..interfaces.store import Lease
 from ..remote import kubernetes_rights
 from ..remote.kubernetes import CLUSTER, ApiError, Cluster, Object
 from ._config_maps import EVENTS, Data, Journal, journal, packed, unpacked
-from ._shared import LEASE, RECORD, TIMELINES, WORDS, Change, Found, SharedStore
+from ._shared import COMMANDS, LEASE, RECORD, TIMELINES, Change, Found, SharedStore
 
 OPTIONS = Options(*CLUSTER)
 
@@ -46,7 +46,7 @@ R = t.TypeVar("R")
 
 
 class Driver(SharedStore):
-    """A `drivers.Store`."""
+    """The journal in ConfigMaps of Kubernetes."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         super().__init__(context.service)
@@ -77,8 +77,8 @@ class Driver(SharedStore):
         with self._answered():
             texts: dict[str, bytes] = {}
             versions: dict[str, int] = {}
-            if WORDS in names and (found := self._get(self._commands)):
-                texts[WORDS], versions[WORDS] = self._text(found, WORDS), _version(found)
+            if COMMANDS in names and (found := self._get(self._commands)):
+                texts[COMMANDS], versions[COMMANDS] = self._text(found, COMMANDS), _version(found)
             if {RECORD, TIMELINES}.isdisjoint(names):
                 version, held, _name = self._lease()
             else:

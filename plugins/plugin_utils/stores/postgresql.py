@@ -128,7 +128,7 @@ class _NoTable(Exception):
 
 
 class Driver(SharedStore):
-    """A `drivers.Store`."""
+    """The journal in PostgreSQL."""
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         super().__init__(context.service)

@@ -36,7 +36,7 @@ from ..remote.connections import CONTROLLER
 from . import _haproxy_api as api
 from . import _options as shared
 from ._haproxy_api import Row, View
-from ._haproxy_plan import Plan, Pool
+from ._haproxy_plan import ServerPool, UpdatePlan
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 
@@ -161,7 +161,7 @@ class Driver(TrafficDriver):
         added = (
             "" if self.slots else server_options(context.health, options["ca_path"] or SYSTEM_CA)
         )
-        self.pool = Pool(self.backend, context.service, self.slots, added)
+        self.pool = ServerPool(self.backend, context.service, self.slots, added)
 
     def _balancers(self, pattern: str | None, sockets: Sequence[str]) -> dict[str, tuple[str, str]]:
         """Return by balancer its host, and its socket there."""
@@ -301,7 +301,9 @@ class Driver(TrafficDriver):
                 )
         before = self._look(targets)
         self.pool.adopted.update(*targets.values())
-        plans = {name: Plan(self.pool, name, before[name], its) for name, its in targets.items()}
+        plans = {
+            name: UpdatePlan(self.pool, name, before[name], its) for name, its in targets.items()
+        }
         work = {
             name: self._work(plan.commands, before[name])
             for name, plan in plans.items()

@@ -110,10 +110,23 @@ class Platform(PlatformDriver):
         if not hosts:
             raise PlatformError(f"there is no room for {count} more instances", "PR-219")
         ports = range(8000, 8020)
-        return place(hosts, self._addresses, ports, count, taken, generation, {})
+        return place(hosts, self._addresses, ports, count, taken, generation, zones={})
 
     def sync(
         self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
+    ) -> Sequence[Report]:
+        return self._call(self._concerned(start, [*stop, *forget]), start, stop, forget)
+
+    def look(self, hosts: Collection[str]) -> Sequence[Report]:
+        known = len(self._seen.hosts) == len(HOSTS)
+        return self._call([host for host in HOSTS if host in hosts or not known])
+
+    def _call(
+        self,
+        concerned: Sequence[str],
+        start: Sequence[Labels] = (),
+        stop: Sequence[str] = (),
+        forget: Sequence[str] = (),
     ) -> Sequence[Report]:
         world, self_seen = self._world, self._seen
         self_seen.restore(HOSTS)
@@ -122,7 +135,6 @@ class Platform(PlatformDriver):
         if works:
             world.tell(what)
             world.acts(what, self._context.epoch)
-        concerned = self._concerned(start, [*stop, *forget])
         with world.call(what, PlatformError) as half:
             answers: dict[str, Answer] = {}
             for number, name in enumerate(concerned):

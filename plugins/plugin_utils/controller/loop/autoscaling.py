@@ -23,7 +23,7 @@ from ...interfaces.autoscaler import AutoscalerDriver, Managed, State
 from ...interfaces.context import Context
 from ...state import events
 from ...state.lease import Session
-from ...state.record import Autoscaler, Rollout
+from ...state.record import ChangedAutoscaler, Rollout
 from . import timing
 from .recorder import Recorder
 
@@ -207,15 +207,15 @@ class Autoscaling:
         now = self._now()
         known = self._wishes or [(now, replicas)]
         since = now - timing.STEADY
-        self._wishes = [*(one for one in known if one[0] > since), (now, wish)]
+        self._wishes = [*(earlier for earlier in known if earlier[0] > since), (now, wish)]
         return max(number for _at, number in self._wishes)
 
-    def _first(self, now: State) -> Autoscaler:
+    def _first(self, now: State) -> ChangedAutoscaler:
         """Return the journal's entry of an autoscaler that nothing was changed of."""
         driver, options = self._identity
-        return Autoscaler(driver, options, dict(now), dict(now), dict(now))
+        return ChangedAutoscaler(driver, options, dict(now), dict(now), dict(now))
 
-    def _yield(self, driver: AutoscalerDriver, held: Autoscaler, now: State) -> None:
+    def _yield(self, driver: AutoscalerDriver, held: ChangedAutoscaler, now: State) -> None:
         """Leave alone what somebody else has changed since the rollout did."""
         for name in autoscaling.foreign(now, held.original, (held.before, held.now)):
             self._note(
@@ -224,7 +224,7 @@ class Autoscaling:
             )
             del held.original[name]
 
-    def _other(self, held: Autoscaler) -> bool:
+    def _other(self, held: ChangedAutoscaler) -> bool:
         """Return whether the journal has another autoscaler than the settings."""
         return self._mode == NONE or self._identity != (held.driver, held.options)
 
@@ -236,7 +236,7 @@ class Autoscaling:
         chosen = self._chosen.chosen
         return chosen.name, chosen.module.options.parted(chosen.options)[0]
 
-    def _driver_of(self, held: Autoscaler) -> AutoscalerDriver:
+    def _driver_of(self, held: ChangedAutoscaler) -> AutoscalerDriver:
         """Return the driver of the autoscaler that the journal has."""
         if self._driver and not self._other(held):
             return self._driver

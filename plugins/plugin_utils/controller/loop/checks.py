@@ -66,10 +66,10 @@ class Checks:
         if not health.enabled or (kept and kept.health == self._shown):
             return None
         serving = {
-            one.id
-            for one in fleet
-            if one.generation == generation
-            and (one.state is State.READY or (one.in_rotation and one.lb_healthy))
+            instance.id
+            for instance in fleet
+            if instance.generation == generation
+            and (instance.state is State.READY or (instance.in_rotation and instance.lb_healthy))
         }
         asked = {r.labels.id: r for r in reports if r.labels.id in serving}
         monitor = HealthMonitor(health, self._context.transport)
@@ -78,10 +78,10 @@ class Checks:
                 {i: (r.labels.endpoint, r.labels.host, True, r.created) for i, r in asked.items()}
             )
             monitor.settle(patience)
-            found = {i: monitor.health(i) for i in asked}
+            statuses = {i: monitor.health(i) for i in asked}
         finally:
             monitor.close()
         return {
             i: "" if status.health is Health.PASSING else status.detail
-            for i, status in found.items()
+            for i, status in statuses.items()
         }

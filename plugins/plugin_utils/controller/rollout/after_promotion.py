@@ -13,7 +13,7 @@ from ...base.text import moment
 from ...config.gates import absolute
 from ...engine.model import FailureAction
 from ...engine.strategy import Gate
-from ...state.record import Kind, Outcome, Record, Rollout
+from ...state.record import Outcome, Record, Rollout, RolloutKind
 from ..loop import timing
 from ..loop.gate_runner import GateRunner, GateStatus
 from ..loop.supervisor import RollbackGate
@@ -90,16 +90,16 @@ class AfterPromotion(StepPart):
         """Return why the revision has to go; empty: it may stay."""
         if status.failed:
             return status.message
-        asks = [one.gate for one in self._rollback if one.wants_rollback(described)]
+        asks = [rollback.gate for rollback in self._rollback if rollback.wants_rollback(described)]
         return f"rollback requested by gate {_named(asks[0])}" if asks else ""
 
     def _failed(self, title: str, rollout: Rollout, why: str) -> Result:
         """Return the result where a gate failed, and whether to roll back."""
         self.step.say(f"{title}: {why} [PR-706]")
         kept = self._stays(rollout)
-        told = f"{title}: {why}; {kept}" if kept else f"{title}: {why}"
+        message = f"{title}: {why}; {kept}" if kept else f"{title}: {why}"
         return self.step.report(
-            False, failed_after=told, back=not kept, of=rollout.id, why=f"rollout_watch: {why}"
+            False, failed_after=message, back=not kept, of=rollout.id, why=f"rollout_watch: {why}"
         )
 
     def _stays(self, rollout: Rollout) -> str:
@@ -115,21 +115,21 @@ class AfterPromotion(StepPart):
             self._said = clock.now()
             self.step.say(f"{title}: {what}")
 
-    def _over(self, told: str) -> Result:
-        return self.step.report(False, msg=told, failed_after="", back=False, of="", why="")
+    def _over(self, message: str) -> Result:
+        return self.step.report(False, msg=message, failed_after="", back=False, of="", why="")
 
     def _names(self) -> list[str]:
         gates = (*self._gates, *self.settings.plan.rollback_gates)
         return [_named(gate) for gate in gates]
 
     def _close(self) -> None:
-        for runner in (self._background, *(one.runner for one in self._rollback)):
+        for runner in (self._background, *(rollback.runner for rollback in self._rollback)):
             runner.close()
 
 
 def watchable(rollout: Rollout) -> bool:
     """Return whether a rollout brought a revision that may have to go."""
-    return rollout.outcome == Outcome.PROMOTED and rollout.kind == Kind.ROLLOUT
+    return rollout.outcome == Outcome.PROMOTED and rollout.kind == RolloutKind.ROLLOUT
 
 
 def ended_at(record: Record) -> float:

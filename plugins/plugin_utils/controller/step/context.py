@@ -57,6 +57,7 @@ class StepContext:
         own: Mapping[str, t.Any],
         task_vars: Mapping[str, t.Any],
         say: Callable[[str], None],
+        *,
         outlives: bool = False,
     ) -> None:
         """Make a step's context.
@@ -110,7 +111,7 @@ class StepContext:
     @property
     def in_place(self) -> bool:
         """Whether the user's own tasks deploy the instances in place."""
-        return self.loop.platform.in_place
+        return not self.loop.platform.capabilities.starts_instances
 
     @property
     def record(self) -> Record:
@@ -140,8 +141,8 @@ class StepContext:
                     self._leave_autoscaler()
                     self.session.release()
         finally:
-            for one in self.live:
-                one.close()
+            for connection in self.live:
+                connection.close()
             if "loop" in self.__dict__:
                 self.loop.close()
             self.checker.close()
@@ -254,7 +255,7 @@ class StepContext:
             return
         self.announcing = True
         record = self.record
-        over = {one["id"]: True for one in record.history[-1:]}
+        over = {entry["id"]: True for entry in record.history[-1:]}
         if record.rollout:
             over[record.rollout.id] = record.rollout.over
         from ..background.announcer import Timeline  # as above
