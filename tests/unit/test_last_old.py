@@ -7,6 +7,7 @@ long; what ends without a verdict says so.
 
 from __future__ import annotations
 
+import re
 import time
 import typing as t
 from dataclasses import replace
@@ -131,6 +132,21 @@ def test_only_a_new_side_that_fails_more_is_doubted() -> None:
         progress.left_open(analysis, {"errors": metric.memory})
         == "errors 4 of 240 (1.7 %) against 0 of 240"
     )
+
+
+@pytest.mark.parametrize(
+    ("each", "looks", "takes"),
+    [(5, 4, ", about 14 s at this rate"), (5, 1, ""), (0, 4, "")],
+)
+def test_what_has_had_little_traffic_says_how_long_the_rest_takes(
+    each: int, looks: int, takes: str
+) -> None:
+    """Of ten requests a second to the new side; of none, and of one look, that is not known."""
+    metric, _analysis = counted((each, 0), (15, 0), looks)
+    assert metric.memory["sentence"].endswith(takes or ("requests" if each else "to compare"))
+    if takes:
+        (more,) = re.findall(r"needs (\d+) more requests, about (\d+) s", metric.memory["sentence"])
+        assert int(more[0]) == pytest.approx(10 * int(more[1]), abs=5)
 
 
 def test_without_instances_to_compare_with_errors_are_still_told() -> None:

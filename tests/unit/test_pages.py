@@ -595,7 +595,7 @@ def test_an_example_has_what_its_page_names_and_nothing_else(page: str) -> None:
 ANALYSIS, TESTING = f"{HOW_TO}/analysis.md", "docs/explanation/sequential-testing.md"
 ERRORS = re.compile(
     r"errors ([\d,]+) of ([\d,]+)(?: \([\d.]+ %\))? against ([\d,]+) of ([\d,]+) on stable;"
-    r"[^\n]*?(?=\. |$)",
+    r"[^\n]*?(?=, about |\. |$)",
     re.M,
 )
 LATENCY = re.compile(

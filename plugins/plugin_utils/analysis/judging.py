@@ -52,6 +52,7 @@ class Measurement:
     lacking: bool = False  # there is not enough data yet to say that all is well
     evidence: float | None = None  # against the new revision, if the judge has a number for it
     threshold: float | None = None  # from which on it is enough
+    missing: int = 0  # requests to the new side, where there is not enough data yet
 
 
 def judge_result(metric: Metric, state: State, result: t.Any) -> Measurement:
@@ -258,7 +259,9 @@ def _measurement(verdict: Verdict, value: t.Any, remark: str = "") -> Measuremen
     phase = AnalysisPhase.FAILED if verdict.worse else AnalysisPhase.SUCCESSFUL
     sentence = f"{verdict.sentence}; {remark}" if remark else verdict.sentence
     lacking = verdict.data is not Data.ENOUGH
-    return Measurement(phase, sentence, value, lacking, verdict.e_value, verdict.threshold)
+    return Measurement(
+        phase, sentence, value, lacking, verdict.e_value, verdict.threshold, verdict.missing
+    )
 
 
 def _by_kayenta(metric: Metric, state: State, result: t.Any) -> Measurement:
