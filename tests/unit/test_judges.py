@@ -250,6 +250,22 @@ def test_more_errors_than_requests_are_an_error_of_the_source() -> None:
         take(metric(), {"new": of(10, 5), "stable": of(90, 0), "instances": instances})
 
 
+@pytest.mark.parametrize(
+    ("given", "result", "message"),
+    [
+        ({}, {"new": of(2.0**51, 2.0**51), "stable": of(9, 0)}, "new: {requests: 2.252e+15, "),
+        ({}, {"new": of(9, 0), "stable": of(math.inf, 0)}, "stable: {requests: inf, "),
+        ({"of": "latency"}, {"new": [0.1, -0.1], "stable": [0.1]}, "a time is negative"),
+    ],
+)
+def test_what_cannot_be_counted_or_timed_is_an_error_of_the_source(
+    given: dict[str, t.Any], result: t.Any, message: str
+) -> None:
+    with pytest.raises(MetricError) as error:
+        take(metric(**given), result)
+    assert str(error.value).startswith(message) and error.value.id == "PR-423"
+
+
 def test_times_are_compared_and_remembered() -> None:
     state: judging.State = {}
     given = metric(of="latency")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from ..base.errors import MetricError
 from ..base.text import clean
-from ..engine.judges import kayenta
+from ..engine.judges import counts, kayenta
 from ..engine.judges.comparison import SIDES, Comparison
 from ..engine.judges.counts import Counts, Span
 from ..engine.judges.latency import (
@@ -108,6 +108,10 @@ def _by_sequential(metric: Metric, state: State, result: t.Any) -> Measurement:
 def _by_times(metric: Metric, state: State, look: Samples) -> Measurement:
     """Judge by the times of both sides, and of each new instance."""
     rules = metric.rules
+    if any(
+        seconds < 0 for side in (look.new, look.stable) for one in side.values() for seconds in one
+    ):
+        raise MetricError("a time is negative; check the query", "PR-423")
     history = LatencyHistory.load(state).after(look)
     state.update(history.dump())
     alpha, quantile, tolerance = rules["alpha"], rules["quantile"], rules["tolerance"]
@@ -357,6 +361,12 @@ def _counts(found: t.Any, whose: str) -> Counts:
             f"expected a mapping with requests and errors, got {_shown(found)}", "PR-423"
         )
     requests, errors = float(found["requests"]), float(found["errors"])
+    if max(requests, errors) > counts.MOST:
+        raise MetricError(
+            f"{whose}: {_shown(found)}: no source counts more than {counts.MOST:.0e}; check the"
+            " query",
+            "PR-423",
+        )
     if errors > MORE * requests + 1:
         raise MetricError(
             f"{whose}: {errors:g} errors in {requests:g} requests; both have to count the same"
