@@ -56,6 +56,11 @@ class MetricProgress:
         return more or not self.phase.over
 
     @property
+    def measurements(self) -> int:
+        """How many there were, with those that failed."""
+        return self._counts.count + self._counts.error
+
+    @property
     def doubt(self) -> str:
         """By what the new side looks worse, where that is not enough for a failure."""
         last = self.recent[-1] if self.recent else {}
