@@ -31,6 +31,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.che
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
     DriverContext,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    InstanceSettings,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import (
     _on_delete,
     _pods,
@@ -38,7 +41,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms impo
     kubernetes,
 )
 from ansible_collections.progressive.rollout.tests.support import kubernetes as api
-from ansible_collections.progressive.rollout.tests.support.contexts import Knows
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows, tell
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 from ansible_collections.progressive.rollout.tests.support.pages import ROOT, SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.statefulsets import (
@@ -376,6 +379,20 @@ def test_what_the_pods_were_made_of_is_found_in_the_history() -> None:
     assert server.objects[DB]["spec"]["template"] == before, "as the pods are, not as it was"
     made.refill("2", 2)
     assert server.objects[DB]["spec"]["template"]["spec"]["nodeSelector"] == {"disk": "fast"}
+
+
+def test_a_revision_that_ran_before_gets_the_pod_template_that_it_had() -> None:
+    """Whatever was changed since, and of whichever generation it was."""
+    server = Server(2)
+    made = driver(server)
+    made.refill("2", 2)
+    server.patch(DB, {"spec": {"template": api.template("2", nodeSelector={"disk": "fast"})}})
+    made.refill("3", 3)
+    assert server.objects[DB]["spec"]["template"]["spec"]["nodeSelector"]
+    tell(made, settings={4: InstanceSettings("kubernetes", {}, {}, again=True)})
+    made.refill("1", 4)
+    assert server.template == "1"
+    assert "nodeSelector" not in server.objects[DB]["spec"]["template"]["spec"]
 
 
 @pytest.mark.parametrize("generation", [None, 2])

@@ -46,6 +46,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms impo
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
 from ansible_collections.progressive.rollout.tests.support.contexts import Knows, tell
+from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 from ansible_collections.progressive.rollout.tests.support.swarm import Managers, Server
 
 LEAST = {"hosts": "managers", "image": "shop:{revision}", "port": 8080}
@@ -103,6 +104,7 @@ def test_a_service_is_one_replica_published_on_its_node() -> None:
         "generation": "7",
         "port": "8080",
         "published": "0",
+        "image": "shop:1",
     }
     assert made["TaskTemplate"]["RestartPolicy"] == {"Condition": "any"}
     container = made["TaskTemplate"]["ContainerSpec"]
@@ -244,6 +246,7 @@ def report(
         "name": "shop-1",
         "created": "2026-11-22T17:00:00.5Z",
         "labels": {"revision": "1", "generation": "7", "port": "8080"},
+        "image": "shop:1",
         "replicas": replicas,
         "restart": restart,
         "tasks": list(tasks),
@@ -342,6 +345,7 @@ def test_a_crash_before_a_move_does_not_count_after_it() -> None:
         "name": "shop-1",
         "created": "2026-11-22T17:00:00.5Z",
         "labels": {},
+        "image": "shop:1",
         "replicas": 1,
         "restart": "any",
         "tasks": [task("failed", "shutdown", 5), task("running", at=9)],
@@ -476,6 +480,42 @@ def test_all_instances_of_a_generation_run_the_very_same_image(
     server.images.clear()
     driver(managers).sync(start=labels("shop-5", revision="2", generation=9))
     assert image("shop-5") == "shop:2", "no registry says which"
+
+
+def test_an_image_that_somebody_else_gave_an_instance_is_seen_and_told(
+    managers: Managers, server: Server
+) -> None:
+    """As `docker service update --image` does: the labels stay those of the rollout."""
+    server.images["shop:1"] = "sha256:one"
+    mine = driver(managers)
+    mine.sync(start=labels("shop-1", "shop-2"))
+    assert {(one.labels.revision, one.labels.generation) for one in mine.sync()} == {("1", 7)}
+    container = server.objects["services"]["shop-2"]["Spec"]["TaskTemplate"]["ContainerSpec"]
+    container["Image"] = "shop:3@sha256:three"
+    found = {one.labels.id: one.labels for one in mine.sync()}
+    assert (found["shop-1"].revision, found["shop-1"].generation) == ("1", 7)
+    assert (found["shop-2"].revision, found["shop-2"].generation) == ("3", 0)
+    mine.sync()
+    (told,) = [line for line in managers.said if "PR-255" in line]
+    assert told.startswith("shop-2: somebody else has changed its image from shop:1 to shop:3")
+    container["Image"] = "shop"
+    assert {one.labels.revision for one in mine.sync()} == {"1", "unknown"}
+    del server.objects["services"]["shop-2"]["Spec"]["Labels"]["progressive.rollout.image"]
+    assert {one.labels.revision for one in mine.sync()} == {"1"}, "created by an earlier version"
+
+
+@pytest.mark.parametrize("changed", [1, 3], ids=["one", "all"])
+def test_instances_of_another_image_are_replaced_by_a_rollout_of_the_stable_revision(
+    tmp_path: Path, changed: int
+) -> None:
+    world = World(most=6, fewest=0)
+    shop = Service(tmp_path, world, replicas=3)
+    shop.play(revision="2")
+    for name, found in list(world.instances.items())[:changed]:
+        other = replace(found.labels, revision="3", generation=0)
+        world.instances[name] = replace(found, labels=other)
+    shop.play(revision="2")
+    assert shop.running == {"2": 3}
 
 
 def test_ports_of_a_range_are_used_evenly(managers: Managers, server: Server) -> None:

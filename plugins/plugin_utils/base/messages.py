@@ -347,6 +347,11 @@ MESSAGES: Mapping[str, Message] = {
         " retrying.",
     ),
     # -- load balancers
+    "PR-255": Message(
+        "The image of an instance on a Swarm was changed by something other than a rollout. The"
+        " instance is shown with the revision of that image, and the next rollout replaces it.",
+        "Roll out the revision that is to run.",
+    ),
     "PR-260": Message(
         "The autoscaler could not be read or changed, or something else changed it at the same"
         " time. The rollout keeps retrying.",

@@ -117,6 +117,8 @@ class InstanceSettings:
     # by option, the keys of its values
     secret: Mapping[str, list[str]] = field(default_factory=dict)
     key: str = ""  # under which hosts keep the secret values; empty: there are none
+    # whether the revision ran before, so that its instances are to be as they were then
+    again: bool = field(default=False, compare=False)
 
     def of_part(self, part: str) -> InstanceSettings:
         """Return the settings of one part of the platform; of a platform without parts, its own."""
@@ -285,6 +287,11 @@ class PlatformDriver(BaseDriver):
         that asks about all hosts at once looks at all.
         """
         return self.sync()
+
+    def leaving(self, ids: Collection[str]) -> None:
+        """Take note of the instances that are drained now, and are asked to stop once that is done;
+        what is not among them any more stays.
+        """
 
     def changed(self) -> bool:
         """Return whether something has changed since the last `sync`, which is then called at once.

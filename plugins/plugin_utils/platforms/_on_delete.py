@@ -126,17 +126,6 @@ class OnDeleteDriver(WorkloadDriver):
         self._places = Places(workload, pods, clock.now(), self._cluster.skew)
         return self._places
 
-    def _reading(self) -> _pods.Reading:
-        options = self._options
-        return _pods.Reading(
-            self.context.service,
-            options["container"] or "",
-            options["image"],
-            options["port"] or 0,
-            clock.now(),
-            self._cluster.skew,
-        )
-
     def _why_vacant(self, places: Places) -> tuple[float, str]:
         """Return since when a place is without a pod, and why, in the server's words."""
         if not places.vacant():
@@ -182,14 +171,16 @@ class OnDeleteDriver(WorkloadDriver):
         revision's image.
         """
         history = self._cluster.get(self._path("controllerrevisions")).get("items", ())
-        if found := _places.template_of(history, places, generation, revision):
+        kept = self.context.settings_of(generation)
+        again = self._reading().imaged if kept and kept.again else None
+        if found := _places.template_of(history, places, generation, revision, again):
             return found
         if generation == _pods.ADOPTED and any(not _places.marked(pod) for pod in places.pods):
             raise PlatformError(
                 f"{self._where}: the pod template of {revision} is not in its history any more",
                 "PR-246",
             )
-        template = self._with_image(places.workload, revision, generation)
+        template = self._new_template(places.workload, revision, generation)
         return _places.mark(template, generation, revision)
 
     def _set_template(self, places: Places, template: Mapping[str, t.Any]) -> None:

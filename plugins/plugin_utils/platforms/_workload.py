@@ -10,6 +10,7 @@ import typing as t
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 
+from ..base import clock
 from ..base.errors import InputError, LeaseLost, PlatformError
 from ..interfaces.context import DriverContext
 from ..interfaces.platform import Capabilities, Endpoint, Labels, PlatformDriver
@@ -156,16 +157,32 @@ class WorkloadDriver(PlatformDriver):
             )
         return str(wanted or names[0])
 
-    def _with_image(self, workload: Object, revision: str, generation: int) -> dict[str, t.Any]:
-        """Return the workload's pod template with the image of a revision."""
-        template = _pods.template_of(workload)
+    def _new_template(self, workload: Object, revision: str, generation: int) -> dict[str, t.Any]:
+        """Return the workload's pod template with the patch and the image of a revision."""
         kept = self.context.settings_of(generation)
-        image = (kept.platform if kept else self._options).get("image", self._options["image"])
+        options = {**self._options, **kept.platform} if kept else self._options
+        changes = options["template"] if not kept else kept.platform.get("template")
+        template = _pods.template_of(workload)
+        if changes:
+            body = {"spec": {"template": _filled(changes, revision)}}
+            path = self._path(self._kinds, self._name)
+            merged = self._cluster.patch_by_keys(path, body, dryRun="All")
+            template = _pods.template_of(merged)
         only = self._container(workload)
         for one in template["spec"]["containers"]:
             if one["name"] == only:
-                one["image"] = image.replace("{revision}", revision)
+                one["image"] = options["image"].replace("{revision}", revision)
         return template
+
+    def _reading(self) -> _pods.Reading:
+        return _pods.Reading(
+            self.context.service,
+            self._options["container"] or "",
+            self._options["image"],
+            self._options["port"] or 0,
+            clock.now(),
+            self._cluster.skew,
+        )
 
     def _check_probe(self, workload: Object) -> None:
         only = self._container(workload)
@@ -177,6 +194,15 @@ class WorkloadDriver(PlatformDriver):
                     " them",
                     "PR-243",
                 )
+
+
+def _filled(changes: t.Any, revision: str) -> t.Any:
+    """Return changes of a pod template with the revision in their texts."""
+    if isinstance(changes, Mapping):
+        return {key: _filled(value, revision) for key, value in changes.items()}
+    if isinstance(changes, (list, tuple)):
+        return [_filled(value, revision) for value in changes]
+    return changes.replace("{revision}", revision) if isinstance(changes, str) else changes
 
 
 def versioned(

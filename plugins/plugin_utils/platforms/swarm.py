@@ -70,6 +70,7 @@ class Driver(PlatformDriver):
         )
         self._reading = _swarm_tasks.Reading(context.service)
         self._published: Counter[int] = Counter()  # how many instances have each port
+        self._changed: dict[str, str] = {}  # by instance, an image that somebody else has given it
         self._said: dict[str, str] = {}  # by instance, what was last said of it
         self._on: dict[str, str] = {}  # by instance, the node it ran on last
         self._kept: dict[int, Mapping[str, t.Any]] = {}  # by generation, its options
@@ -187,6 +188,8 @@ class Driver(PlatformDriver):
         }
         seen = t.cast(_swarm_tasks.Seen, self._managers.ask(_swarm_tasks.Seen, request))
         self._published = _published(seen)
+        for service in seen["services"]:
+            self._tell_change(service)
         reports = self._reading.reports(seen, clock.now())
         for report in reports:
             self._tell(report)
@@ -206,6 +209,17 @@ class Driver(PlatformDriver):
         if generation not in self._kept:
             self._kept[generation] = _settings.as_kept(self, OPTIONS, self._options, kept)
         return self._kept[generation]
+
+    def _tell_change(self, service: _swarm_tasks.Service) -> None:
+        """Tell the operator of an image that somebody else has given an instance."""
+        name, image = clean(service["name"]), _swarm_tasks.changed_image(service)
+        if image and image != self._changed.get(name):
+            self.context.transport.say(
+                f"{name}: somebody else has changed its image from"
+                f" {clean(service['labels']['image'])} to {image} (docker service update), so it"
+                " does not count as an instance of that revision, and is replaced [PR-255]"
+            )
+        self._changed[name] = image
 
     def _tell(self, report: Report) -> None:
         """Tell the operator at once what Swarm says of an instance, and where it moved it."""

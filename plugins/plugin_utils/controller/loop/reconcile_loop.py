@@ -117,6 +117,7 @@ class ReconcileLoop:
             session=self.session,
             checker=self.checker,
             now=self.now,
+            leaving=self.platform.leaving,
             regions=self.targets,
         )
 
