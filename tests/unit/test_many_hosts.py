@@ -42,6 +42,9 @@ class Fleet:
     def hosts(self, _pattern: str) -> list[str]:
         return self.names
 
+    def is_here(self, _host: str) -> bool:
+        return False
+
     def ask(
         self, _agent: str, requests: Mapping[str, Request], _timeout: float, _patience: object
     ) -> dict[str, Answer]:
@@ -97,7 +100,9 @@ def test_placing_instances(zones: int) -> None:
         fleet = Fleet(count)
         there = labels(fleet)
         zone = {name: f"zone{number % zones}" for number, name in enumerate(fleet.names)}
-        return calls(lambda: place(fleet.names, fleet.addresses, PORTS, 2 * count, there, 2, zone))
+        return calls(
+            lambda: place(fleet.names, fleet.addresses, PORTS, 2 * count, there, 2, zones=zone)
+        )
 
     assert growth(placed) < LINEAR
 
