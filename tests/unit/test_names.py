@@ -63,7 +63,11 @@ FINISHED = [
     "stores/*.py",
     "traffic/*.py",
 ]
-UNFINISHED = {"controller/loop/observer.py"}
+UNFINISHED = {
+    "controller/loop/observer.py",
+    "traffic/_gateway_objects.py",
+    "traffic/kubernetes_service.py",
+}
 
 
 def test_no_two_classes_have_one_name() -> None:

@@ -14,7 +14,7 @@ from functools import cached_property
 from ..base.errors import AutoscalerError, AutoscalerGone, InputError, LeaseLost
 from ..inputs.options import Field, Kind, Options
 from ..interfaces.autoscaler import AutoscalerDriver, State
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..remote import kubernetes_rights
 from ..remote.kubernetes import CLUSTER, ApiError, Cluster, Object
 
@@ -42,7 +42,7 @@ class ObjectDriver(AutoscalerDriver):
     _group: t.ClassVar[str]
     _kinds: t.ClassVar[str]
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._options, self._context = options, context
 
     @abc.abstractmethod
@@ -114,16 +114,16 @@ class ObjectDriver(AutoscalerDriver):
     def _check_epoch(self, scaler: Object) -> None:
         """Raise LeaseLost where the holder of a newer lease has changed the object."""
         seen = str(_notes(scaler).get(_EPOCH, ""))
-        if seen.isdecimal() and int(seen) > self._context.epoch:
+        if seen.isdecimal() and int(seen) > self._context.known().epoch:
             raise LeaseLost(
                 f"{self._where}: a newer lease holder has acted here (epoch {seen}, ours is"
-                f" {self._context.epoch})"
+                f" {self._context.known().epoch})"
             )
 
     def _patch(self, scaler: Object, after: State) -> list[Object]:
         """Return the patch to a state, which fails if the object was changed since it was read."""
         notes, spec = self._change(after)
-        kept = {**_notes(scaler), **notes, _EPOCH: str(self._context.epoch)}
+        kept = {**_notes(scaler), **notes, _EPOCH: str(self._context.known().epoch)}
         kept = {name: value for name, value in kept.items() if value is not None}
         version = scaler["metadata"]["resourceVersion"]
         patch: list[Object] = [

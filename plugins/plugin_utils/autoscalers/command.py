@@ -20,7 +20,7 @@ from ..inputs import values
 from ..inputs.options import Field, Kind, Options, duration
 from ..inputs.placeholders import Template
 from ..interfaces.autoscaler import AutoscalerDriver, State
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..remote import command
 
 _VARIABLE = "rollout_autoscaler"
@@ -58,7 +58,7 @@ class Driver(AutoscalerDriver):
 
     follows = True
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         def program(name: str, placeholders: t.Collection[str]) -> command.Program:
             given = {**options, "command": options[name]}
             return command.Program(

@@ -19,7 +19,7 @@ from ..base.errors import InputError, MetricError
 from ..engine.judges.latency import FINE, Histogram
 from ..inputs import values
 from ..inputs.options import DURATION, PATH, TEXT, Field, Kind, Options, choice
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.metric import MetricDriver, Question
 from ..interfaces.traffic import Served
 from ..remote import agents, inventory
@@ -109,7 +109,7 @@ class Driver(MetricDriver):
 
     counting = True
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._options, self._context = options, context
         self._transport = context.transport.apart()
         file, pattern = options["file"], options["hosts"]
@@ -133,7 +133,7 @@ class Driver(MetricDriver):
     def measure(self, question: Question) -> t.Any:
         changed = self._has_new_share()
         by_name = self._read()
-        served = self._context.served()
+        served = self._context.counters.served
         sides = {"new": {}, "stable": {}}  # type: dict[str, dict[str, _Counted]]
         for name, counted in by_name.items():
             is_new = served[name].generation == question.rollout["generation"]
@@ -156,13 +156,13 @@ class Driver(MetricDriver):
 
     def _has_new_share(self) -> bool:
         """Whether the share of the requests changed since the last look."""
-        before, cuts = self._cut, self._context.cuts()
+        before, cuts = self._cut, self._context.counters.cuts
         self._cut = cuts[-1].number if cuts else 0
         return self._cut != before
 
     def _read(self) -> dict[str, _Counted]:
         """Return what was logged of each instance since the last look, at all load balancers."""
-        served = self._context.served()
+        served = self._context.counters.served
         now = {
             f"{server.endpoint.address}:{server.endpoint.port}": name
             for name, server in served.items()

@@ -18,7 +18,7 @@ from ..base.errors import InputError, MetricError
 from ..base.text import clean
 from ..inputs import values
 from ..inputs.options import Field, Kind, Options
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.metric import MetricDriver, Question
 from ..interfaces.traffic import Served
 from ..remote import agents
@@ -84,7 +84,7 @@ class Driver(MetricDriver):
 
     judge = NEW_MESSAGES
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._ignored, self._context = options["ignore"], context
         self._transport = context.transport.apart()
         self._platform = context.platform(self._transport)
@@ -100,7 +100,9 @@ class Driver(MetricDriver):
 
     def measure(self, question: Question) -> t.Any:
         served = {
-            name: instance for name, instance in self._context.served().items() if instance.serving
+            name: instance
+            for name, instance in self._context.counters.served.items()
+            if instance.serving
         }
         read = self._read(served)
         for name, log in read.items():

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from ..base.errors import InputError, MetricError
 from ..inputs.options import DURATION, Field, Options, choice
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.metric import MetricDriver, Question
 from ..interfaces.traffic import Cut, Served
 
@@ -58,7 +58,7 @@ class Driver(MetricDriver):
 
     counting = True
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._of, self._warm_up = options["of"], options["warm_up"]
         self._context = context
         self._last: Snapshot = {}
@@ -75,14 +75,14 @@ class Driver(MetricDriver):
 
     def begin(self) -> None:
         """Ignore what was counted before."""
-        self._last = self._context.served()
-        cuts = self._context.cuts()
+        self._last = self._context.counters.served
+        cuts = self._context.counters.cuts
         self._cut = cuts[-1].number if cuts else 0
         self._sampled = dict(self._last)
 
     def measure(self, question: Question) -> t.Any:
-        cuts = [cut for cut in self._context.cuts() if cut.number > self._cut]
-        last, self._last = self._last, self._context.served()  # later than the cuts
+        cuts = [cut for cut in self._context.counters.cuts if cut.number > self._cut]
+        last, self._last = self._last, self._context.counters.served  # later than the cuts
         if question.paired and self._of == "latency":
             return self._times(question)
         if question.counts:

@@ -34,7 +34,7 @@ from ..base.text import clean
 from ..inputs import values
 from ..inputs.options import TEXT, Field, Kind, Options
 from ..inputs.placeholders import QueryTemplate
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.metric import MetricDriver, Question
 from ..remote import http_client
 from . import _past, _source
@@ -105,7 +105,7 @@ class Driver(MetricDriver):
 
     past = "range"
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._origin = http_client.origin(options["address"])
         self._address = options["address"].rstrip("/") + "/api/v1/query"
         self._counts, query = _query(options)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from ..base.errors import MetricError, PlatformError
 from ..engine.judges.saturation import EVENTS, RATES, RESOURCES
 from ..inputs.options import DURATION, Field, Options, choice
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.metric import MetricDriver, Question
 from ..interfaces.platform import PlatformDriver, Usage
 
@@ -65,7 +65,7 @@ class Driver(MetricDriver):
 
     spends_alpha = False
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._of, self._warm_up = options["of"], options["warm_up"]
         self._context = context
         self._platform: PlatformDriver | None = None
@@ -113,7 +113,7 @@ class Driver(MetricDriver):
         """Return how many requests each instance was sent, where load balancers count."""
         if not self._context.counted:
             return {}
-        return {name: counted.requests for name, counted in self._context.served().items()}
+        return {name: counted.requests for name, counted in self._context.counters.served.items()}
 
 
 def _seen(

@@ -22,7 +22,7 @@ from email.utils import parsedate_to_datetime
 from ..base import clock
 from ..base.errors import InputError, StoreAway, StoreError
 from ..inputs.options import TEXT, Field, Kind, Options, one_or_more
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..remote import http_client
 from ._shared import LEASE, Change, SharedStore, StoredTexts
 
@@ -83,7 +83,7 @@ class _Refused(Exception):
 class Driver(SharedStore):
     """The journal in etcd."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         super().__init__(context.service)
         self._endpoints: list[str] = options["endpoints"]
         self._key = f"{options['prefix']}/{context.service}/"

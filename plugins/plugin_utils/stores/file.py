@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from ..base.errors import LeaseHeld, LeaseLost, RolloutError, StoreAway, StoreError
 from ..base.text import clean
 from ..inputs.options import PATH, TEXT, Field, Options
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.store import Lease, StoreDriver
 from ..remote.inventory import host_or_controller, label
 
@@ -42,7 +42,7 @@ _REFUSALS: Mapping[str, tuple[type[RolloutError], str]] = {
 class Driver(StoreDriver):
     """The journal in a file, on the controller or on a host."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         path = options["path"]
         host = host_or_controller(context.transport, options["host"], "rollout_store.host")
         self._transport = context.transport

@@ -24,7 +24,7 @@ from functools import cached_property
 from ..agents import _journal
 from ..base.errors import InputError, StoreAway, StoreError
 from ..inputs.options import Options
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.store import Lease
 from ..remote import kubernetes_rights
 from ..remote.kubernetes import CLUSTER, ApiError, Cluster, Object
@@ -48,7 +48,7 @@ R = t.TypeVar("R")
 class Driver(SharedStore):
     """The journal in ConfigMaps of Kubernetes."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         super().__init__(context.service)
         if "_" in context.service:
             raise InputError(

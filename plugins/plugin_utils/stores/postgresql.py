@@ -22,7 +22,7 @@ from ..base.text import clean
 from ..base.trace import trace
 from ..inputs import values
 from ..inputs.options import FLAG, TEXT, Field, Kind, Options, one_or_more
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..remote import http_client
 from ._shared import Change, SharedStore, StoredTexts
 
@@ -130,7 +130,7 @@ class _NoTable(Exception):
 class Driver(SharedStore):
     """The journal in PostgreSQL."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         super().__init__(context.service)
         self._psycopg = _psycopg()
         self._table = f"{options['schema']}.{TABLE}"

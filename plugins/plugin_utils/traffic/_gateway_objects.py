@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 
 from ..base.errors import InputError, LeaseLost, RolloutFailed, TrafficError
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..remote import kubernetes_rights
 from ..remote.kubernetes import ApiError, Cluster, Object
 from . import _gateway_route as routes
@@ -38,7 +38,7 @@ class Objects:
     patience = 10.0  # seconds that a Gateway has to accept a change, before it is looked at again
     poll = 0.1
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.context = context
         self._options = options
         self.name: str = options["route"]
@@ -80,29 +80,29 @@ class Objects:
     def pods(self, service: Object, split: Split) -> list[Pod]:
         """Return the pods of the owner's Service, at the port that the route names."""
         wanted = ",".join(f"{key}={value}" for key, value in selector(service).items())
-        pods = self.cluster.get(self._core("pods"), labelSelector=wanted)
-        return read(pods, _target_port(service, split))
+        found = self.cluster.get(self._core("pods"), labelSelector=wanted)
+        return read(found, _target_port(service, split))
 
     def listed(self, hashes: Iterable[str]) -> dict[str, set[str]]:
         """Return the ready addresses of the Services of generations, as Gateways see them."""
         names = {f"{self.service}-{name}": name for name in hashes}
-        addresses: dict[str, set[str]] = {name: set() for name in names.values()}
+        found: dict[str, set[str]] = {name: set() for name in names.values()}
         if not names:
-            return addresses
+            return found
         wanted = f"kubernetes.io/service-name in ({','.join(names)})"
         path = f"{self._slices}/namespaces/{self.namespace}/endpointslices"
-        for endpoint_slice in self.cluster.get(path, labelSelector=wanted).get("items", ()):
-            name = names.get(endpoint_slice["metadata"]["labels"]["kubernetes.io/service-name"], "")
-            for endpoint in endpoint_slice.get("endpoints") or ():
+        for one in self.cluster.get(path, labelSelector=wanted).get("items", ()):
+            name = names.get(one["metadata"]["labels"]["kubernetes.io/service-name"], "")
+            for endpoint in one.get("endpoints") or ():
                 if (endpoint.get("conditions") or {}).get("ready") is not False and name:
-                    addresses[name].update(endpoint.get("addresses") or ())
-        return addresses
+                    found[name].update(endpoint.get("addresses") or ())
+        return found
 
     # -- change ------------------------------------------------------------------------------------
 
     def fence(self, route: Object) -> Object:
         """Write the lease's epoch to the route; raises LeaseLost where a newer one is."""
-        mine = self.context.epoch
+        mine = self.context.known().epoch
         if _epoch(route) > mine:
             raise LeaseLost(
                 f"{self.where}: a newer lease holder has acted here (epoch {_epoch(route)}, ours is"
@@ -114,14 +114,14 @@ class Objects:
         """Wait until every parent accepts the route, and return it; raises TrafficError."""
         deadline = time.monotonic() + self.patience
         while True:
-            report = routes.reported(route)
-            if report.refused:
-                raise Refused(f"{self.where} is refused: {report.refused}", "PR-313")
-            if not report.late:
+            found = routes.reported(route)
+            if found.refused:
+                raise Refused(f"{self.where} is refused: {found.refused}", "PR-313")
+            if not found.late:
                 return route
             if time.monotonic() > deadline:
                 raise TrafficError(
-                    f"{self.where}: {report.late}; waited for {self.patience:g} s", "PR-307"
+                    f"{self.where}: {found.late}; waited for {self.patience:g} s", "PR-307"
                 )
             time.sleep(self.poll)
             route = self.route()
@@ -131,7 +131,7 @@ class Objects:
 
         A change that is refused is undone, since a Gateway may drop a route that it refuses.
         """
-        if not self.context.epoch:
+        if not self.context.known().epoch:
             raise TrafficError(f"{self.where}: nothing is done without a lease", "PR-503")
         rules, before = split.render(self.match), route["spec"].get("rules") or []
         notes = route["metadata"].get("annotations") or {}
@@ -147,19 +147,19 @@ class Objects:
 
     def make_services(self, owner: Object, hashes: Iterable[str]) -> None:
         """Make the Services of generations that are not there, and fence those that are."""
-        present = {service["metadata"]["name"]: service for service in self._services()}
+        there = {one["metadata"]["name"]: one for one in self._services()}
         for name in hashes:
-            body = _service(owner, name, self.context.epoch)
-            known = present.get(body["metadata"]["name"])
-            if known and _epoch(known) != self.context.epoch:
-                self._patch(self._core("services", known["metadata"]["name"]), known, self._mark)
-            elif not known:
+            body = _service(owner, name, self.context.known().epoch)
+            found = there.get(body["metadata"]["name"])
+            if found and _epoch(found) != self.context.known().epoch:
+                self._patch(self._core("services", found["metadata"]["name"]), found, self._mark)
+            elif not found:
                 self._create(body)
 
     def remove_services(self) -> None:
         """Delete the Services of generations, if nobody has taken them over."""
-        for service in self._services():
-            metadata = service["metadata"]
+        for one in self._services():
+            metadata = one["metadata"]
             same = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
             body = {"preconditions": same}
             self.cluster.delete(self._core("services", metadata["name"]), body)
@@ -167,11 +167,9 @@ class Objects:
     def services(self) -> dict[str, float]:
         """Return the Services of generations: by hash, when they were made, by our clock."""
         return {
-            str(service["spec"]["selector"][HASH]): seconds(
-                service["metadata"].get("creationTimestamp")
-            )
+            str(one["spec"]["selector"][HASH]): seconds(one["metadata"].get("creationTimestamp"))
             + self.cluster.skew
-            for service in self._services()
+            for one in self._services()
         }
 
     # -- helpers -----------------------------------------------------------------------------------
@@ -193,14 +191,14 @@ class Objects:
     def _version(self, group: str, resource: str, versions: Collection[str]) -> str:
         """Return the path of the first version of a group that has a resource."""
         try:
-            served = [entry["version"] for entry in self.cluster.get(f"/apis/{group}")["versions"]]
+            there = [one["version"] for one in self.cluster.get(f"/apis/{group}")["versions"]]
         except ApiError as exc:
             if exc.status != 404:
                 raise
-            served = []
-        for version in (entry for entry in versions if entry in served):
-            resources = self.cluster.get(f"/apis/{group}/{version}").get("resources", ())
-            if any(entry["name"] == resource for entry in resources):
+            there = []
+        for version in (one for one in versions if one in there):
+            found = self.cluster.get(f"/apis/{group}/{version}").get("resources", ())
+            if any(one["name"] == resource for one in found):
                 return f"/apis/{group}/{version}"
         raise InputError(
             f"rollout_traffic.route: the cluster has no {resource} of {group} in version"
@@ -223,11 +221,11 @@ class Objects:
 
     @property
     def _mark(self) -> dict[str, t.Any]:
-        return {"metadata": {"annotations": {EPOCH: str(self.context.epoch)}}}
+        return {"metadata": {"annotations": {EPOCH: str(self.context.known().epoch)}}}
 
-    def _patch(self, path: str, known: Object, body: dict[str, t.Any]) -> Object:
+    def _patch(self, path: str, found: Object, body: dict[str, t.Any]) -> Object:
         """Change an object, if nobody else has meanwhile."""
-        version = {"resourceVersion": known["metadata"]["resourceVersion"]}
+        version = {"resourceVersion": found["metadata"]["resourceVersion"]}
         return self.cluster.patch(path, {**body, "metadata": {**body["metadata"], **version}})
 
     def _undo(self, rules: list[Object], body: dict[str, t.Any]) -> None:
@@ -238,8 +236,8 @@ class Objects:
 
     def _services(self) -> list[Object]:
         """Return the Services of generations."""
-        services = self.cluster.get(self._core("services"), labelSelector=f"{LABEL}={self.service}")
-        return list(services.get("items", ()))
+        found = self.cluster.get(self._core("services"), labelSelector=f"{LABEL}={self.service}")
+        return list(found.get("items", ()))
 
     def _create(self, body: Object) -> None:
         try:
@@ -267,8 +265,8 @@ def _body(rules: list[Object], note: str | None) -> dict[str, t.Any]:
     return {"metadata": {"annotations": {routes.NOTE: note}}, "spec": {"rules": rules}}
 
 
-def _epoch(resource: Object) -> int:
-    text = (resource["metadata"].get("annotations") or {}).get(EPOCH, "")
+def _epoch(found: Object) -> int:
+    text = (found["metadata"].get("annotations") or {}).get(EPOCH, "")
     return int(text) if text.isdecimal() else 0
 
 
@@ -307,5 +305,5 @@ def _target_port(service: Object, split: Split) -> int | str:
     """Return the port of pods that the first rule for the Service sends its requests to."""
     ports = service["spec"].get("ports") or ()
     named = [ref.get("port") for rule in split.rules for ref in routes.named(rule, split.service)]
-    port = next((port_spec for port_spec in ports if port_spec["port"] in named[:1]), None)
+    port = next((one for one in ports if one["port"] in named[:1]), None)
     return port.get("targetPort", port["port"]) if port else 0

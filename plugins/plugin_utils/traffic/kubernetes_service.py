@@ -18,7 +18,7 @@ from functools import cached_property
 from ..base.errors import InputError, LeaseLost, TrafficError
 from ..engine.model import Rotation
 from ..inputs.options import DURATION, Field, Options
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.platform import Endpoint
 from ..interfaces.traffic import Server, Table, Target, TrafficDriver
 from ..remote import kubernetes_rights
@@ -53,7 +53,7 @@ class Driver(TrafficDriver):
     def variant(cls, options: Mapping[str, t.Any]) -> type[TrafficDriver]:
         return InClusters if options["clusters"] else cls
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.context = context
         self._options = options
         self._name: str = options["service"]
@@ -79,7 +79,7 @@ class Driver(TrafficDriver):
     def observe(self) -> Table:
         service = self._get()
         pods = self._pods(service)
-        if self.context.epoch:
+        if self.context.known().epoch:
             service = self._fence(service)
             hashes = {pod.hash for pod in pods}
             if self._in_progress and not _pin(service) and len(hashes) == 1:
@@ -109,8 +109,8 @@ class Driver(TrafficDriver):
         self._select(self._fence(self._get(fresh=True)), "")
 
     def close(self) -> None:
-        for watched in self._watched.values():
-            watched.close()
+        for one in self._watched.values():
+            one.close()
 
     # -- helpers -----------------------------------------------------------------------------------
 
@@ -131,18 +131,18 @@ class Driver(TrafficDriver):
         return f"/api/v1/namespaces/{self._namespace}/{kind}"
 
     def _get(self, fresh: bool = False) -> Object:
-        services = self._list("services", fresh, fieldSelector=f"metadata.name={self._name}")
-        if not services:
+        found = self._list("services", fresh, fieldSelector=f"metadata.name={self._name}")
+        if not found:
             raise InputError(
                 f"rollout_traffic.service: there is no {self._where}; create it first", "PR-304"
             )
-        return services[0]
+        return found[0]
 
     def _list(self, kind: str, fresh: bool = False, **query: str) -> Sequence[Object]:
         """Return objects of a kind, watched as long as a rollout lasts."""
-        if not self.context.epoch:
-            items: Sequence[Object] = self._cluster.get(self._path(kind), **query).get("items", ())
-            return items
+        if not self.context.known().epoch:
+            found: Sequence[Object] = self._cluster.get(self._path(kind), **query).get("items", ())
+            return found
         key = kind, ",".join(query.values())
         if key not in self._watched:
             made = Reflector(self._cluster, self._path(kind), self.context.wake, **query)
@@ -165,17 +165,17 @@ class Driver(TrafficDriver):
 
     def _shown(self, service: Object, pods: Collection[Pod]) -> dict[Endpoint, Server]:
         """Return the entries: a pod that is to go is out, as far as that can be said."""
-        pin, servers = _pin(service), {}
+        pin, found = _pin(service), {}
         for pod in pods:
             target = self._targets.get(pod.endpoint, Target(Rotation.IN))
             selected = pod.ready and pin in ("", pod.hash) and target.rotation is Rotation.IN
             rotation = Rotation.IN if selected else Rotation.OUT
-            servers[pod.endpoint] = Server(rotation, pod.ready, 0, target.weight)
-        return servers
+            found[pod.endpoint] = Server(rotation, pod.ready, 0, target.weight)
+        return found
 
     def _fence(self, service: Object) -> Object:
         """Write the lease's epoch to the Service; raises LeaseLost where a newer one is."""
-        notes, mine = service["metadata"].get("annotations") or {}, self.context.epoch
+        notes, mine = service["metadata"].get("annotations") or {}, self.context.known().epoch
         seen = int(notes[EPOCH]) if notes.get(EPOCH, "").isdecimal() else 0
         if not mine:
             raise TrafficError(f"{self._where}: nothing is done without a lease", "PR-503")
@@ -198,11 +198,11 @@ class Driver(TrafficDriver):
         version = {"resourceVersion": service["metadata"]["resourceVersion"]}
         metadata = {**body.get("metadata", {}), **version}
         path = f"{self._path('services')}/{self._name}"
-        changed = self._cluster.patch(path, {**body, "metadata": metadata})
+        found = self._cluster.patch(path, {**body, "metadata": metadata})
         for (kind, _selector), watched in self._watched.items():
             if kind == "services":
-                watched.note(changed)
-        return changed
+                watched.note(found)
+        return found
 
 
 class InClusters(ClustersDriver):
