@@ -21,7 +21,9 @@ from pathlib import Path
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Labels,
     Report,
@@ -37,6 +39,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.proc
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import pool
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.tests.support.connect import connect
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows
 from ansible_collections.progressive.rollout.tests.support.sshd import Sshd
 from ansible_collections.progressive.rollout.tests.support.waiting import until
 
@@ -62,7 +65,7 @@ class Fleet:
         self.transport: Transport = connect(hosts, home / "hosts.json")
         self.said: list[str] = []
         self.transport.say = self.said.append
-        self.context = Context("shop", self.transport, epoch=1)
+        self.context = DriverContext("shop", self.transport, known=Knows(epoch=1))
         given = {
             "hosts": "all",
             "command": ["/bin/sleep", "1000"],
@@ -125,7 +128,7 @@ def test_a_host_that_hangs_keeps_nobody_waiting_and_its_late_answer_is_taken(fle
     fleet.hang("web3")
     took, seen = fleet.took()
     assert took < 2 * _calls.PATIENCE < _calls.LOOK
-    assert seen == running | {"web3": Process.UNREACHABLE} and list(fleet.context.away) == ["web3"]
+    assert seen == running | {"web3": Process.UNREACHABLE} and list(fleet.driver.away) == ["web3"]
     named = [
         line for line in fleet.said if re.search(r"^waiting for .*web3: no answer for 1 s", line)
     ]
@@ -139,7 +142,7 @@ def test_a_host_that_hangs_keeps_nobody_waiting_and_its_late_answer_is_taken(fle
     fleet.mend("web3")
     until(lambda: fleet.took()[1] == running, "web3 answers")
     answer = hung.later()
-    assert answer and answer.value and not fleet.context.away
+    assert answer and answer.value and not fleet.driver.away
 
 
 def test_a_host_that_hangs_while_it_starts_an_instance(fleet: Fleet) -> None:
@@ -175,7 +178,7 @@ def test_a_host_that_takes_long_to_start_an_instance_is_not_given_up(
         lambda: fleet.took() and fleet.driver._calls._under_way["web3"].pinged > pinged,
         "it was asked twice whether it is alive",
     )
-    assert fleet.took()[1] == {"web3": Process.STARTING} and not fleet.context.away
+    assert fleet.took()[1] == {"web3": Process.STARTING} and not fleet.driver.away
     (tmp_path / "go").touch()
     until(lambda: fleet.took()[1] == {"web3": Process.RUNNING}, "it runs")
 

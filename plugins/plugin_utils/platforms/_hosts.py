@@ -16,7 +16,7 @@ from ..base import clock
 from ..base.errors import InputError, PlatformError, RolloutError
 from ..engine.model import Process
 from ..inputs.options import Options
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.platform import (
     Capabilities,
     Endpoint,
@@ -36,7 +36,6 @@ from ._answers import (
     Found,
     Problems,
     Stale,
-    refuse_foreign,
     refuse_problems,
     refuse_silent,
     refuse_stale,
@@ -61,7 +60,7 @@ class Hosts(PlatformDriver):
     _table: t.ClassVar[Options]  # the options of the driver
     capabilities = Capabilities(host_options=HOST_OPTIONS)
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.context, self._options = context, options
         self._pattern = options["hosts"]
         self._env, self._ports, self._path = options["env"], options["ports"], options["path"]
@@ -84,7 +83,8 @@ class Hosts(PlatformDriver):
         self._occupied: dict[str, set[int]] = {}  # by address: ports that others have
         self._calls = Calls(transport, self._agent, Found | Stale | Failed)
         self._seen = LastSeen(context)
-        self._secrets = Secrets(context, self._agent, self._hosts)
+        self.away = self._seen.away
+        self._secrets = Secrets(context, self._agent, self._hosts, self.away)
 
     # -- what each platform says for itself
 
@@ -128,7 +128,7 @@ class Hosts(PlatformDriver):
         among: Collection[str] | None = None,
     ) -> Sequence[Place]:
         wanted = [host for host in self._hosts if among is None or host in among]
-        hosts = [host for host in wanted if host not in self.context.away]
+        hosts = [host for host in wanted if host not in self.away]
         if not hosts:
             raise PlatformError(
                 f"there is no room for {count} more instances: none of {', '.join(wanted[:5])}"
@@ -158,7 +158,9 @@ class Hosts(PlatformDriver):
         }
         requests = {host: {**request, "host": host} for host in self._hosts}
         answers = self._ask_all("look at", requests, TIMEOUT, InputError)
-        refuse_foreign(answers, self.context.journal, self._path)
+        owners = {host: answer.get("journal") for host, answer in answers.items()}
+        files = f"{self._path}/HOST/SERVICE/journal"
+        self.context.known().journal.refuse_others(owners, "instances", files)
         self.machines = {
             host: answer["machine"] for host, answer in answers.items() if "machine" in answer
         }
@@ -224,7 +226,7 @@ class Hosts(PlatformDriver):
         """
         self._seen.restore(self._hosts)
         starts = self._by_host(start)
-        common = self._request(self.context.epoch)
+        common = self._request(self.context.known().epoch)
         stops, forgets = self._by_home(stop), self._by_home(forget)
         requests = {
             host: {
@@ -283,8 +285,8 @@ class Hosts(PlatformDriver):
             "service": self.context.service,
             "path": self._path,
             "epoch": epoch,
-            "journal": self.context.journal.named(),
-            "retain": sorted({kept.key for kept in self.context.settings.values() if kept.key}),
+            "journal": self.context.known().journal.named(),
+            "retain": self.context.known().secret_keys,
             "stop_timeout": self._stop_timeout,
             "hook_timeout": self._hook_timeout,
             **self._common(),
@@ -415,7 +417,7 @@ class Hosts(PlatformDriver):
 
     def _starter(self, generation: int | None) -> Hosts:
         """Return the driver with the settings of a generation; itself, if the journal has none."""
-        kept = None if generation is None else self.context.settings.get(generation)
+        kept = None if generation is None else self.context.settings_of(generation)
         if generation is None or kept is None:
             return self
         if generation not in self._starters:

@@ -18,7 +18,6 @@ from ...engine.model import Health, Instance, Process, Rotation
 from ...engine.shares import Target
 from ...health.monitor import HealthMonitor
 from ...interfaces.check import HealthCheck
-from ...interfaces.context import Context
 from ...interfaces.platform import Labels, PlatformDriver, Report
 from ...interfaces.traffic import Table, TrafficDriver
 from ...state.lease import Session
@@ -53,7 +52,7 @@ class Observer:
         previews: Sequence[PreviewPool],
         *,
         session: Session,
-        context: Context,
+        counters: Counters,
         checker: HealthMonitor,
         watch_new: float,
         check_of: Callable[[int], HealthCheck],
@@ -65,7 +64,7 @@ class Observer:
         """Make an observer; `stopped` returns whether this run was told to stop."""
         self.snapshot = Snapshot()  # the latest
         self.reports: Sequence[Report] = ()  # the latest of the platform, also of a change
-        self.counters = Counters()
+        self.counters = counters
         self.between = Counters()  # what was counted between the step before and this one
         self._counting = False  # whether load balancers were observed
         self.generation: int | None = None  # that the rollout moves to
@@ -73,7 +72,6 @@ class Observer:
         self._traffic = traffic
         self._previews = previews
         self._session = session
-        self._context = context
         self._checker = checker
         self._watch_new = watch_new
         self._check_of = check_of
@@ -92,8 +90,6 @@ class Observer:
 
     def observe(self) -> Snapshot:
         """Observe the service; the first time, wait until each instance was checked once."""
-        # under a lease, this fences off commands of older ones
-        self._context.epoch = self._session.epoch
         self._look()
         if self._traffic:
             self._table = self._traffic.observe()
@@ -127,7 +123,6 @@ class Observer:
 
     def observe_unchecked(self) -> Snapshot:
         """Observe platform and load balancers alone, without the instances' checks."""
-        self._context.epoch = self._session.epoch
         self.sync()
         self._table = self._traffic.observe() if self._traffic else None
         return Snapshot(self.reports, self._table, at=self._now())
@@ -172,10 +167,11 @@ class Observer:
     def _take(self, ask: Callable[[], Sequence[Report]], hosts: Collection[str]) -> None:
         """Take the reports of the platform after a look at these hosts."""
         record = self._session.record
-        self._context.deployed, self._context.away = record.deployed, record.away
-        self._context.settings = record.settings
         began, unreachable = self._now(), set(record.away)
-        self.reports = ask()
+        try:
+            self.reports = ask()
+        finally:
+            record.away = dict(self._platform.away)
         self.looked |= dict.fromkeys(hosts, began)
         for host in sorted(set(record.away) - unreachable):
             known = "its last known state is used until it does [PR-221]"
