@@ -11,7 +11,7 @@ import re
 import typing as t
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -38,11 +38,17 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
     HealthCheck,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+    Known,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     NOWHERE,
+    Capabilities,
     Endpoint,
+    InstanceSettings,
     Labels,
+    PlatformDriver,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import (
     _pods,
@@ -51,6 +57,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms impo
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import ApiError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import kubernetes_service
 from ansible_collections.progressive.rollout.tests.support import kubernetes as api
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows, tell
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.playbook import ROOT
@@ -62,7 +69,9 @@ def driver(server: api.Server, epoch: int = 1, **given: t.Any) -> kubernetes.Dri
     options = kubernetes.OPTIONS.parse({**GIVEN, **given}, "rollout_platform.")
     said: list[str] = []
     transport = t.cast(t.Any, SimpleNamespace(say=said.append, said=said))
-    made = kubernetes.Driver(options, Context("shop", transport, HealthCheck(), epoch=epoch))
+    made = kubernetes.Driver(
+        options, DriverContext("shop", transport, HealthCheck(), known=Knows(epoch=epoch))
+    )
     made.__dict__["_cluster"] = server
     return made
 
@@ -84,7 +93,7 @@ def with_service(replicas: int = 4) -> api.Server:
 def service(server: api.Server, epoch: int = 1, **given: t.Any) -> kubernetes_service.Driver:
     options = kubernetes_service.OPTIONS.parse({"service": "shop", **given}, "rollout_traffic.")
     transport = t.cast(t.Any, None)
-    context = Context("shop", transport, HealthCheck(), epoch=epoch)
+    context = DriverContext("shop", transport, HealthCheck(), known=Knows(epoch=epoch))
     made = kubernetes_service.Driver(options, context)
     made.__dict__["_cluster"] = server
     return made
@@ -110,11 +119,17 @@ class Pods(World):
     fewest: int = 0
     service: bool = False  # whether a Service is the load balancer
     made: list[kubernetes.Driver] = field(default_factory=list)
+    options: dict[str, t.Any] = field(default_factory=dict)  # of the platform
 
     def platform(self) -> t.Any:
-        made = driver(self.server)
+        made = driver(self.server, **self.options)
+        made.context = replace(made.context, known=self._known)
         self.made.append(made)
         return made
+
+    def _known(self) -> Known:
+        """What the journal of the present step has of the settings."""
+        return Known(epoch=1, settings=self.context.known().settings if self.context else {})
 
     def traffic(self) -> t.Any:
         return service(self.server, settle="0s") if self.service else super().traffic()
@@ -376,6 +391,65 @@ def test_the_very_pod_goes_that_is_out_of_rotation(tmp_path: Path, steers: bool)
     assert wrong == []
 
 
+def costs(server: api.Server) -> set[str]:
+    """The pods that are deleted before others."""
+    pods = server.living()
+    return {one["metadata"]["name"] for one in pods if _pods.notes_of(one).get(_pods.COST)}
+
+
+def test_which_pod_goes_is_said_when_its_drain_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with the number: the controller may hear of the number first.
+
+    https://github.com/kubernetes/kubernetes/issues/126138
+    """
+    server, late = cluster(), []
+    sync = kubernetes.Driver.sync
+
+    def watched(self: kubernetes.Driver, start: t.Any = (), stop: t.Any = (), forget: t.Any = ()):
+        late.extend(one for one in stop if one.partition("/")[0] not in costs(server))
+        return sync(self, start, stop, forget)
+
+    monkeypatch.setattr(kubernetes.Driver, "sync", watched)
+    Shop(tmp_path, server).play(revision="2")
+    is_ordinary(server, "2", 4)
+    assert (late, costs(server)) == ([], set())
+
+
+def test_a_pod_that_stays_after_all_is_like_the_others_again() -> None:
+    server = cluster()
+    made = driver(server)
+    first, second, *_others = states(made)
+    made.leaving([first, second])
+    assert costs(server) == {first, second}
+    made.leaving([second])
+    assert costs(server) == {second}
+    count = len(server.changes)
+    made.leaving([second])
+    made.sync(stop=[second])
+    assert server.changes[count:] == ["patch shop"], "it is said once"
+    made.leaving([first])
+    made.conclude(Composition("1", 1, 3))
+    assert costs(server) == set()
+
+
+def test_a_pod_that_kubernetes_keeps_in_the_place_of_another_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kubernetes, "PATIENCE", 0.0)
+    server = cluster()
+    server.steers, server.corrects = False, True
+    made = driver(server)
+    first, *_others = states(made)
+    made.sync(stop=[first])
+    made.sync()
+    told = [line for line in made.context.transport.said if first in line]  # type: ignore[attr-defined]
+    assert told == [
+        f"made-0: Kubernetes has deleted another pod than {first}, which stays, as {first}/2"
+    ]
+
+
 def test_no_pod_is_made_unready_where_costs_are_known() -> None:
     server = cluster()
     made = driver(server)
@@ -522,6 +596,115 @@ def test_a_template_that_is_changed_back_is_no_obstacle(tmp_path: Path) -> None:
     server.patch(api.SHOP, {"spec": {"template": api.template("1")}})
     Shop(tmp_path, server).play(revision="2")
     is_ordinary(server, "2", 4)
+
+
+# Other changes of the pod template
+# --------------------------------------------------------------------------------------------------
+
+CHANGES = {
+    "spec": {
+        "containers": [
+            {"name": "shop", "env": [{"name": "LEVEL", "value": "{revision}"}]},
+            {"name": "log", "image": "log:{revision}"},
+        ]
+    }
+}
+
+
+def settings_of(**changes: t.Any) -> InstanceSettings:
+    """The settings of a generation, as the journal has them."""
+    return InstanceSettings("kubernetes", {"image": GIVEN["image"], **changes}, {})
+
+
+def containers(server: api.Server, name: str) -> dict[str, t.Any]:
+    spec = server.objects[f"{api.SETS}/{name}"]["spec"]["template"]["spec"]
+    return {one["name"]: one for one in spec["containers"]}
+
+
+def test_a_patch_of_the_pod_template_is_rolled_out_and_kept(tmp_path: Path) -> None:
+    server = cluster()
+    server.patch(
+        api.SHOP,
+        [
+            {
+                "op": "add",
+                "path": "/spec/template/spec/containers/0/env",
+                "value": [{"name": "OLD", "value": "1"}],
+            }
+        ],
+    )
+    shop = Shop(tmp_path, server)
+    shop.world.options = {"container": "shop", "template": CHANGES}
+    shop.play(revision="2")
+    new = containers(server, "shop-g2")
+    assert new["shop"]["image"] == "local/shop:2"
+    assert new["shop"]["readinessProbe"], "all else is as before"
+    assert new["shop"]["env"] == [{"name": "OLD", "value": "1"}, {"name": "LEVEL", "value": "2"}]
+    assert new["log"]["image"] == "log:2"
+    mine = server.objects[api.SHOP]
+    assert [one["name"] for one in mine["spec"]["template"]["spec"]["containers"]] == [
+        "shop",
+        "log",
+    ]
+    assert (server.counts(), shop.least, shop.most) == ({"2": 4}, 4, 5)
+
+
+def test_instances_get_the_changes_that_their_generation_was_begun_with() -> None:
+    server = cluster()
+    made = driver(server, container="shop", template={"spec": {"hostname": "later"}})
+    tell(made, settings={2: settings_of(template=CHANGES), 3: settings_of()})
+    made.sync(start=ordered(1) + ordered(1, 3, "3"))
+    assert set(containers(server, "shop-g2")) == {"shop", "log"}
+    assert set(containers(server, "shop-g3")) == {"shop"}
+    sets = [server.objects[f"{api.SETS}/shop-g{number}"] for number in (2, 3)]
+    assert not [one for one in sets if "hostname" in one["spec"]["template"]["spec"]]
+
+
+@pytest.mark.parametrize("earlier", ["1", "2"], ids=["its first pods", "a revision rolled out"])
+def test_a_revision_that_ran_before_gets_the_pod_template_that_it_had(
+    tmp_path: Path, earlier: str
+) -> None:
+    """Not the present one with another image: what was changed since is not of that revision."""
+    server = cluster()
+    shop = Shop(tmp_path, server)
+    if earlier == "2":
+        shop.play(revision="2")
+    shop.world.options = {"container": "shop", "template": CHANGES}
+    shop.play(revision="3")
+    made = driver(server, epoch=90, container="shop", template=CHANGES)
+    tell(made, settings={7: replace(settings_of(), again=True)})
+    made.sync(start=ordered(1, 7, earlier))
+    template = _pods.template_of(server.objects[f"{api.SETS}/shop-g7"])
+    assert template == api.template(earlier)
+    for path in [path for path in server.objects if path.startswith(api.SETS)]:
+        if path.rpartition("/")[2] not in ("shop-g3", "shop-g7"):
+            del server.objects[path]
+    tell(made, settings={8: replace(settings_of(), again=True)})
+    made.sync(start=ordered(1, 8, "0"))
+    assert "the pod template of 0 is not in its history any more" in made.context.transport.said[-1]  # type: ignore[attr-defined]
+
+
+def test_a_rollback_of_a_promoted_revision_goes_to_the_earlier_pod_template(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = cluster()
+    shop = Shop(tmp_path, server)
+    shop.play(revision="2")
+    shop.world.options = {"container": "shop", "template": CHANGES}
+    shop.play(revision="3")
+    assert "log" in containers(server, "shop-g3")
+    keeps = Capabilities(host_options=())  # so that the journal keeps settings
+    monkeypatch.setattr(PlatformDriver, "capabilities", keeps)
+    shop.step(rollback)
+    is_ordinary(server, "2", 4)
+    assert shop.least == 4
+
+
+def test_of_two_pod_templates_of_a_revision_the_later_one_is_its_own() -> None:
+    mine = {"metadata": {"name": "shop"}}
+    metadata = [{"name": "a", "annotations": {_pods.SEQUENCE: number}} for number in ("9", "10")]
+    first, second = (_pods.Group({"metadata": one}, mine, inherited=(1, "")) for one in metadata)
+    assert second.sequence > first.sequence
 
 
 # A restart of the Deployment: annotations of its template alone
@@ -929,6 +1112,8 @@ def test_an_autoscaler_is_refused() -> None:
         ({"workload": f"deployment/{'a' * 250}"}, "is not a workload"),
         ({"image": "local/shop:1"}, "is the same for all revisions"),
         ({"image": "local/shop:{tag}"}, "unknown placeholder '{tag}'"),
+        ({"template": {"replicas": 3, "spec": {}}}, "replicas: not a part of a pod template"),
+        ({"template": "env"}, "rollout_platform.template: expected a mapping"),
     ],
 )
 def test_options_that_cannot_be_meant(given: dict[str, str], why: str) -> None:
@@ -1209,9 +1394,10 @@ PAGE = SNIPPETS["docs/how-to/kubernetes.md"]
 
 
 def test_the_options_of_the_page_are_taken() -> None:
-    given = yaml.safe_load(PAGE["kubernetes.yml"])["rollout_platform"]
-    del given["driver"]
-    driver(api.Server(), **given)
+    for name in ("kubernetes.yml", "template.yml"):
+        given = yaml.safe_load(PAGE[name])["rollout_platform"]
+        del given["driver"]
+        driver(api.Server(), **given)
     given = yaml.safe_load(PAGE["service.yml"])["rollout_traffic"]
     del given["driver"]
     service(api.Server(), **given)

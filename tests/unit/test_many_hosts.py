@@ -10,7 +10,9 @@ import typing as t
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Labels
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._placement import place
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import (
@@ -57,7 +59,7 @@ class Fleet:
 
 def driver(fleet: Fleet) -> Driver:
     given = {"hosts": "all", "command": ["shop"], "ports": "8100-8109"}
-    return Driver(OPTIONS.parse(given, ""), Context("shop", t.cast(t.Any, fleet)))
+    return Driver(OPTIONS.parse(given, ""), DriverContext("shop", t.cast(t.Any, fleet)))
 
 
 def labels(fleet: Fleet, generation: int = 1) -> list[Labels]:

@@ -71,7 +71,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.express
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
     AccessLog,
-    Context,
+    DriverContext,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import (
     FAIL,
@@ -622,12 +622,14 @@ def test_an_analysis_is_accepted(name: str) -> None:
             "rollout_steps": [{"set_weight": 10}, {"analysis": given}],
         }
     settings = parsed(**given)
-    context = Context("shop", t.cast(t.Any, Hosts()), counted=settings.traffic.module.driver.counts)
-    context.platform = lambda transport: settings.platform.make(Context("shop", transport))
-    if name.startswith("log"):
-        context.access_log = AccessLog("/var/log/rollout.log", "load_balancers")
-    else:
-        context.counted = haproxy.Driver.counts
+    logs = name.startswith("log")
+    context = DriverContext(
+        "shop",
+        t.cast(t.Any, Hosts()),
+        platform=lambda transport: settings.platform.make(DriverContext("shop", transport)),
+        counted=settings.traffic.module.driver.counts if logs else haproxy.Driver.counts,
+        access_log=AccessLog("/var/log/rollout.log", "load_balancers") if logs else None,
+    )
     gate_runner.check(settings.plan.gates, context)
 
 

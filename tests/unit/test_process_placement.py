@@ -14,7 +14,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     InputError,
     PlatformError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Endpoint,
     Labels,
@@ -52,7 +54,7 @@ def labels(host: str, port: int, slot: int, address: str = "") -> Labels:
 def driver(**options: t.Any) -> Driver:
     given = {"hosts": "shop", "command": ["/bin/true"], "ports": "8100-8199", **options}
     return Driver(
-        OPTIONS.parse(given, "rollout_platform."), Context("shop", t.cast(t.Any, Inventory()))
+        OPTIONS.parse(given, "rollout_platform."), DriverContext("shop", t.cast(t.Any, Inventory()))
     )
 
 

@@ -172,7 +172,7 @@ class Service(_service.Service):
         )
 
     def settle(self, told: list[Record]) -> None:
-        deadline = time.monotonic() + _service.STOP_WAIT
+        deadline = time.monotonic() + self.request.get("wait", _service.STOP_WAIT)
         while any(self.alive(record) for record in told) and time.monotonic() < deadline:
             time.sleep(_service.STOP_POLL)
 

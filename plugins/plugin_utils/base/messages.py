@@ -347,6 +347,11 @@ MESSAGES: Mapping[str, Message] = {
         " retrying.",
     ),
     # -- load balancers
+    "PR-255": Message(
+        "The image of an instance on a Swarm was changed by something other than a rollout. The"
+        " instance is shown with the revision of that image, and the next rollout replaces it.",
+        "Roll out the revision that is to run.",
+    ),
     "PR-260": Message(
         "The autoscaler could not be read or changed, or something else changed it at the same"
         " time. The rollout keeps retrying.",
@@ -538,7 +543,8 @@ MESSAGES: Mapping[str, Message] = {
         "Remove the copy, then run store.yml again.",
     ),
     "PR-515": Message(
-        "The instances on a host belong to a journal in another place than `rollout_store`.",
+        "Instances on a host, or entries at a load balancer, belong to a journal in another place"
+        " than `rollout_store`.",
         "Correct `rollout_store`; move a journal with store.yml. If the journal is lost, remove the"
         " file that the message names.",
     ),

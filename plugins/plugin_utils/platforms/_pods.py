@@ -29,6 +29,7 @@ RELEASED = f"{DOMAIN}/released"  # of a ReplicaSet that was taken from the Deplo
 STOPPED = f"{DOMAIN}/stopped"  # the pods that were to be stopped by lowering the number
 EPOCH = f"{DOMAIN}/epoch"
 PENDING = f"{DOMAIN}/hand-back"  # of the Deployment: the ReplicaSet that it is to take over
+SEQUENCE = "deployment.kubernetes.io/revision"  # of a ReplicaSet, by the Deployment's controller
 HASH = "pod-template-hash"
 COST = "controller.kubernetes.io/pod-deletion-cost"
 NUMBER = f"{DOMAIN}/replicas"  # of the Deployment: its number as a rollout has set it last
@@ -42,6 +43,7 @@ PASSING = (
     WANTED,
     PENDING,
 )  # what is of no use once a rollout has ended
+CHEAPEST = str(-(2**31))
 LOST = 60.0  # seconds after its time to end from which a pod's node is taken for lost
 ADOPTED = 1  # the generation of the pods of a Deployment that no rollout has touched
 
@@ -206,6 +208,12 @@ class Group:
         """The generation of its pods."""
         known = self.marked or self.inherited
         return known[0] if known else self.adopted if self.current else 0
+
+    @property
+    def sequence(self) -> tuple[int, int]:
+        """How recent it is among the ReplicaSets of the Deployment."""
+        number = notes_of(self.obj).get(SEQUENCE, "")
+        return int(number) if number.isdecimal() else 0, self.generation
 
     @property
     def scaled(self) -> Object:
@@ -563,7 +571,17 @@ def cheap() -> Object:
 
     The lowest cost there is: others may have one as well, of their users or of a run before.
     """
-    return {"metadata": {"annotations": {COST: str(-(2**31))}}}
+    return {"metadata": {"annotations": {COST: CHEAPEST}}}
+
+
+def dear() -> Object:
+    """Return the patch by which a pod that was to be deleted before others is like them again."""
+    return {"metadata": {"annotations": {COST: None}}}
+
+
+def is_cheap(pod: Object) -> bool:
+    """Return whether a pod is to be deleted before others."""
+    return notes_of(pod).get(COST) == CHEAPEST
 
 
 def unready(pod: Object) -> Sequence[Object]:

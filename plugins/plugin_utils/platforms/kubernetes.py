@@ -16,7 +16,7 @@ import json
 import re
 import typing as t
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -26,9 +26,10 @@ from ..base.text import count
 from ..engine import hand_back
 from ..engine.hand_back import HandBackStep
 from ..engine.model import Composition
+from ..inputs import values
 from ..inputs.options import NAME, PORT, Field, Kind, Options
 from ..inputs.placeholders import Template
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.platform import Labels, PlatformDriver, Report
 from ..remote.kubernetes import CLUSTER, CLUSTERS, ApiError, Object
 from . import _kubernetes_risks as risks
@@ -68,6 +69,17 @@ def _image(value: t.Any, variable: str) -> str:
     return str(value)
 
 
+def _changes(value: t.Any, variable: str) -> dict[str, t.Any]:
+    changes = values.mapping(value, variable, "{spec: {containers: [{name: shop, env: []}]}}")
+    if other := sorted(str(name) for name in changes if name not in ("metadata", "spec")):
+        raise InputError(
+            f"{variable}: {', '.join(other)}: not a part of a pod template; write metadata and"
+            " spec",
+            "PR-118",
+        )
+    return changes
+
+
 OPTIONS = Options(
     Field(
         "workload",
@@ -82,8 +94,17 @@ OPTIONS = Options(
         "image",
         Kind("str", _image),
         "The image of a revision, V(registry.example.com/shop:{revision}). Everything else in a pod"
-        " is as in the workload.",
+        " is as in the workload, or as O(template) says.",
         required=True,
+    ),
+    Field(
+        "template",
+        Kind("dict", _changes),
+        "What else changes in the pod template, as a strategic merge patch of it: C(metadata) and"
+        " C(spec), with containers, variables and volumes merged by their names. V({revision}) is"
+        " filled in. The Deployment keeps the changes, and a rollback to an earlier revision takes"
+        " its pod template from the Deployment's history.",
+        default={},
     ),
     Field("container", NAME, "The container with that image. Required if a pod has several."),
     Field(
@@ -109,12 +130,14 @@ class Driver(WorkloadDriver):
             return InClusters
         return cls if in_deployment else OnDeleteDriver
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         super().__init__(options, context)
         # By ReplicaSet, which change of its number has ordered missing pods, and when.
         self._ordered: dict[str, tuple[int, float]] = {}
         self._steered: dict[str, float] = {}  # by instance, since when it is to be deleted first
         self._unknown: Sequence[str] = ()  # what the account may not see, as `check` found
+        self._leaving: frozenset[str] = frozenset()  # pods that are to go, as last said
+        self._kept: set[str] = set()  # instances that stay in the place of others, as told
         self._question = ""  # for a person, when it was last looked at
         self._asked: int | None = None  # by the Deployment's owner, when it was last looked at
         self._said: dict[str, str] = {}  # by ReplicaSet, why it makes no pods, as last said
@@ -215,6 +238,34 @@ class Driver(WorkloadDriver):
             deployment, found = self._look()
         return self._reports(found)
 
+    def leaving(self, ids: Collection[str]) -> None:
+        """Say which pods go before others as early as that is known, and of which it is over.
+
+        The controller hears of costs and of the number by two watches.
+        """
+        names = frozenset(one.partition("/")[0] for one in ids)
+        if names != self._leaving and self.context.known().epoch and self._costs:
+            for group in self._look()[1]:
+                self._set_costs(group, names)
+            self._leaving = names
+
+    def _set_costs(self, group: Group, names: Collection[str]) -> None:
+        """Make these pods cheap, and no others but those that are about to be deleted."""
+        going = {one.partition("/")[0] for one in group.leaving}
+        for name, pod in group.living.items():
+            if name in names and not _pods.is_cheap(pod):
+                self._patch_pod(name, _pods.cheap())
+            elif _pods.is_cheap(pod) and name not in {*names, *going}:
+                self._patch_pod(name, _pods.dear())
+
+    def _patch_pod(self, name: str, patch: Object | Sequence[Object]) -> None:
+        """Change a pod, or its status; that it is gone, or has changed, is no error."""
+        try:
+            self._patch("pods", name, patch)
+        except ApiError as exc:
+            if exc.status not in (404, 422):
+                raise
+
     def conclude(self, stable: Composition | None) -> str:
         self._refuse_without_lease()
         new = None
@@ -249,7 +300,7 @@ class Driver(WorkloadDriver):
 
     def _fenced_look(self, fresh: bool) -> tuple[Object, list[Group]]:
         deployment = self._get(fresh)
-        if not self.context.epoch:
+        if not self.context.known().epoch:
             return deployment, self._groups(deployment)
         deployment = self._fence(deployment, "deployments")
         found = [self._fenced(group) for group in self._groups(deployment, fresh)]
@@ -264,19 +315,23 @@ class Driver(WorkloadDriver):
         return _pods.groups(deployment, self._list("replicasets", fresh), pods)
 
     def _reports(self, found: Sequence[Group]) -> list[Report]:
-        reading = _pods.Reading(
-            self.context.service,
-            self._options["container"] or "",
-            self._options["image"],
-            self._options["port"] or 0,
-            clock.now(),
-            self._cluster.skew,
-        )
+        reading = self._reading()
         reports: list[Report] = []
         for group in found:
             self._note_missing(group)
+            self._note_kept(group)
             reports += reading.reports(group, self._ordered.get(group.name, (0, 0.0))[1])
         return reports
+
+    def _note_kept(self, group: Group) -> None:
+        """Tell of pods that were to go, and stay since Kubernetes has deleted others."""
+        for name, known in group.ids.items():
+            if name != known and known not in self._kept:
+                self._kept.add(known)
+                self.context.transport.say(
+                    f"{group.name}: Kubernetes has deleted another pod than {name}, which stays, as"
+                    f" {known}"
+                )
 
     def _note_missing(self, group: Group) -> None:
         """Note since when pods are missing, and tell the operator why, in the server's words."""
@@ -366,14 +421,11 @@ class Driver(WorkloadDriver):
         https://github.com/kubernetes/kubernetes/blob/v1.20.2/pkg/controller/controller_utils.go
         """
         for name in sorted({one.partition("/")[0] for one in ids} & set(group.living)):
-            try:
-                if self._costs:
-                    self._patch("pods", name, _pods.cheap())
-                elif patch := _pods.unready(group.living[name]):
-                    self._patch("pods", f"{name}/status", patch)
-            except ApiError as exc:
-                if exc.status not in (404, 422):  # it is gone, or has changed
-                    raise
+            pod = group.living[name]
+            if self._costs and not _pods.is_cheap(pod):
+                self._patch_pod(name, _pods.cheap())
+            elif not self._costs and (patch := _pods.unready(pod)):
+                self._patch_pod(f"{name}/status", patch)
         return self._costs or self._has_seen(group, ids)
 
     def _has_seen(self, group: Group, ids: Sequence[str]) -> bool:
@@ -419,7 +471,8 @@ class Driver(WorkloadDriver):
     ) -> dict[str, t.Any]:
         """Return the ReplicaSet of a generation."""
         name = f"{self._name}-g{generation}"
-        template = self._with_image(deployment, revision, generation)
+        template = self._earlier(deployment, revision, generation)
+        template = template or self._new_template(deployment, revision, generation)
         hashed = {_pods.HASH: f"g{generation}"}
         template["metadata"]["labels"] |= hashed
         return {
@@ -432,7 +485,7 @@ class Driver(WorkloadDriver):
                     _pods.MARK: _pods.mark(name, generation, revision),
                     _pods.BASE: _pods.digest(_pods.template_of(deployment)),
                     _pods.SHAPE: _pods.shape_of(deployment),
-                    _pods.EPOCH: str(self.context.epoch),
+                    _pods.EPOCH: str(self.context.known().epoch),
                 },
             },
             "spec": {
@@ -442,6 +495,27 @@ class Driver(WorkloadDriver):
                 "template": template,
             },
         }
+
+    def _earlier(
+        self, deployment: Object, revision: str, generation: int
+    ) -> dict[str, t.Any] | None:
+        """Return the pod template that a revision had which ran before, by the Deployment's
+        history; None where the revision is new, or that is too long ago.
+        """
+        kept = self.context.settings_of(generation)
+        if not (kept and kept.again):
+            return None
+        reading = self._reading()
+        owned = [one for one in self._groups(deployment) if one.owned]
+        mine = [one for one in owned if reading.revision(one) == revision]
+        if not mine:
+            self.context.transport.say(
+                f"{self._where}: the pod template of {revision} is not in its history any more"
+                " (revisionHistoryLimit); its pods get the present one with the image of"
+                f" {revision}"
+            )
+            return None
+        return _pods.template_of(max(mine, key=lambda one: one.sequence).obj)
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -482,6 +556,7 @@ class Driver(WorkloadDriver):
             body = versioned(deployment, {"annotations": notes}, spec)
             self._patch("deployments", self._name, body)
         for group in found:
+            self._set_costs(group, ())
             if notes := _pods.passing(group.obj):
                 body = versioned(group.obj, {"annotations": notes})
                 self._patch("replicasets", group.name, body)

@@ -38,8 +38,10 @@ class Actuator:
         session: Session,
         checker: HealthMonitor,
         now: Callable[[], float],
+        leaving: Callable[[Collection[str]], None],
         regions: Sequence[Target] = (),
     ) -> None:
+        """`leaving`: tells the platform which instances are drained."""
         self.changed = False  # whether anything outside was changed
         self.split: WeightSplit | None = None  # of the requests; None: weights stay as they are
         self._traffic = traffic
@@ -49,6 +51,7 @@ class Actuator:
         self._session = session
         self._checker = checker
         self._now = now
+        self._leaving = leaving
         self._regions = regions
         self.stops = Stops(observer, now)
         # what was last decided about existing instances
@@ -74,6 +77,7 @@ class Actuator:
         forget = self._to_forget(snapshot.fleet, starts, stop, decision.reached)
         self._commit(decision, bool(starts or targets or forget))
         self.changed = self.changed or bool(starts or decision.retire or targets)
+        self._leaving(draining)
         if targets:
             self._observer.cut()
         if targets and decision.standby:

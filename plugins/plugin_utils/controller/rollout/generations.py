@@ -29,9 +29,9 @@ LONGEST = 200  # characters of a value that is shown
 class Generations(StepPart):
     """The settings of generations in the journal, and those that this run was given."""
 
-    def begin(self, generation: int, source: int | None = None) -> None:
+    def begin(self, generation: int, source: int | None = None, *, again: bool = False) -> None:
         """Give a generation its settings: those of the generation it repeats (`source`), or else
-        those of this run.
+        those of this run. `again`: its revision ran before.
 
         Secrets are brought to the hosts before the journal mentions them.
         """
@@ -46,7 +46,7 @@ class Generations(StepPart):
             kept = replace(kept, key=key_of(content))
             self.loop.platform.keep(kept.key, content)
         if kept:
-            self.record.settings[generation] = kept
+            self.record.settings[generation] = replace(kept, again=again)
 
     def unknown(self) -> str:
         """Return what a rollback would do because the settings of the stable revision are unknown;

@@ -190,9 +190,10 @@ class Lifecycle(StepPart):
         """Give new revisions the settings given, and earlier revisions those that they had."""
         record = self.record
         if forward or generation > record.generation:
-            self.generations.begin(generation, None if forward else last_of(record, revision))
+            source = None if forward else last_of(record, revision)
+            self.generations.begin(generation, source, again=not forward)
         if baseline and record.stable:
-            self.generations.begin(baseline, record.stable.generation)
+            self.generations.begin(baseline, record.stable.generation, again=True)
         if forward and (unknown := self.generations.unknown()):
             (self.step.warn or self.step.say)(f"{record.service}: {unknown}")
 
