@@ -33,7 +33,7 @@ def append(part: str, rows: Iterable[Row], file: Path = FILE) -> None:
     load = os.getloadavg()[1]
     machine = (
         f"{os.cpu_count()} CPUs, load {load:.1f}, Python {platform.python_version()}, Linux"
-        f" {platform.release()}"
+        f" {platform.release().partition('-')[0]}"
     )
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     new = not file.exists()

@@ -27,3 +27,9 @@ def test_figures_are_added_below_those_of_before(tmp_path: Path) -> None:
     assert all(
         row["at"].endswith("Z") and row["commit"] and "CPUs" in row["machine"] for row in rows
     )
+
+
+def test_the_history_has_every_figure_under_the_head() -> None:
+    head, *rows = csv.reader(history.FILE.open())
+    assert tuple(head) == history.HEAD
+    assert rows and {len(row) for row in rows} == {len(head)}

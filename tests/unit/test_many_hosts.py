@@ -42,6 +42,9 @@ class Fleet:
     def hosts(self, _pattern: str) -> list[str]:
         return self.names
 
+    def is_here(self, _host: str) -> bool:
+        return False
+
     def ask(
         self, _agent: str, requests: Mapping[str, Request], _timeout: float, _patience: object
     ) -> dict[str, Answer]:
