@@ -98,7 +98,6 @@ class _Begin(StepPart):
             from ..plugin_utils.controller.rollout.rollback import Rollback  # here alone
 
             Rollback(self.step).abort(rollout, command)
-            return self.step.report(True)
         self.lifecycle.check_resumable(rollout, revision)
         if self.step.check_mode:
             return self.dry_run.resume(rollout, replicas)

@@ -17,11 +17,11 @@ from pathlib import Path
 
 FILE = Path(__file__).with_name("history.csv")
 Row = tuple[str, str, str]  # measurement, figure, goal
-HEAD = ("at", "commit", "machine", "measurement", "figure")
+HEAD = ("at", "commit", "machine", "part", "measurement", "figure")
 
 
-def append(rows: Iterable[Row], file: Path = FILE) -> None:
-    """Add the figures of a run."""
+def append(part: str, rows: Iterable[Row], file: Path = FILE) -> None:
+    """Add the figures of a part of the measurements."""
     command = ["git", "describe", "--always", "--dirty"]
     commit = (
         subprocess.run(
@@ -41,5 +41,5 @@ def append(rows: Iterable[Row], file: Path = FILE) -> None:
         writer = csv.writer(out, lineterminator="\n")
         writer.writerows([HEAD] if new else [])
         writer.writerows(
-            (at, commit, machine, measurement, figure) for measurement, figure, _goal in rows
+            (at, commit, machine, part, measurement, figure) for measurement, figure, _goal in rows
         )

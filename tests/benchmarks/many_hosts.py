@@ -37,6 +37,7 @@ SIZES = tuple(map(int, (os.environ.get("HOSTS") or "100 300 1000").split()))
 DELAY = 0.02  # seconds to a host and back
 START = 2.0
 LEASE = 60  # seconds, the default of rollout_lease
+RENEWED = 0.6 * LEASE  # in the background, after half of it, looked at each tenth of it
 
 
 def rows(folder: Path) -> list[Row]:
@@ -59,8 +60,8 @@ def rows(folder: Path) -> list[Row]:
 def _rows(size: int, figures: Figures) -> list[Row]:
     instances = 2 * size
     what = f"{instances:,} instances on {size:,} hosts {1000 * DELAY:.0f} ms away, surge 10 %"
-    return [
-        (f"{what}: wall time", f"{figures['wall']:.1f} s", ""),
+    found = [
+        ("wall time", f"{figures['wall']:.1f} s", ""),
         ("wall time over the ideal", f"{figures['wall'] / figures['ideal']:.3f}", ""),
         (APART, apart(figures, figures["hosts"]), ""),
         ("CPU of the hosts an instance", f"{1000 * figures['hosts'] / instances:.0f} ms", ""),
@@ -74,7 +75,7 @@ def _rows(size: int, figures: Figures) -> list[Row]:
         (
             f"longest time between two renewals of the lease, of {LEASE} s",
             f"{figures['renewed']:.1f} s",
-            f"at most {LEASE / 2:g} s",
+            f"at most {RENEWED:g} s",
         ),
         (
             "from Ctrl-C to the end of the step / of ansible-playbook",
@@ -84,6 +85,7 @@ def _rows(size: int, figures: Figures) -> list[Row]:
         ("a run that finds nothing to do: wall time / CPU", both(figures["again"]), ""),
         ("status: wall time / CPU", both(figures["status"]), ""),
     ]
+    return [(f"{what}: {name}", figure, goal) for name, figure, goal in found]
 
 
 def _measured(home: Path, size: int) -> Figures:

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import Command
 from ansible_collections.progressive.rollout.tests.benchmarks.history import Row
@@ -126,7 +128,7 @@ def _looks(hosts: Hosts, transport: t.Any, options: Mapping[str, t.Any]) -> dict
     """What one look at the fleet takes, and the same where the commands do nothing."""
     driver = process.Driver(
         process.OPTIONS.parse({**options, "hosts": "all"}, "rollout_platform."),
-        Context("bench", transport),
+        DriverContext("bench", transport),
     )
     empty = dict.fromkeys(hosts.names, Command(["true"]))
     try:

@@ -55,12 +55,13 @@ def main() -> None:
     rows: list[Row] = []
     for name in chosen:
         with tempfile.TemporaryDirectory(prefix="rollout-bench-") as folder:
-            rows += PARTS[name](Path(folder))
+            measured = PARTS[name](Path(folder))
+        history.append(name, measured)
+        rows += measured
     text = table([("measurement", "figure", "goal"), *rows])
     OUTPUT.parent.mkdir(parents=True, exist_ok=True)
     OUTPUT.write_text(text)
     print(text, end="")
-    history.append(rows)
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -18,7 +18,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     LeaseLost,
     StoreError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import (
     ApiError,
     Cluster,
@@ -38,7 +40,9 @@ CALLS = ("post", "patch", "delete", "get")
 
 
 def driver(service: str = "shop", **options: t.Any) -> Driver:
-    return Driver(OPTIONS.parse(options, "rollout_store."), Context(service, t.cast(t.Any, None)))
+    return Driver(
+        OPTIONS.parse(options, "rollout_store."), DriverContext(service, t.cast(t.Any, None))
+    )
 
 
 class Site:

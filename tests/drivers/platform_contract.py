@@ -33,6 +33,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     Report,
     key_of,
 )
+from ansible_collections.progressive.rollout.tests.support.contexts import tell
 from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 TICKS = 'n=0; while [ $n -lt 20 ]; do n=$((n+1)); echo "ERROR tick $n"; sleep 0.1; done; sleep 1000'
@@ -327,7 +328,7 @@ class HostsContract(PlatformContract):
         driver = site.driver()
         content = {"platform": {"env": {"TOKEN": "s3cr3t"}}, "salt": "x"}
         key = key_of(content)
-        driver.context.settings = {7: InstanceSettings("any", {}, {}, {}, key)}  # type: ignore[attr-defined]
+        tell(driver, settings={7: InstanceSettings("any", {}, {}, {}, key)})
         driver.keep(key, content)
         later = site.driver(epoch=0)
         later.sync()

@@ -21,7 +21,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     StoreAway,
     StoreError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores import etcd as stores
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores._shared import Change
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores.etcd import (
@@ -40,7 +42,9 @@ from ansible_collections.progressive.rollout.tests.support.web import Server, ce
 
 def driver(*endpoints: str, service: str = "shop", **options: t.Any) -> Driver:
     given = {"endpoints": list(endpoints), **options}
-    return Driver(OPTIONS.parse(given, "rollout_store."), Context(service, t.cast(t.Any, None)))
+    return Driver(
+        OPTIONS.parse(given, "rollout_store."), DriverContext(service, t.cast(t.Any, None))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -376,7 +380,7 @@ def test_what_is_wrong_is_refused(options: dict[str, t.Any], reason: str) -> Non
     with pytest.raises(InputError, match=reason):
         Driver(
             OPTIONS.parse({**usual, **options}, "rollout_store."),
-            Context("shop", t.cast(t.Any, None)),
+            DriverContext("shop", t.cast(t.Any, None)),
         )
 
 

@@ -19,7 +19,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     StoreAway,
     StoreError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores import (
     postgresql as stores,
 )
@@ -44,7 +46,9 @@ from ansible_collections.progressive.rollout.tests.support.web import certificat
 def driver(*ports: int, service: str = "shop", **options: t.Any) -> Driver:
     servers = [f"127.0.0.1:{port}" for port in ports]
     given = {"servers": servers, "password": PASSWORD, "tls": False, **options}
-    return Driver(OPTIONS.parse(given, "rollout_store."), Context(service, t.cast(t.Any, None)))
+    return Driver(
+        OPTIONS.parse(given, "rollout_store."), DriverContext(service, t.cast(t.Any, None))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -385,7 +389,7 @@ def test_a_certificate_of_the_user_instead_of_a_password(tmp_path: Path) -> None
 def test_what_is_wrong_is_refused(options: dict[str, t.Any], reason: str) -> None:
     given = {"servers": "db1", **options}
     with pytest.raises(InputError, match=reason):
-        Driver(OPTIONS.parse(given, "rollout_store."), Context("shop", t.cast(t.Any, None)))
+        Driver(OPTIONS.parse(given, "rollout_store."), DriverContext("shop", t.cast(t.Any, None)))
 
 
 def test_without_psycopg_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     LeaseLost,
     StoreError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import (
     Answer,
     program,
@@ -105,7 +107,7 @@ def driver(
 ) -> Driver:
     return Driver(
         OPTIONS.parse({"path": str(path), "host": host}, "rollout_store."),
-        Context(service, t.cast(t.Any, transport or Here())),
+        DriverContext(service, t.cast(t.Any, transport or Here())),
     )
 
 

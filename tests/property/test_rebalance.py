@@ -88,7 +88,9 @@ class Fleet:
             for name in self.there
         ]
         hosts = [host for host in self.hosts if target is None or host in target.hosts]
-        return place(hosts, {h: h for h in hosts}, self.ports, count, taken, GENERATION, self.zones)
+        return place(
+            hosts, {h: h for h in hosts}, self.ports, count, taken, GENERATION, zones=self.zones
+        )
 
     def hosts_of(self, target: Target | None, count: int, gone: Collection[str]) -> list[str]:
         try:

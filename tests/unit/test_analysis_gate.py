@@ -47,7 +47,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options
     Field,
     Options,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import (
     FAIL,
     PASS,
@@ -69,6 +71,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record i
     Rollout,
     RolloutKind,
 )
+from ansible_collections.progressive.rollout.tests.support.contexts import Counted
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -90,7 +93,7 @@ Script = Callable[[Question], t.Any]
 class Scripted(MetricDriver):
     """A metric that comes to what the test says of it by its key."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._key = options["key"]
 
     def measure(self, question: Question) -> t.Any:
@@ -139,7 +142,7 @@ class Judged:
         self,
         now: SimpleNamespace,
         *metrics: Mapping[str, t.Any],
-        context: Context | None = None,
+        context: DriverContext | None = None,
         **options: t.Any,
     ) -> None:
         self.now, self.began = now, now.seconds
@@ -150,7 +153,7 @@ class Judged:
             **({"metrics": list(metrics)} if metrics else {}),
             **options,
         }
-        self.context = context or Context("shop", t.cast(t.Any, None))
+        self.context = context or DriverContext("shop", t.cast(t.Any, None))
         self.driver = analysis.Driver(analysis.OPTIONS.parse(self.options, "gate."), self.context)
         self.memory: Mapping[str, t.Any] | None = None
 
@@ -379,7 +382,7 @@ def test_options_are_refused_with_their_place() -> None:
         variable="rollout_analysis",
     )
     with pytest.raises(InputError, match=r"^rollout_analysis\.metrics\[0\]\.of: 'colours'"):
-        gate_runner.check([gate], Context("shop", t.cast(t.Any, None)))
+        gate_runner.check([gate], DriverContext("shop", t.cast(t.Any, None)))
 
 
 # Judges that compare
@@ -750,8 +753,8 @@ def analysed(now: SimpleNamespace, fails: float, stable_fails: float) -> tuple[A
     """
     traffic = Traffic(fails, stable_fails)
     traffic.flow()
-    context = Context(
-        "shop", t.cast(t.Any, None), counted=("errors", "latency"), served=lambda: traffic.served
+    context = DriverContext(
+        "shop", t.cast(t.Any, None), counted=("errors", "latency"), counters=Counted(traffic)
     )
     judged = Judged(now, context=context, count=30)
     while (answer := judged.ask()).verdict == WAIT:
@@ -767,8 +770,8 @@ def test_what_is_counted_by_ourselves_has_an_interval_to_come_together(
     nobody knows what came in between.
     """
     traffic = Traffic(1.0, 1.0)
-    context = Context(
-        "shop", t.cast(t.Any, None), counted=("errors",), served=lambda: traffic.served
+    context = DriverContext(
+        "shop", t.cast(t.Any, None), counted=("errors",), counters=Counted(traffic)
     )
     found = {"name": "rate", "success_condition": "result.new.requests == 50"}
     judged = Judged(now, {**found, "initial_delay": "15s"}, context=context)

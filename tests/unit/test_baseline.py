@@ -68,7 +68,7 @@ def running(
         event=lambda *_, **__: None,
         commit=int,
         recorder=SimpleNamespace(note_requests=int),
-        platform=SimpleNamespace(capabilities=Capabilities()),
+        platform=SimpleNamespace(capabilities=Capabilities(), asked=lambda: None),
         targets=(),
     )
     session = SimpleNamespace(identity=SimpleNamespace(holder="me", request="", host=""))

@@ -14,7 +14,9 @@ import yaml
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import container
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Endpoint,
     InstanceSettings,
@@ -22,6 +24,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     PlatformDriver,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import docker, podman
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows, tell
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 
 LEAST = {"hosts": "all", "ports": "8100", "image": "shop:{revision}", "container_port": 80}
@@ -40,7 +43,7 @@ class Inventory:
 def driver(module: t.Any = podman, part: str = "", **options: t.Any) -> t.Any:
     return module.Driver(
         module.OPTIONS.parse({**LEAST, **options}, "rollout_platform."),
-        Context("shop", t.cast(t.Any, Inventory()), part=part),
+        DriverContext("shop", t.cast(t.Any, Inventory()), part=part, known=Knows()),
     )
 
 
@@ -233,7 +236,8 @@ def test_a_part_of_a_platform_takes_its_own_of_the_settings_that_were_kept() -> 
     assert (part.limits().memory, part.limits(kept).memory) == (2 * 2**30, 2**30)
     hidden = {"platform": {"parts.vms.env": {"A": "1"}, "parts.cloud.env": {"A": "2"}}}
     part.context.secrets["salted"] = hidden
-    assert part._as_kept(kept.of_part("vms"))["env"] == {"A": "1"}
+    tell(part, settings={7: kept})
+    assert part._starter(7)._env == {"A": "1"} and part._starter(7).limits().memory == 2**30
 
 
 def test_a_revision_that_ran_with_restart_always_starts_beside_a_keep_revisions_given_since() -> (
@@ -242,7 +246,7 @@ def test_a_revision_that_ran_with_restart_always_starts_beside_a_keep_revisions_
     present = driver(restart="no", keep_revisions=2)
     of_hosts = present.capabilities.host_options or ()
     before = {name: value for name, value in LEAST.items() if name not in of_hosts}
-    present.context.settings = {7: InstanceSettings("podman", {**before, "restart": "always"}, {})}
+    tell(present, settings={7: InstanceSettings("podman", {**before, "restart": "always"}, {})})
     wanted = present._starter(7)._wanted(
         Labels("shop-3", "shop", "1.2", 7, "web1", Endpoint("10.0.0.1", 8100), 4)
     )

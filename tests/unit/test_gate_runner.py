@@ -28,7 +28,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loo
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import (
     FAIL,
     PASS,
@@ -44,7 +46,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record i
 
 DAY = 86400.0
 ROLLOUT = {"id": "r1", "service": "shop", "revision": "2.4.1"}
-CONTEXT = Context("shop", t.cast(t.Any, None))
+CONTEXT = DriverContext("shop", t.cast(t.Any, None))
 Outcome = Answer | BaseException
 Kept = dict[str, GateRecord]
 
@@ -61,7 +63,7 @@ class Question:
 class Scripted(GateDriver):
     """A driver that says what the test says, when the test does; until then a question hangs."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         if options.get("colour", "blue") != "blue":
             raise InputError("gate.colour: must be blue")
 

@@ -38,7 +38,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
     HealthCheck,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     NOWHERE,
     Capabilities,
@@ -54,6 +56,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms impo
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import ApiError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import kubernetes_service
 from ansible_collections.progressive.rollout.tests.support import kubernetes as api
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows, tell
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.playbook import ROOT
@@ -65,7 +68,9 @@ def driver(server: api.Server, epoch: int = 1, **given: t.Any) -> kubernetes.Dri
     options = kubernetes.OPTIONS.parse({**GIVEN, **given}, "rollout_platform.")
     said: list[str] = []
     transport = t.cast(t.Any, SimpleNamespace(say=said.append, said=said))
-    made = kubernetes.Driver(options, Context("shop", transport, HealthCheck(), epoch=epoch))
+    made = kubernetes.Driver(
+        options, DriverContext("shop", transport, HealthCheck(), known=Knows(epoch=epoch))
+    )
     made.__dict__["_cluster"] = server
     return made
 
@@ -87,7 +92,7 @@ def with_service(replicas: int = 4) -> api.Server:
 def service(server: api.Server, epoch: int = 1, **given: t.Any) -> kubernetes_service.Driver:
     options = kubernetes_service.OPTIONS.parse({"service": "shop", **given}, "rollout_traffic.")
     transport = t.cast(t.Any, None)
-    context = Context("shop", transport, HealthCheck(), epoch=epoch)
+    context = DriverContext("shop", transport, HealthCheck(), known=Knows(epoch=epoch))
     made = kubernetes_service.Driver(options, context)
     made.__dict__["_cluster"] = server
     return made
@@ -113,7 +118,7 @@ class Settings(Mapping[int, InstanceSettings]):
 
     @property
     def _present(self) -> Mapping[int, InstanceSettings]:
-        return self._world.context.settings if self._world.context else {}
+        return self._world.context.known().settings if self._world.context else {}
 
     def __getitem__(self, generation: int) -> InstanceSettings:
         return self._present[generation]
@@ -137,7 +142,7 @@ class Pods(World):
 
     def platform(self) -> t.Any:
         made = driver(self.server, **self.options)
-        made.context.settings = Settings(self)
+        tell(made, settings=Settings(self))
         self.made.append(made)
         return made
 
@@ -664,7 +669,7 @@ def test_a_patch_of_the_pod_template_is_rolled_out_and_kept(tmp_path: Path) -> N
 def test_instances_get_the_changes_that_their_generation_was_begun_with() -> None:
     server = cluster()
     made = driver(server, container="shop", template={"spec": {"hostname": "later"}})
-    made.context.settings = {2: settings_of(template=CHANGES), 3: settings_of()}
+    tell(made, settings={2: settings_of(template=CHANGES), 3: settings_of()})
     made.sync(start=ordered(1) + ordered(1, 3, "3"))
     assert set(containers(server, "shop-g2")) == {"shop", "log"}
     assert set(containers(server, "shop-g3")) == {"shop"}
@@ -684,14 +689,14 @@ def test_a_revision_that_ran_before_gets_the_pod_template_that_it_had(
     shop.world.options = {"container": "shop", "template": CHANGES}
     shop.play(revision="3")
     made = driver(server, epoch=90, container="shop", template=CHANGES)
-    made.context.settings = {7: replace(settings_of(), again=True)}
+    tell(made, settings={7: replace(settings_of(), again=True)})
     made.sync(start=ordered(1, 7, earlier))
     template = _pods.template_of(server.objects[f"{api.SETS}/shop-g7"])
     assert template == api.template(earlier)
     for path in [path for path in server.objects if path.startswith(api.SETS)]:
         if path.rpartition("/")[2] not in ("shop-g3", "shop-g7"):
             del server.objects[path]
-    made.context.settings = {8: replace(settings_of(), again=True)}
+    tell(made, settings={8: replace(settings_of(), again=True)})
     made.sync(start=ordered(1, 8, "0"))
     assert "the pod template of 0 is not in its history any more" in made.context.transport.said[-1]  # type: ignore[attr-defined]
 
@@ -1507,6 +1512,15 @@ def test_the_options_of_the_page_are_taken() -> None:
     given = yaml.safe_load(PAGE["service.yml"])["rollout_traffic"]
     del given["driver"]
     service(api.Server(), **given)
+
+
+def test_the_paused_deployment_of_the_page_is_an_order() -> None:
+    server = cluster()
+    server.patch(api.SHOP, yaml.safe_load(PAGE["paused"]))
+    made = driver(server, epoch=0, image="registry.example.com/shop:{revision}")
+    made.prepare("2.4.1")
+    with pytest.raises(InputError, match=r"is paused .* with a pod template of 2\.4\.1"):
+        made.prepare("2.4.2")
 
 
 def test_the_pods_of_the_example_wait_as_the_page_says() -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.counters import Counters
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.observer import (
     Observer,
 )
@@ -24,7 +25,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
     HealthCheck,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Endpoint,
     Labels,
@@ -110,7 +110,7 @@ def observer(fleet: Fleet) -> Iterator[Observer]:
         None,
         (),
         session=t.cast(t.Any, SimpleNamespace(record=record, epoch=1)),
-        context=Context("shop", t.cast(t.Any, None)),
+        counters=Counters(),
         checker=t.cast(t.Any, checker),
         watch_new=120.0,
         check_of=lambda _generation: HealthCheck(),

@@ -20,7 +20,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rol
     Move,
     Moved,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import (
     Connections,
 )
@@ -41,7 +43,9 @@ def store(path: Path) -> Driver:
     transport = Transport(
         Connections({}, SimpleNamespace(timeout=10, password=None, become_pass=None), None)
     )
-    return Driver(OPTIONS.parse({"path": str(path)}, "rollout_store."), Context("shop", transport))
+    return Driver(
+        OPTIONS.parse({"path": str(path)}, "rollout_store."), DriverContext("shop", transport)
+    )
 
 
 @pytest.fixture

@@ -53,7 +53,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import analysis, prepare
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import (
     FAIL,
     PASS,
@@ -87,7 +89,7 @@ class Told(GateDriver):
 
     blocking = False
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._says: Script = options["says"]
 
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:
@@ -165,7 +167,7 @@ class Walk:
                 commands=lambda: self._commands(self.record.obeyed),
                 changed=False,
             )
-            context = Context("shop", t.cast(t.Any, None))
+            context = DriverContext("shop", t.cast(t.Any, None))
             settings = replace(self.settings, plan=plan)
             self._supervisor = Supervisor(
                 self.stage,

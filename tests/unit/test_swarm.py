@@ -26,7 +26,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
     HealthCheck,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     NOWHERE,
     Endpoint,
@@ -43,6 +45,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms impo
     swarm as platform,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows, tell
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 from ansible_collections.progressive.rollout.tests.support.swarm import Managers, Server
 
@@ -66,7 +69,9 @@ def managers(server: Server, monkeypatch: pytest.MonkeyPatch) -> Managers:
 
 def driver(managers: Managers, epoch: int = 1, **options: t.Any) -> platform.Driver:
     parsed = platform.OPTIONS.parse({**LEAST, **options}, "rollout_platform.")
-    return platform.Driver(parsed, Context("shop", t.cast(t.Any, managers), epoch=epoch))
+    return platform.Driver(
+        parsed, DriverContext("shop", t.cast(t.Any, managers), known=Knows(epoch=epoch))
+    )
 
 
 def labels(*names: str, revision: str = "1", generation: int = 7) -> list[Labels]:
@@ -195,7 +200,7 @@ def test_wrong_options_are_refused(wrong: dict[str, t.Any], managers: Managers) 
 
 def test_checks_from_hosts_are_refused(managers: Managers) -> None:
     mine = driver(managers)
-    mine.context.health = HealthCheck(from_host=True)
+    mine.context = replace(mine.context, health=HealthCheck(from_host=True))
     with pytest.raises(InputError, match=r"rollout_health\.from: host, but the nodes of a swarm"):
         mine.check()
 
@@ -574,17 +579,18 @@ def test_secret_settings_are_kept_and_forgotten(managers: Managers, server: Serv
     content = {"platform": {"env": {"TOKEN": "first"}}, "salt": "x"}
     key = key_of(content)
     shape = {"image": "shop:{revision}", "port": 8080}
-    mine.context.settings = {7: InstanceSettings("swarm", shape, {}, {}, key)}
+    kept = {7: InstanceSettings("swarm", shape, {}, {}, key)}
+    tell(mine, settings=kept)
     mine.keep(key, content)
     later = driver(managers)
-    later.context.settings = mine.context.settings
+    tell(later, settings=kept)
     assert later.recall(key) == content
     assert later.recall(key_of({"salt": "y"})) is None
     later.sync(start=labels("shop-1"))
     env = server.objects["services"]["shop-1"]["Spec"]["TaskTemplate"]["ContainerSpec"]["Env"]
     assert "TOKEN=first" in env
     other = {"salt": "z"}
-    later.context.settings = {}
+    tell(later, settings={})
     later.keep(key_of(other), other)
     assert later.recall(key_of(other)) == other
     assert sorted(server.objects["configs"]) == [f"rollout-{key_of(other)}", "rollout.shop"]

@@ -543,7 +543,8 @@ MESSAGES: Mapping[str, Message] = {
         "Remove the copy, then run store.yml again.",
     ),
     "PR-515": Message(
-        "The instances on a host belong to a journal in another place than `rollout_store`.",
+        "Instances on a host, or entries at a load balancer, belong to a journal in another place"
+        " than `rollout_store`.",
         "Correct `rollout_store`; move a journal with store.yml. If the journal is lost, remove the"
         " file that the message names.",
     ),

@@ -540,12 +540,6 @@ WATCH = Field(
     " promotion. If one of them calls for it, it rolls back to the previous revision.",
     default=0,
 )
-OF = Field(
-    "of",
-    TEXT,
-    "Id of a rollout. Nothing is done unless it is the last one, or the last one is its rollback."
-    " Any if not given.",
-)
 OF_ROLES = Options(
     ID,
     TRY,

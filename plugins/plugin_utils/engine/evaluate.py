@@ -124,7 +124,7 @@ def evaluate(
     may_switch = all(_may_switch(part) for part in parts)
     moves = [_move(part, rules, progress, now, may_switch) for part in parts]
     starts = _bounded(
-        parts, moves, count, limit(waypoint, allowed) - count.total, allowed, rules, progress
+        parts, moves, count, allowed, rules, progress, free=limit(waypoint, allowed) - count.total
     )
     actions = wording.Actions(
         sum(start.create for start in starts),
@@ -212,10 +212,11 @@ def _bounded(
     parts: Sequence[_Part],
     moves: Sequence[wording.Actions],
     count: FleetCount,
-    free: int,
     allowed: ResolvedBudget,
     rules: Rules,
     progress: ProgressTracker,
+    *,
+    free: int,
 ) -> tuple[Start, ...]:
     """Return what to start at each part, at most what the whole fleet allows; `free`: its room.
 

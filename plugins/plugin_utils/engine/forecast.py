@@ -48,6 +48,7 @@ def forecast(
     rules: Rules,
     start: float,
     stop: float,
+    *,
     looks: float = math.inf,
 ) -> Forecast:
     """Forecast a rollout of `fleet` along `path`, where an instance takes `start` seconds to be

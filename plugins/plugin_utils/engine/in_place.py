@@ -132,7 +132,17 @@ def drain_batch(
     if not left or finished >= waypoint.new:
         return Decision(admit=admit, reached=True, progress=progress)
     if not chosen:
-        return _stuck(admit, fleet, left[0], waypoint, rules, progress, now, allowed, scope)
+        return _stuck(
+            admit,
+            fleet,
+            left[0],
+            waypoint,
+            rules=rules,
+            progress=progress,
+            now=now,
+            allowed=allowed,
+            scope=scope,
+        )
     reason = f"drain {names(chosen)}: {capacity.available} available, {capacity.floor} needed"
     return Decision(admit=admit, drain=ids(chosen), reasons=(reason,), progress=progress)
 
@@ -290,6 +300,7 @@ def _stuck(
     fleet: Sequence[Instance],
     first: Sequence[Instance],
     waypoint: Waypoint,
+    *,
     rules: Rules,
     progress: ProgressTracker,
     now: float,

@@ -131,11 +131,11 @@ class HealthMonitor:
             gone = [old for name, old in before.items() if self._watched.get(name) is not old]
             self._unasked -= {old.id for old in gone}
             self._unasked |= {new.id for new in begun if new.target.health.enabled}
-        for health in {one.target.health for one in (*begun, *gone)}:
+        for health in {probed.target.health for probed in (*begun, *gone)}:
             if health.enabled:
                 self._worker(health).replace(
-                    [one for one in begun if one.target.health == health],
-                    [one for one in gone if one.target.health == health],
+                    [probed for probed in begun if probed.target.health == health],
+                    [probed for probed in gone if probed.target.health == health],
                 )
 
     def _worker(self, health: HealthCheck) -> _Worker:

@@ -122,6 +122,8 @@ class InstanceSettings:
 
     def of_part(self, part: str) -> InstanceSettings:
         """Return the settings of one part of the platform; of a platform without parts, its own."""
+        if not part:
+            return self
         platform = of_part(self.platform, part)
         known = {f"platform.{name}": names for name, names in self._secret_of(part).items()}
         others = {name: its for name, its in self.secret.items() if name.startswith("health.")}
@@ -159,7 +161,7 @@ class Capabilities:
     """
 
     # It starts and stops instances; otherwise the user's own tasks deploy them in place, and it
-    # reports from `Context.deployed` what it cannot see itself.
+    # reports from `Known.deployed` what it cannot see itself.
     starts_instances: bool = True
     # It has hosts, on which `place` finds room; otherwise it places instances itself, which are
     # started by labels without host and endpoint, and reports these once they are known.
@@ -175,9 +177,9 @@ class Capabilities:
     # Its `clusters` are parts of different kinds, so that latencies do not compare, and only a
     # load balancer before all of them can divide the requests.
     has_parts: bool = False
-    # It starts the instances of a generation with the settings they had (`Context.settings`), of
-    # which `keep` and `recall` know the secret ones: all options but these, which are those of the
-    # hosts. None: all instances are started with the present options.
+    # It starts the instances of a generation with the settings they had
+    # (`DriverContext.settings_of`), of which `keep` and `recall` know the secret ones: all options
+    # but these, which are those of the hosts. None: all are started with the present options.
     host_options: Collection[str] | None = None
 
     @property
@@ -202,8 +204,13 @@ class PlatformDriver(BaseDriver):
     """The clusters or parts that instances run in, where there are several, each with its factor.
 
     An instance's host is CLUSTER/NODE then, and that of one to start is its cluster. A cluster that
-    does not answer is named by `Context.away`. Of a part with hosts (`within`), they are as they
-    are without parts.
+    does not answer is named by `away`. Of a part with hosts (`within`), they are as they are
+    without parts.
+    """
+    away: Mapping[str, list[dict[str, t.Any]]] = {}
+    """By host or cluster that does not answer, what was last seen there.
+
+    The journal keeps it, and has it for the drivers of later runs (`Known.away`).
     """
     machines: Mapping[str, Machine] = {}
     """By host, what `check` found there; used with `limits`."""
@@ -270,7 +277,7 @@ class PlatformDriver(BaseDriver):
         `forget` removes what is left of dead instances.
 
         A host that hangs does not delay the others for long: instances on hosts that do not answer
-        are reported UNREACHABLE, as last seen, and `Context.away` names these hosts.
+        are reported UNREACHABLE, as last seen, and `away` names these hosts.
         """
 
     def look(self, hosts: Collection[str]) -> Sequence[Report]:
@@ -289,7 +296,7 @@ class PlatformDriver(BaseDriver):
     def changed(self) -> bool:
         """Return whether something has changed since the last `sync`, which is then called at once.
 
-        A platform that is told of changes calls `Context.wake` as well.
+        A platform that is told of changes calls `DriverContext.wake` as well.
         """
         return False
 

@@ -180,10 +180,10 @@ def _end(live: _Live, at: float, side: str = "") -> None:
 
 def by_host(lanes: Iterable[Lane]) -> dict[str, list[Lane]]:
     """Return the lanes of each host, hosts and instances in their natural order."""
-    found: dict[str, list[Lane]] = {}
+    lanes_by_host: dict[str, list[Lane]] = {}
     for lane in sorted(lanes, key=lambda lane: (natural(lane.host), natural(lane.name))):
-        found.setdefault(lane.host, []).append(lane)
-    return found
+        lanes_by_host.setdefault(lane.host, []).append(lane)
+    return lanes_by_host
 
 
 def natural(name: str) -> list[tuple[int, str]]:

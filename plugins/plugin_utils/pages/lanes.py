@@ -45,10 +45,10 @@ def by_hosts(lanes: Sequence[Lane], length: float) -> list[HostLanes]:
     return [
         HostLanes(
             host,
-            each * len(there),
-            [_drawn(lane, each * n + each / 2, scale) for n, lane in enumerate(there)],
+            each * len(lanes_of_host),
+            [_drawn(lane, each * n + each / 2, scale) for n, lane in enumerate(lanes_of_host)],
         )
-        for host, there in by_host(lanes).items()
+        for host, lanes_of_host in by_host(lanes).items()
     ]
 
 
@@ -102,7 +102,7 @@ def grouped(marks: Iterable[Mark], length: float) -> list[MarkGroup]:
             groups[-1][1].append(mark)
         else:
             groups.append((percent, [mark]))
-    return [MarkGroup(percent, found) for percent, found in groups]
+    return [MarkGroup(percent, together) for percent, together in groups]
 
 
 def rules(marks: Iterable[Mark], scale: Scale) -> list[tuple[str, str, str]]:

@@ -176,8 +176,10 @@ class Story:
         """
         if not self.previous or not self.points:
             return None
-        found = [(serving, one.floor) for one in self.bounds for serving in self._serving(one)]
-        return min(found, key=lambda pair: pair[0] - pair[1]) if found else None
+        pairs = [
+            (serving, bound.floor) for bound in self.bounds for serving in self._serving(bound)
+        ]
+        return min(pairs, key=lambda pair: pair[0] - pair[1]) if pairs else None
 
     @property
     def fewest_back(self) -> int | None:
@@ -190,8 +192,8 @@ class Story:
     def _serving(self, within: BudgetSpan) -> list[int]:
         """Return the numbers of instances in rotation in a time."""
         before = [point.serving for point in self.points if point.at <= within.at]
-        there = [p.serving for p in self.points if within.at < p.at < within.until]
-        return [*before[-1:], *there]
+        inside = [p.serving for p in self.points if within.at < p.at < within.until]
+        return [*before[-1:], *inside]
 
 
 def text(value: t.Any, limit: int = 500) -> str:
@@ -294,9 +296,11 @@ class _Stages:
         """Take in an event."""
         kind = event.get("kind")
         if kind == "plan" and isinstance(event.get("stages"), Sequence):
-            ahead = [_planned(one) for one in event["stages"] if isinstance(one, Mapping)]
-            passed = {name: one for name, one in self._stages.items() if one.reached is not None}
-            self._stages = {one.name: one for one in ahead} | passed
+            ahead = [_planned(stage) for stage in event["stages"] if isinstance(stage, Mapping)]
+            passed = {
+                name: stage for name, stage in self._stages.items() if stage.reached is not None
+            }
+            self._stages = {stage.name: stage for stage in ahead} | passed
         elif kind == "stage":
             self._enter(at, event)
         elif kind == "share" and self._now:
@@ -310,7 +314,9 @@ class _Stages:
         """Return the stages in the order in which they were reached, then as planned."""
         self._leave(length)
         stages = list(self._stages.values())
-        return sorted(stages, key=lambda one: length + 1 if one.reached is None else one.reached)
+        return sorted(
+            stages, key=lambda stage: length + 1 if stage.reached is None else stage.reached
+        )
 
     def _enter(self, at: float, event: Event) -> None:
         self._leave(at)

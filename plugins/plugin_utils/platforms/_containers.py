@@ -17,7 +17,7 @@ from dataclasses import replace
 from ..base.errors import InputError, PlatformError
 from ..inputs import values
 from ..inputs.options import DURATION, PORT, Field, Kind, Options, choice, whole
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.platform import Capabilities, InstanceSettings, Labels, Limits
 from . import _options
 from ._hosts import Hosts
@@ -258,7 +258,7 @@ class Containers(Hosts):
     capabilities = Capabilities(host_options=(*_options.HOST_OPTIONS, "pull", "keep_revisions"))
     _program: str
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._image, self._pull = options["image"], options["pull"]
         self._command, self._network = options["command"] or [], options["network"] or ""
         self._port = _port(options["container_port"], options["network"])

@@ -18,7 +18,7 @@ from ..base import clock
 from ..base.errors import InputError, PlatformError
 from ..base.text import clean
 from ..engine.model import Composition
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.platform import Labels, Report
 from ..remote.kubernetes import ApiError, Object
 from . import _kubernetes_risks as risks
@@ -34,7 +34,7 @@ class OnDeleteDriver(WorkloadDriver):
 
     capabilities = replace(WorkloadDriver.capabilities, refills_places=True)
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         super().__init__(options, context)
         self._places: Places | None = None  # as last seen
         # of which version of the workload it is known what its template says, and what
@@ -119,7 +119,7 @@ class OnDeleteDriver(WorkloadDriver):
 
     def _fenced_look(self, fresh: bool) -> Places:
         workload = self._get(fresh)
-        if self.context.epoch:
+        if self.context.known().epoch:
             workload = self._fence(workload, self._kinds)
         wanted = ",".join(f"{key}={value}" for key, value in _pods.selector(workload).items())
         pods = self._list("pods", labelSelector=wanted)
@@ -171,7 +171,7 @@ class OnDeleteDriver(WorkloadDriver):
         revision's image.
         """
         history = self._cluster.get(self._path("controllerrevisions")).get("items", ())
-        kept = self.context.settings.get(generation)
+        kept = self.context.settings_of(generation)
         again = self._reading().imaged if kept and kept.again else None
         if found := _places.template_of(history, places, generation, revision, again):
             return found

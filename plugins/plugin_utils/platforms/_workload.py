@@ -12,7 +12,7 @@ from functools import cached_property
 
 from ..base import clock
 from ..base.errors import InputError, LeaseLost, PlatformError
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.platform import Capabilities, Endpoint, Labels, PlatformDriver
 from ..remote.kubernetes import ApiError, Cluster, Object, Reflector
 from . import _pods
@@ -30,7 +30,7 @@ class WorkloadDriver(PlatformDriver):
     )
     _create = "create it first"  # what to do where there is none
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.context = context
         self._options = options
         self._kind, _slash, self._name = str(options["workload"]).partition("/")
@@ -101,7 +101,7 @@ class WorkloadDriver(PlatformDriver):
     def _list(self, kind: str, fresh: bool = False, **query: str) -> Sequence[Object]:
         """Return objects of a kind, watched as long as a rollout lasts."""
         path = self._path(kind)
-        if not self.context.epoch:
+        if not self.context.known().epoch:
             return self._list_all(kind, **query)
         if kind not in self._watched:
             self._watched[kind] = Reflector(self._cluster, path, self.context.wake, **query)
@@ -123,12 +123,12 @@ class WorkloadDriver(PlatformDriver):
         return sum(one.changes for one in self._watched.values())
 
     def _refuse_without_lease(self) -> None:
-        if not self.context.epoch:
+        if not self.context.known().epoch:
             raise PlatformError(f"{self._where}: nothing is done without a lease", "PR-503")
 
     def _fence(self, obj: Object, kind: str) -> Object:
         """Write the lease's epoch to an object; raises LeaseLost where a newer one is."""
-        notes, mine = _pods.notes_of(obj), self.context.epoch
+        notes, mine = _pods.notes_of(obj), self.context.known().epoch
         seen = int(notes[_pods.EPOCH]) if notes.get(_pods.EPOCH, "").isdecimal() else 0
         if seen > mine:
             raise LeaseLost(
@@ -159,7 +159,7 @@ class WorkloadDriver(PlatformDriver):
 
     def _new_template(self, workload: Object, revision: str, generation: int) -> dict[str, t.Any]:
         """Return the workload's pod template with the patch and the image of a revision."""
-        kept = self.context.settings.get(generation)
+        kept = self.context.settings_of(generation)
         options = {**self._options, **kept.platform} if kept else self._options
         changes = options["template"] if not kept else kept.platform.get("template")
         template = _pods.template_of(workload)

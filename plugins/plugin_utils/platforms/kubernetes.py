@@ -29,7 +29,7 @@ from ..engine.model import Composition
 from ..inputs import values
 from ..inputs.options import NAME, PORT, Field, Kind, Options
 from ..inputs.placeholders import Template
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.platform import Labels, PlatformDriver, Report
 from ..remote.kubernetes import CLUSTER, CLUSTERS, ApiError, Object
 from . import _kubernetes_risks as risks
@@ -130,7 +130,7 @@ class Driver(WorkloadDriver):
             return InClusters
         return cls if in_deployment else OnDeleteDriver
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         super().__init__(options, context)
         # By ReplicaSet, which change of its number has ordered missing pods, and when.
         self._ordered: dict[str, tuple[int, float]] = {}
@@ -245,7 +245,7 @@ class Driver(WorkloadDriver):
         The controller hears of costs and of the number by two watches.
         """
         names = frozenset(one.partition("/")[0] for one in ids)
-        if names != self._leaving and self.context.epoch and self._costs:
+        if names != self._leaving and self.context.known().epoch and self._costs:
             for group in self._look()[1]:
                 self._set_costs(group, names)
             self._leaving = names
@@ -301,7 +301,7 @@ class Driver(WorkloadDriver):
 
     def _fenced_look(self, fresh: bool) -> tuple[Object, list[Group]]:
         deployment = self._get(fresh)
-        if not self.context.epoch:
+        if not self.context.known().epoch:
             return deployment, self._groups(deployment)
         deployment = self._fence(deployment, "deployments")
         found = [self._fenced(group) for group in self._groups(deployment, fresh)]
@@ -490,7 +490,7 @@ class Driver(WorkloadDriver):
                     _pods.MARK: _pods.mark(name, generation, revision),
                     _pods.BASE: _pods.digest(_pods.template_of(before)),
                     _pods.SHAPE: _pods.shape_of(before),
-                    _pods.EPOCH: str(self.context.epoch),
+                    _pods.EPOCH: str(self.context.known().epoch),
                 },
             },
             "spec": {
@@ -526,7 +526,7 @@ class Driver(WorkloadDriver):
         """Return the pod template that a revision had which ran before, by the Deployment's
         history; None where the revision is new, or that is too long ago.
         """
-        kept = self.context.settings.get(generation)
+        kept = self.context.settings_of(generation)
         if not (kept and kept.again):
             return None
         reading = self._reading()

@@ -18,7 +18,7 @@ from ..base.errors import InputError, PlatformError
 from ..base.text import clean
 from ..engine.model import Process
 from ..inputs.placeholders import Template
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.platform import (
     NOWHERE,
     Capabilities,
@@ -60,7 +60,7 @@ class Driver(PlatformDriver):
         "zone": "use constraints; Swarm places instances itself",
     }
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.context, self._options = context, options
         transport = context.transport
         self._hosts = inventory.hosts(transport, options["hosts"], "rollout_platform.hosts")
@@ -178,12 +178,12 @@ class Driver(PlatformDriver):
         """Do the work, and return what there is then."""
         request = {
             "service": self.context.service,
-            "epoch": self.context.epoch,
+            "epoch": self.context.known().epoch,
             "start": [self._service(labels) for labels in start],
             "stop": list(stop),
             "forget": list(forget),
             "keep": dict(keep),
-            "retain": sorted({kept.key for kept in self.context.settings.values() if kept.key}),
+            "retain": self.context.known().secret_keys,
             "registry_auth": self._options["registry_auth"],
         }
         seen = t.cast(_swarm_tasks.Seen, self._managers.ask(_swarm_tasks.Seen, request))
@@ -203,7 +203,7 @@ class Driver(PlatformDriver):
 
     def _of(self, generation: int | None) -> Mapping[str, t.Any]:
         """Return the options that a generation is started with."""
-        kept = None if generation is None else self.context.settings.get(generation)
+        kept = None if generation is None else self.context.settings_of(generation)
         if generation is None or kept is None:
             return self._options
         if generation not in self._kept:

@@ -261,6 +261,7 @@ class Cluster:
         content: str,
         query: Mapping[str, str],
         timeout: float,
+        *,
         again: bool = True,
         repeats: int = REPEATS,
     ) -> t.Any:

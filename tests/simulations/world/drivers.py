@@ -34,7 +34,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.che
     HealthCheck,
     Probe,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Endpoint,
     Labels,
@@ -54,8 +56,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores._shared import (
     RECORD,
     Change,
-    Found,
     SharedStore,
+    StoredTexts,
 )
 
 from .world import HOSTS, Balancer, Entry, Host, Instance, World
@@ -71,8 +73,9 @@ worlds: list[World] = []  # the present one is the last
 class Platform(PlatformDriver):
     """Instances on three hosts."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._world, self._context, self._seen = worlds[-1], context, LastSeen(context)
+        self.away = self._seen.away
         self._addresses = {name: f"10.0.0.{n}" for n, name in enumerate(HOSTS, 1)}
 
     def hosts(self) -> Sequence[str]:
@@ -103,14 +106,12 @@ class Platform(PlatformDriver):
         among: Collection[str] | None = None,
     ) -> Sequence[tuple[str, Endpoint, int]]:
         hosts = [
-            host
-            for host in HOSTS
-            if host not in self._context.away and (among is None or host in among)
+            host for host in HOSTS if host not in self.away and (among is None or host in among)
         ]
         if not hosts:
             raise PlatformError(f"there is no room for {count} more instances", "PR-219")
         ports = range(8000, 8020)
-        return place(hosts, self._addresses, ports, count, taken, generation, {})
+        return place(hosts, self._addresses, ports, count, taken, generation, zones={})
 
     def sync(
         self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
@@ -134,7 +135,7 @@ class Platform(PlatformDriver):
         what = _sentence(start, stop, forget)
         if works:
             world.tell(what)
-            world.acts(what, self._context.epoch)
+            world.acts(what, self._context.known().epoch)
         with world.call(what, PlatformError) as half:
             answers: dict[str, Answer] = {}
             for number, name in enumerate(concerned):
@@ -162,7 +163,7 @@ class Platform(PlatformDriver):
     def _ask(
         self, host: Host, start: Sequence[Labels], stop: Sequence[str], forget: Sequence[str]
     ) -> Answer:
-        world, epoch = self._world, self._context.epoch
+        world, epoch = self._world, self._context.known().epoch
         if host.away > world.now:
             return Answer(error=f"{host.name} does not answer", unreachable=True)
         if epoch:
@@ -243,7 +244,7 @@ class Traffic(TrafficDriver):
 
     drain_timeout = 5.0
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._world, self._context = worlds[-1], context
 
     def check(self) -> None:
@@ -263,7 +264,7 @@ class Traffic(TrafficDriver):
         world = self._world
         what = f"balance {'; '.join(f'{n}: {_shown(known)}' for n, known in targets.items())}"
         world.tell(what)
-        world.acts(what, self._context.epoch)
+        world.acts(what, self._context.known().epoch)
         with world.call(what, TrafficError) as half:
             for number, (name, wanted) in enumerate(targets.items()):
                 if half and number >= len(targets) / 2:
@@ -277,7 +278,7 @@ class Traffic(TrafficDriver):
         if balancer.away > self._world.now:
             self._world.machine.sleep(SILENT)
             raise TrafficError(f"{balancer.name} does not answer", "PR-300")
-        epoch = self._context.epoch
+        epoch = self._context.known().epoch
         if epoch:
             if epoch < balancer.epoch:
                 raise LeaseLost(f"{balancer.name}: a newer lease has acted", "PR-503")
@@ -354,7 +355,7 @@ def _shown(wanted: Mapping[Endpoint, Target]) -> str:
 class Store(SharedStore):
     """The journal in memory, by the rules of every shared store."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         super().__init__(context.service)
         self._world = worlds[-1]
         self.place = "memory"
@@ -364,13 +365,13 @@ class Store(SharedStore):
             self._world.machine.sleep(0.5)
             raise StoreAway("the journal does not answer", "PR-508")
 
-    def _read(self, names: Collection[str]) -> Found:
+    def _read(self, names: Collection[str]) -> StoredTexts:
         world = self._world
         with world.call("read the journal", _away):
             self._away()
             texts = {name: world.texts[name] for name in names if name in world.texts}
             versions = {name: world.versions[name] for name in texts}
-            return Found(texts, versions, world.machine.wall())
+            return StoredTexts(texts, versions, world.machine.wall())
 
     def _write(self, change: Change) -> bool:
         world, process = self._world, self._world.machine.current.process
@@ -393,8 +394,8 @@ class Store(SharedStore):
                     world.leases[process.pid] = lease["epoch"]
         return True
 
-    def _found(self) -> Found:
-        return Found(
+    def _found(self) -> StoredTexts:
+        return StoredTexts(
             dict(self._world.texts), dict(self._world.versions), self._world.machine.wall()
         )
 
@@ -418,7 +419,7 @@ class Gate(gate.GateDriver):
 
     blocking = True
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._options = options
 
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> gate.Answer:

@@ -36,7 +36,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.ste
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health import monitor
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.patience import Patience
@@ -114,16 +116,20 @@ class Step(StepContext):
         self.facts: Result = {}
         self._parked, self.say = False, run.world.tell
         self.transport = t.cast(t.Any, Transport())
-        self.context = Context(settings.service, self.transport, settings.checks, self._platform)
-        self.context.counted = settings.traffic.module.driver.counts
         self.checker = monitor.HealthMonitor(settings.checks, self.transport)
-        self.context.wake = self.checker.wake
+        self.context = DriverContext(
+            settings.service,
+            self.transport,
+            settings.checks,
+            self._platform,
+            wake=self.checker.wake,
+            counted=settings.traffic.module.driver.counts,
+        )
         run.process.on_signal = self.checker.wake
         self.guard = SimulatedGuard(run.process)
         store = settings.store.make(replace(self.context, transport=self.transport))
         patience = Patience(settings.rules.progress_deadline, self.say, self.guard.check)
         self.session = Session(store, settings.service, run.identity(), settings.lease, patience)
-        self.context.journal = self.session.journal
 
 
 class Run:

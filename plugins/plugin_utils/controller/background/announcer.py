@@ -20,7 +20,7 @@ from ...base import clock
 from ...base.errors import NotifyError
 from ...base.text import clean
 from ...config.notify import Receiver
-from ...interfaces.context import Context
+from ...interfaces.context import DriverContext
 from ...interfaces.notifier import Notice, NotifierDriver
 from ...remote.deadline import within
 from ...report.notices import Notices
@@ -46,7 +46,7 @@ class Announcer:
     """Tells all receivers what happened to the rollouts of a service."""
 
     def __init__(
-        self, receivers: Iterable[Receiver], context: Context, warn: Callable[[str], None]
+        self, receivers: Iterable[Receiver], context: DriverContext, warn: Callable[[str], None]
     ) -> None:
         """Make the drivers; raises InputError for options that one refuses. Sends nothing.
 

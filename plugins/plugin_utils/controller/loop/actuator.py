@@ -158,7 +158,13 @@ class Actuator:
             return None
         out = {*self._session.record.draining, *standby}
         targets = fleets.targets(
-            snapshot.reports, snapshot.table, admit, out, leaving, self.split, self._regions
+            snapshot.reports,
+            snapshot.table,
+            admit,
+            out,
+            leaving,
+            split=self.split,
+            regions=self._regions,
         )
         return targets if fleets.differs(snapshot.table, targets) else None
 
@@ -194,8 +200,8 @@ class Actuator:
             (),
             self._session.record.draining,
             (),
-            self.split,
-            self._regions,
+            split=self.split,
+            regions=self._regions,
         )
         if not fleets.differs(self._traffic.observe(), shown):
             raise error  # it was refused, and may succeed in the next iteration

@@ -20,7 +20,7 @@ from ...engine.model import Phase
 from ...engine.strategy import Waypoint
 from ...interfaces import loader
 from ...interfaces.autoscaler import AutoscalerDriver, Managed, State
-from ...interfaces.context import Context
+from ...interfaces.context import DriverContext
 from ...state import events
 from ...state.lease import Session
 from ...state.record import ChangedAutoscaler, Rollout
@@ -34,7 +34,7 @@ class Autoscaling:
     def __init__(
         self,
         settings: Settings,
-        context: Context,
+        context: DriverContext,
         session: Session,
         recorder: Recorder,
         say: Callable[[str], None],
@@ -50,8 +50,13 @@ class Autoscaling:
         self._next_try = self._next_wish = float("-inf")
         self._wishes: list[tuple[float, int]] = []  # when it wanted how many, not long ago
         self._wish = 0  # as last passed on to the rollout
-        if self._driver and self._mode != NONE:
-            context.autoscaler = Managed(self._driver.name, self._mode)
+
+    @property
+    def managed(self) -> Managed | None:
+        """The autoscaler, unless there is none or it is left alone."""
+        if self._driver is None or self._mode == NONE:
+            return None
+        return Managed(self._driver.name, self._mode)
 
     # -- before anything is touched ----------------------------------------------------------------
 

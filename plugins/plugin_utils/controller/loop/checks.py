@@ -16,7 +16,7 @@ from ...engine.model import Health, Instance, State
 from ...health import spec
 from ...health.monitor import HealthMonitor
 from ...interfaces.check import HealthCheck
-from ...interfaces.context import Context
+from ...interfaces.context import DriverContext
 from ...interfaces.platform import InstanceSettings, PlatformDriver, Report
 from ...state.lease import Session
 
@@ -25,7 +25,7 @@ class Checks:
     """The checks of a service: that of this run, and those in the settings of generations."""
 
     def __init__(
-        self, settings: Settings, context: Context, session: Session, platform: PlatformDriver
+        self, settings: Settings, context: DriverContext, session: Session, platform: PlatformDriver
     ) -> None:
         self._shown, self._secret = spec.table(settings.health).parted(settings.health)
         self._context = context

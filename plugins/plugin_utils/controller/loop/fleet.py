@@ -26,6 +26,7 @@ def assemble(
     statuses: Mapping[str, HealthStatus],
     draining: Mapping[str, float],
     known: Container[str] = (),
+    *,
     previews: Sequence[Mapping[Endpoint, Server]] = (),
     seen_ready: Container[str] = (),
     crashes: Container[str] = (),
@@ -220,6 +221,7 @@ def targets(
     admit: Iterable[str],
     out: Iterable[str],
     leaving: Iterable[str],
+    *,
     split: WeightSplit | None = None,
     regions: Sequence[Region] = (),
 ) -> dict[str, dict[Endpoint, Target]]:

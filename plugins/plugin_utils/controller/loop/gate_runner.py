@@ -21,7 +21,7 @@ from ...base.errors import GateError, InputError
 from ...base.text import clean, span
 from ...engine.strategy import Gate
 from ...interfaces import loader
-from ...interfaces.context import Context
+from ...interfaces.context import DriverContext
 from ...interfaces.gate import FAIL, PASS, PERSON, WAIT, Answer, GateDriver
 from ...state.record import GateRecord, GateState
 
@@ -62,7 +62,7 @@ class GateRunner:
     def __init__(
         self,
         gates: Sequence[Gate],
-        context: Context,
+        context: DriverContext,
         records: dict[str, GateRecord],
         now: Callable[[], float] = clock.now,
         wake: Callable[[], None] = lambda: None,
@@ -291,7 +291,7 @@ class _Question:
         self.wake()
 
 
-def check(gates: Iterable[Gate], context: Context) -> None:
+def check(gates: Iterable[Gate], context: DriverContext) -> None:
     """Raise InputError for options that a gate's driver refuses. Asks no gate."""
     for gate in gates:
         _driver(gate, context)
@@ -319,7 +319,7 @@ def _failure_id(gate: Gate, record: GateRecord) -> str:
     return record.id or _FAILED[record.by]
 
 
-def _driver(gate: Gate, context: Context) -> GateDriver:
+def _driver(gate: Gate, context: DriverContext) -> GateDriver:
     """Make a gate's driver; raises InputError naming the variable that the gate is from."""
     try:
         return loader.load(GateDriver, gate.driver, "gate").driver(gate.options, context)

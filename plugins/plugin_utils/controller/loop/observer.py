@@ -14,12 +14,10 @@ from ...analysis import counters
 from ...analysis.counters import Counters
 from ...base import clock
 from ...base.errors import TRANSIENT, PlatformError
-from ...engine.looks import HostView, hosts_to_look_at, is_moving
 from ...engine.model import Health, Instance, Process, Rotation
 from ...engine.shares import Target
 from ...health.monitor import HealthMonitor
 from ...interfaces.check import HealthCheck
-from ...interfaces.context import Context
 from ...interfaces.platform import Labels, PlatformDriver, Report
 from ...interfaces.traffic import Table, TrafficDriver
 from ...state.lease import Session
@@ -54,7 +52,7 @@ class Observer:
         previews: Sequence[PreviewPool],
         *,
         session: Session,
-        context: Context,
+        counters: Counters,
         checker: HealthMonitor,
         watch_new: float,
         check_of: Callable[[int], HealthCheck],
@@ -66,7 +64,7 @@ class Observer:
         """Make an observer; `stopped` returns whether this run was told to stop."""
         self.snapshot = Snapshot()  # the latest
         self.reports: Sequence[Report] = ()  # the latest of the platform, also of a change
-        self.counters = Counters()
+        self.counters = counters
         self.between = Counters()  # what was counted between the step before and this one
         self._counting = False  # whether load balancers were observed
         self.generation: int | None = None  # that the rollout moves to
@@ -74,7 +72,6 @@ class Observer:
         self._traffic = traffic
         self._previews = previews
         self._session = session
-        self._context = context
         self._checker = checker
         self._watch_new = watch_new
         self._check_of = check_of
@@ -93,8 +90,6 @@ class Observer:
 
     def observe(self) -> Snapshot:
         """Observe the service; the first time, wait until each instance was checked once."""
-        # under a lease, this fences off commands of older ones
-        self._context.epoch = self._session.epoch
         self._look()
         if self._traffic:
             self._table = self._traffic.observe()
@@ -128,7 +123,6 @@ class Observer:
 
     def observe_unchecked(self) -> Snapshot:
         """Observe platform and load balancers alone, without the instances' checks."""
-        self._context.epoch = self._session.epoch
         self.sync()
         self._table = self._traffic.observe() if self._traffic else None
         return Snapshot(self.reports, self._table, at=self._now())
@@ -161,20 +155,23 @@ class Observer:
     def _look(self) -> None:
         """Look at the hosts that are due, and at once at those with a check that begins to fail."""
         began = self._now()
-        if began >= self.next_platform or self._platform.changed():
-            hosts = hosts_to_look_at(self._views(), self._pause, began)
+        if began >= self.next_platform:
+            hosts = self._due(began)
             self._take(partial(self._platform.look, hosts), hosts)
             self._took(began, hosts)
-        elif alarmed := {h for h, at in self._failing().items() if at > self.looked.get(h, at)}:
+            return
+        alarmed = {h for h, at in self._failing().items() if at > self.looked.get(h, at)}
+        if alarmed or self._platform.changed():
             self._take(partial(self._platform.look, alarmed), alarmed)
 
     def _take(self, ask: Callable[[], Sequence[Report]], hosts: Collection[str]) -> None:
         """Take the reports of the platform after a look at these hosts."""
         record = self._session.record
-        self._context.deployed, self._context.away = record.deployed, record.away
-        self._context.settings = record.settings
         began, unreachable = self._now(), set(record.away)
-        self.reports = ask()
+        try:
+            self.reports = ask()
+        finally:
+            record.away = dict(self._platform.away)
         self.looked |= dict.fromkeys(hosts, began)
         for host in sorted(set(record.away) - unreachable):
             known = "its last known state is used until it does [PR-221]"
@@ -188,22 +185,28 @@ class Observer:
         self.looked |= dict.fromkeys(hosts, began)
         self.next_platform = self._now() + self._pause
 
-    def _views(self) -> dict[str, HostView]:
-        """Return what is known of each host that can be looked at."""
+    def _due(self, now: float) -> Sequence[str]:
+        """Return the hosts to look at now."""
+        hosts = self._platform.hosts()
+        if not self.looked:
+            return hosts
+        from ...engine import looks  # a run with nothing to do looks once
+
         moving = {
             report.labels.host
             for report in self.reports
-            if is_moving(
+            if looks.is_moving(
                 report.process, self._checker.health(report.labels.id).health, report.health
             )
         }
         failing, away, never = self._failing(), self._session.record.away, float("-inf")
-        return {
-            host: HostView(
+        views = {
+            host: looks.HostView(
                 self.looked.get(host, never), host in away, host in moving, failing.get(host, never)
             )
-            for host in self._platform.hosts()
+            for host in hosts
         }
+        return looks.hosts_to_look_at(views, self._pause, now)
 
     def _failing(self) -> dict[str, float]:
         """Return the hosts where a check fails, and since when the one that began last."""
@@ -281,10 +284,10 @@ class Observer:
             {report.labels.id: self._checker.health(report.labels.id) for report in self.reports},
             draining,
             self._serving_before(),
-            [servers for table in previews for servers in table.values()],
-            self._ready,
-            self._crashes(),
-            self._targets,
+            previews=[servers for table in previews for servers in table.values()],
+            seen_ready=self._ready,
+            crashes=self._crashes(),
+            targets=self._targets,
         )
         ready = {i.id: i.ready_since for i in fleet if i.ready_since is not None}
         self._ready = {i.id for i in fleet if i.id in ready or i.id in self._ready}

@@ -24,7 +24,7 @@ from ...engine.rebalance import mark_leaving
 from ...engine.strategy import Stage, Waypoint
 from ...engine.targets import divide
 from ...health.monitor import HealthMonitor
-from ...interfaces.context import Context
+from ...interfaces.context import DriverContext
 from ...interfaces.platform import Report
 from ...interfaces.traffic import Table
 from ...state import events
@@ -54,24 +54,29 @@ class ReconcileLoop:
     def __init__(
         self,
         settings: Settings,
-        context: Context,
+        context: DriverContext,
         session: Session,
         guard: Guard,
         checker: HealthMonitor,
         say: Callable[[str], None],
+        *,
         now: Callable[[], float] = clock.now,
     ) -> None:
         self.settings = settings
-        self.context = context
         self.session = session
         self.guard = guard
         self.checker = checker
         self.say = say
         self.now = now
+        self.balanced = settings.traffic.name != "none"
+        self.recorder = Recorder(session, self.balanced, self._counted)
+        counters = Counters()
+        context = replace(context, known=session.known, counters=counters)
+        self.autoscaling = Autoscaling(settings, context, session, self.recorder, say, now)
+        self.context = context = replace(context, autoscaler=self.autoscaling.managed)
         self.platform = settings.platform.make(context)
         self.traffic = settings.traffic.make(context)
         self.targets = targets_of(settings.plan, self.platform, self.traffic, context.transport)
-        self.balanced = settings.traffic.name != "none"
         self.rules = self._rules()
         self.previews = [
             PreviewPool(preview.traffic, preview.idle_only) for preview in self.traffic.previews()
@@ -82,13 +87,12 @@ class ReconcileLoop:
         self.trouble: RolloutError | None = None  # that the last iteration ended with
         self._trouble = ""  # as last written
         self._troubled = self._next_trouble = 0.0  # since when, and when to write it again
-        self.recorder = Recorder(session, self.balanced, self._counted)
         self.observer = Observer(
             self.platform,
             self.traffic if self.balanced else None,
             self.previews,
             session=session,
-            context=context,
+            counters=counters,
             checker=checker,
             watch_new=self.rules.watch_new,
             check_of=self.checks.of,
@@ -97,11 +101,8 @@ class ReconcileLoop:
             now=now,
             stopped=lambda: bool(guard.stopped),
         )
-        self.autoscaling = Autoscaling(settings, context, session, self.recorder, say, now)
         self.owner = WorkloadOwner(settings, self.platform, self.show)
         self.placement = Placement(self.platform, self.observer, session)
-        context.served = lambda: self.observer.counters.served
-        context.cuts = lambda: self.observer.counters.cuts
 
     @cached_property
     def actuator(self) -> Actuator:

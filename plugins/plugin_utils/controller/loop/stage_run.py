@@ -41,6 +41,7 @@ def run_stage(
     revision: str,
     rollout: Rollout,
     described: Describe,
+    *,
     decide: Decide | None = None,
     expected: Expected = lambda _fleet: None,
 ) -> Proceed:

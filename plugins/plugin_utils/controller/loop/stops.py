@@ -35,14 +35,18 @@ class Stops:
     def due(self, retired: Iterable[str]) -> list[str]:
         """Return the instances to tell to stop, and those to tell again, which reports their end.
 
-        One that has not been told for sure is told at once.
+        One that was not told is told at once; the answer of one that was may be on its way.
         """
         self._learn()
-        stopping = {r.labels.id: r for r in self._observer.reports if r.process is Process.STOPPING}
+        stopping = {
+            report.labels.id
+            for report in self._observer.reports
+            if report.process is Process.STOPPING
+        }
         again = {
-            name: self._next_look(name, stopping[name].labels.host)
+            name: self._next_look(name, name in stopping)
             for name in retired
-            if name in stopping
+            if name in stopping or name in self._orders
         }
         now = self._now()
         self.waiting = {name for name, at in again.items() if at > now}
@@ -58,11 +62,13 @@ class Stops:
         self._learn()
         self.due([*self.waiting, *names])
 
-    def _next_look(self, name: str, host: str) -> float:
+    def _next_look(self, name: str, stopping: bool) -> float:
         order = self._orders.get(name)
         if order is None:  # an earlier run told it
             return float("-inf")
-        looked = max(order.repeated, self._observer.looked.get(host, order.repeated))
+        if not stopping:
+            return order.repeated + looks.ON_ITS_WAY
+        looked = max(order.repeated, self._observer.looked.get(order.host, order.repeated))
         return looks.next_look_at_stopping(order.at, looked, self._usual)
 
     def _learn(self) -> None:

@@ -18,7 +18,7 @@ from ...config.settings import Settings
 from ...engine.last_old import longest
 from ...engine.model import FailureAction, Phase
 from ...engine.strategy import FINISH, REPLACE, Gate, Stage
-from ...interfaces.context import Context
+from ...interfaces.context import DriverContext
 from ...interfaces.gate import WAIT
 from ...state import commands, events
 from ...state.lease import Session
@@ -61,7 +61,7 @@ class Supervisor:
         *,
         settings: Settings,
         session: Session,
-        context: Context,
+        context: DriverContext,
         background: GateRunner,
         reporter: Reporter,
         now: Callable[[], float] = clock.now,
@@ -468,7 +468,7 @@ class RollbackGate:
     """A gate polled throughout the rollout; only a pass by its own answer wants a rollback."""
 
     def __init__(
-        self, gate: Gate, context: Context, now: Callable[[], float], wake: Callable[[], None]
+        self, gate: Gate, context: DriverContext, now: Callable[[], float], wake: Callable[[], None]
     ) -> None:
         self.gate = gate
         self._records: dict[str, GateRecord] = {}

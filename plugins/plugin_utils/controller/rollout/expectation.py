@@ -63,7 +63,7 @@ class Expectation(StepPart):
             settings.rules,
             times.start,
             times.stop,
-            LOOKS,
+            looks=LOOKS,
         ).seconds
 
 

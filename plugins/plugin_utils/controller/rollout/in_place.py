@@ -219,7 +219,7 @@ class InPlace(StepPart):
                     deploy_target(rollout).revision,
                     rollout,
                     self.step.describe,
-                    lambda fleet, waypoint, _budget, rules, progress, now: decide(
+                    decide=lambda fleet, waypoint, _budget, rules, progress, now: decide(
                         fleet, waypoint, rules, progress, now
                     ),
                 )

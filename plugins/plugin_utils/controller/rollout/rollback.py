@@ -45,17 +45,13 @@ class Rollback(StepPart):
         if cause is not None:
             rollout.cause = cause.id
 
-    def abort(self, rollout: Rollout, command: Mapping[str, t.Any]) -> None:
-        """Obey an operator who aborts the rollout, whatever its plan is now.
-
-        Nothing has been decided about the fleet here, so the step `rollback` carries it out.
-        """
+    def abort(self, rollout: Rollout, command: Mapping[str, t.Any]) -> t.NoReturn:
+        """Obey an operator who aborts the rollout, whatever its plan is now; as `carry_out`."""
         why, sentence = command.get("why") or None, commands.sentence(command)
         self.record.obeyed = command["number"]
         self.loop.event(events.CommandTaken(word="abort", by=command["by"], why=why, refused=""))
         self.loop.say(f"{self.settings.service} {rollout.revision}: {sentence}")
-        self.start(rollout, sentence, Aborted(sentence))
-        self.loop.commit()
+        self.carry_out(rollout, Aborted(sentence))
 
     def carry_out(self, rollout: Rollout, cause: RolloutFailed) -> t.NoReturn:
         """Roll the rollout back because of a failure; raises RolloutFailed once that is done.

@@ -112,7 +112,7 @@ class StepAction(ActionBase):
             arguments,
             task_vars,
             lambda line: display.display(printable(line)),
-            outlives,
+            outlives=outlives,
         )
         step.restored = bool(known)
         step.warn = lambda line: display.warning(printable(line))
