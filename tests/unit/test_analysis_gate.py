@@ -393,7 +393,9 @@ def test_the_sequential_judge_fails_as_soon_as_it_knows(now: SimpleNamespace) ->
     growing = (counts((errors, 10 * errors), (0, 90 * errors)) for errors in range(1, 100))
     answer = Judged(now, metric("errors", growing), count=60).end()
     assert answer.verdict == FAIL and len(asked) < 10
-    assert answer.message.startswith(f"errors {len(asked)} of {10 * len(asked)} against 0 of ")
+    assert answer.message.startswith(
+        f"errors {len(asked)} of {10 * len(asked)} (10 %) against 0 of "
+    )
 
 
 def test_who_is_short_of_data_at_the_end_says_how_much_and_leaves_it_to_a_person(
@@ -875,7 +877,7 @@ def test_it_says_by_what_the_new_side_looks_worse_before_that_is_decided(
 ) -> None:
     """Not of errors that are none yet (`at_least`), and not in a dry run."""
     for options, doubt in (
-        ({}, "errors 6 of 600 against 0 of 600"),
+        ({}, "errors 6 of 600 (1 %) against 0 of 600"),
         ({"at_least": 0.5}, ""),
         ({"dry_run": True}, ""),
     ):

@@ -10,7 +10,7 @@ import json
 import re
 import typing as t
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,6 +40,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.che
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
     DriverContext,
+    Known,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     NOWHERE,
@@ -110,26 +111,6 @@ class Killed(BaseException):
     """As by a signal that nothing can be done about."""
 
 
-class Settings(Mapping[int, InstanceSettings]):
-    """By generation, what the journal of the present step has of its settings."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    @property
-    def _present(self) -> Mapping[int, InstanceSettings]:
-        return self._world.context.known().settings if self._world.context else {}
-
-    def __getitem__(self, generation: int) -> InstanceSettings:
-        return self._present[generation]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._present)
-
-    def __len__(self) -> int:
-        return len(self._present)
-
-
 @dataclass
 class Pods(World):
     """A service whose instances are pods."""
@@ -142,9 +123,13 @@ class Pods(World):
 
     def platform(self) -> t.Any:
         made = driver(self.server, **self.options)
-        tell(made, settings=Settings(self))
+        made.context = replace(made.context, known=self._known)
         self.made.append(made)
         return made
+
+    def _known(self) -> Known:
+        """What the journal of the present step has of the settings."""
+        return Known(epoch=1, settings=self.context.known().settings if self.context else {})
 
     def traffic(self) -> t.Any:
         return service(self.server, settle="0s") if self.service else super().traffic()

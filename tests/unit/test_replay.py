@@ -206,6 +206,20 @@ def test_fewer_measurements_end_before_the_others() -> None:
     assert (again.overall.verdict, again.overall.look) == (PASS, 3)
 
 
+def test_measurements_are_counted_and_not_the_moments_in_which_they_came() -> None:
+    """Each metric's result may come by itself, of errors first."""
+    events = run().events
+    apart = [
+        {**event, "results": {name: coded}, "settings": event.get("settings") if at == 0 else None}
+        for event in events
+        for at, (name, coded) in enumerate(event["results"].items())
+    ]
+    assert len(apart) > len(events)
+    together, alone = (replay.replay(one, {}) for one in (events, apart))
+    assert together.overall.look == alone.overall.look == alone.metrics["errors"].look
+    assert alone.looks == together.looks
+
+
 def test_a_metric_that_is_over_is_judged_no_more() -> None:
     """By the settings tried: what it failed by came later."""
     failing = {"name": "rate", "failure_condition": "result.new.requests > 0", "failure_limit": 3}

@@ -50,6 +50,7 @@ LOOKS = 15
 # outage of an instance is in, which the judge takes for several,
 PACE = (1.0, 10.0)
 UNKNOWN = 30.0  # and how many seconds a rollout takes of which nothing is known
+_BESIDE = 0.002  # its probability of a false alarm beside an analysis that was asked for
 
 
 # Options --------------------------------------------------------------------------------------
@@ -298,23 +299,25 @@ def background(given: t.Any) -> tuple[tuple[Gate, ...], tuple[Gate, ...], int]:
 
 
 def watched(plan: Plan, traffic: DriverChoice[TrafficDriver], alike: bool = True) -> Plan:
-    """Return a plan without an analysis with one of what the load balancers count.
+    """Return a plan with an analysis of what the load balancers count.
 
-    A dry run takes the place of none. Latencies are compared where all instances run `alike`.
+    Where it has an analysis that decides, the default one is of refusals alone, since that does not
+    compare these. Latencies are compared where all instances run `alike`.
     """
     logs, counted = bool(traffic.options.get("access_log")), traffic.module.driver.counts
-    has_own = any(gate.driver == "analysis" and not gate.options["dry_run"] for gate in plan.gates)
-    if has_own or not (logs or counted) or plan.strategy == "blue_green":
+    if plan.strategy == "blue_green":
         return plan
-    standard = [
-        metric for metric in spec.standard(counted, logs) if alike or metric["name"] != "latency"
-    ]
+    has_own = any(gate.driver == "analysis" and not gate.options["dry_run"] for gate in plan.gates)
+    standard = spec.standard(counted, logs) if (logs or counted) and not has_own else []
     metrics = [
         {**metric, "interval": _LOGGED} if metric.get("driver") == "access_log" else metric
         for metric in [*standard, *spec.refusals(counted, logs)]
+        if alike or metric["name"] != "latency"
     ]
+    if not metrics:
+        return plan
     key = "default analysis" if plan.background else "analysis"
-    given = {"metrics": metrics, "timeout": "unlimited"}
+    given = {"metrics": metrics, "timeout": "unlimited", **({"alpha": _BESIDE} if has_own else {})}
     gate = analysis(given, key, _ANALYSIS, Person())
     options = {**gate.options, "count": 0}
     gate = replace(gate, options=options, by_default=True, on_error="ignore")

@@ -131,4 +131,5 @@ def needed(need: Mapping[str, t.Any]) -> str:
         return f"{text}; how long that takes is not known without counts of a last rollout"
     text += f"; about {span(need['seconds'])} as in the last rollout"
     short = need["seconds"] > need["lasts"]
-    return f"{text}, and it measures for {span(need['lasts'])} only" if short else text
+    only = f"and it measures for {span(need['lasts'])} only: raise count, or add requests by probe"
+    return f"{text}, {only}" if short else text
