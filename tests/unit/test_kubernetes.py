@@ -239,6 +239,26 @@ def test_a_promoted_revision_is_rolled_back(tmp_path: Path) -> None:
     assert len(sets) == 2, "one with each template, as after kubectl rollout undo"
 
 
+def kill_at(server: api.Server, number: int, lost: bool) -> None:
+    """Kill the run at this change of the cluster: before it, or after it (`lost`)."""
+    put = server._put
+
+    def once(path: str, one: t.Any) -> None:
+        server._put = put  # type: ignore[method-assign]
+        put(path, one)
+        server.reconcile()
+        raise Killed
+
+    def kill(change: str) -> None:
+        if len(server.changes) == number:
+            server.fails = lambda change: None
+            if not lost:
+                raise Killed
+            server._put = once  # type: ignore[method-assign]
+
+    server.fails = kill
+
+
 def changes_of_a_rollout(path: Path) -> int:
     server = cluster(2)
     Shop(path, server).play(revision="2")
@@ -253,25 +273,7 @@ def test_a_run_that_is_killed_at_a_change_is_continued(tmp_path: Path, lost: boo
     for number in range(count):
         server = cluster(2)
         shop = Shop(tmp_path / f"{lost}{number}", server)
-        put = server._put
-
-        def kill(
-            change: str, server: api.Server = server, put: t.Any = put, at: int = number
-        ) -> None:
-            if len(server.changes) == at:
-                server.fails = lambda change: None
-                if not lost:
-                    raise Killed
-
-                def once(path: str, one: t.Any) -> None:
-                    server._put = put  # type: ignore[method-assign]
-                    put(path, one)
-                    server.reconcile()
-                    raise Killed
-
-                server._put = once  # type: ignore[method-assign]
-
-        server.fails = kill
+        kill_at(server, number, lost)
         try:
             shop.play(revision="2")
         except Killed:
@@ -707,6 +709,101 @@ def test_of_two_pod_templates_of_a_revision_the_later_one_is_its_own() -> None:
     assert second.sequence > first.sequence
 
 
+# A Deployment that its owner has paused with another template
+# --------------------------------------------------------------------------------------------------
+
+
+def pause(server: api.Server, revision: str) -> dict[str, t.Any]:
+    """As GitOps does, with more than another image; returns what is in Git."""
+    template = api.template(revision, hostname="other")
+    server.patch(api.SHOP, {"spec": {"paused": True, "template": template}})
+    assert server.counts().get(revision) is None, "nothing moves by itself"
+    return dict(server.objects[api.SHOP]["spec"])
+
+
+@pytest.mark.parametrize("steers", [True, False])
+def test_a_deployment_paused_with_another_template_is_rolled_out_as_it_is(
+    tmp_path: Path, steers: bool
+) -> None:
+    server = cluster()
+    server.steers = steers
+    shop = Shop(tmp_path, server)
+    for revision in ("2", "3"):
+        git = pause(server, revision)
+        assert shop.play(revision=revision)["rollout"]["outcome"] == "promoted"
+        mine = server.objects[api.SHOP]
+        assert mine["spec"] == git, "no drift"
+        assert server.counts() == {revision: 4}
+        server.reconcile()
+        assert server.counts() == {revision: 4}
+        assert (shop.least, shop.most) == (4, 5)
+        sets = [one for path, one in server.objects.items() if path.startswith(api.SETS)]
+        assert all(_pods.owned_by(one, mine) for one in sets), "nothing else is left"
+        assert set(_pods.notes_of(mine)) == {_pods.EPOCH}
+
+
+def test_a_paused_template_that_fails_is_rolled_back_and_stays_to_be_rolled_out(
+    tmp_path: Path,
+) -> None:
+    server = cluster()
+    server.starts = lambda pod: not pod["spec"]["containers"][0]["image"].endswith("broken")
+    git = pause(server, "broken")
+    shop = Shop(tmp_path, server, progress_deadline="1s")
+    for _again in range(2):
+        with pytest.raises(RolloutFailed):
+            shop.play(revision="broken")
+        assert shop.journal.rollout and shop.journal.rollout.outcome == "rolled_back"
+        assert server.objects[api.SHOP]["spec"] == git
+        assert server.counts() == {"1": 4}
+        assert (shop.least, shop.most) == (4, 5)
+        assert len([path for path in server.objects if path.startswith(api.SETS)]) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [False, True], ids=["before it", "after it"])
+def test_a_run_of_a_paused_template_that_is_killed_is_continued(tmp_path: Path, lost: bool) -> None:
+    server = cluster(2)
+    pause(server, "2")
+    Shop(tmp_path / "whole", server).play(revision="2")
+    for number in range(len(server.changes) - 1):
+        killed = cluster(2)
+        git = pause(killed, "2")
+        shop = Shop(tmp_path / str(number), killed)
+        kill_at(killed, len(killed.changes) + number, lost)
+        try:
+            shop.play(revision="2")
+        except Killed:
+            shop.play(revision="2")
+        assert killed.objects[api.SHOP]["spec"] == git, number
+        assert killed.counts() == {"2": 2}
+        assert (shop.least, shop.most) == (2, 3), number
+
+
+def test_another_revision_than_the_paused_one_is_refused() -> None:
+    server = cluster()
+    server.patch(api.SHOP, {"spec": {"paused": True}})
+    made = driver(server, epoch=0)
+    made.check()
+    with pytest.raises(
+        InputError, match=r"2 asked for, and .* is paused .* template of 1; "
+    ) as got:
+        made.prepare("2")
+    assert got.value.id == "PR-243"
+    pause(server, "2")
+    made.prepare("2")
+    with pytest.raises(InputError, match=r"3 asked for, and .* is paused .* template of 2; "):
+        made.prepare("3")
+
+
+def test_a_paused_deployment_that_runs_its_template_is_left_as_it_is(tmp_path: Path) -> None:
+    server = cluster()
+    shop = Shop(tmp_path, server)
+    git = pause(server, "2")
+    shop.play(revision="2")
+    assert not shop.play(revision="2")["changed"]
+    assert (server.objects[api.SHOP]["spec"], server.counts()) == (git, {"2": 4})
+
+
 # A restart of the Deployment: annotations of its template alone
 # --------------------------------------------------------------------------------------------------
 
@@ -1045,7 +1142,6 @@ def with_two(mine: t.Any) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda mine: mine["spec"].update(paused=True), "paused by somebody else"),
         (lambda mine: mine["spec"].update(strategy={"type": "Recreate"}), "strategy Recreate"),
         (lambda mine: mine["spec"]["selector"].update(matchExpressions=[{}]), "by expressions"),
         (lambda mine: mine["spec"].update(selector={"matchLabels": {_pods.HASH: "x"}}), "differs"),
@@ -1401,6 +1497,15 @@ def test_the_options_of_the_page_are_taken() -> None:
     given = yaml.safe_load(PAGE["service.yml"])["rollout_traffic"]
     del given["driver"]
     service(api.Server(), **given)
+
+
+def test_the_paused_deployment_of_the_page_is_an_order() -> None:
+    server = cluster()
+    server.patch(api.SHOP, yaml.safe_load(PAGE["paused"]))
+    made = driver(server, epoch=0, image="registry.example.com/shop:{revision}")
+    made.prepare("2.4.1")
+    with pytest.raises(InputError, match=r"is paused .* with a pod template of 2\.4\.1"):
+        made.prepare("2.4.2")
 
 
 def test_the_pods_of_the_example_wait_as_the_page_says() -> None:

@@ -341,6 +341,25 @@ def made(given: dict[str, t.Any]) -> None:
     kubernetes.Driver.variant(options)(options, DriverContext("shop", t.cast(t.Any, None)))
 
 
+def test_another_template_in_a_cluster_waits_for_a_person(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    us = shop.world.apis["us"]
+
+    def edited(change: str) -> None:
+        if change == "create shop-g2":
+            us.fails = lambda change: None
+            us.patch(api.SHOP, {"spec": {"template": api.template("hotfix")}})
+
+    us.fails = edited
+    result = shop.play(revision="2")
+    assert result["parked"]
+    assert "cluster us: somebody else has changed the pod template" in result["msg"]
+    assert "hotfix" in us.counts()
+    us.patch(api.SHOP, {"spec": {"template": api.template("1")}})
+    shop.play(revision="2")
+    assert [one.counts() for one in shop.world.apis.values()] == [{"2": 2}, {"2": 2}]
+
+
 def test_places_are_refused() -> None:
     with pytest.raises(InputError, match="statefulset/db in several clusters"):
         made({"workload": "statefulset/db", "clusters": [{"name": "eu"}]})

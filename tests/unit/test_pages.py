@@ -204,6 +204,7 @@ USED = {
     f"{HOW_TO}/scale-and-rebalance.md": {"within.yml"},
     f"{HOW_TO}/kubernetes.md": {
         *("kubernetes.yml", "service.yml", "gateway.yml", "prestop", "clusters.yml", "waves.yml"),
+        *("template.yml", "paused"),
     },
     f"{HOW_TO}/swarm.md": {"swarm.yml"},
     f"{HOW_TO}/kubernetes-in-place.md": {"statefulset.yml", "daemonset.yml", "strategy"},

@@ -43,6 +43,9 @@ class UserDeployment:
     paused: bool = False
     observed: bool = True  # its controller has seen what it is to be
     pending: str = ""  # the ReplicaSet that it was paused for, by a hand-back
+    # the ReplicaSet that it keeps pods in although its template is another one: its owner has
+    # paused it, and the template is what is to be rolled out; empty: that of its template
+    keeps: str = ""
 
 
 class HandBackStep(Enum):
@@ -86,7 +89,7 @@ def next_step(deployment: UserDeployment, sets: Collection[ReplicaSet], new: str
         raise Blocked(f"ReplicaSet {busy[0].name} is still to have {busy[0].replicas} pods")
     if not new_set.owned:
         return _take_over(deployment, new_set, others)
-    if new_set.template != deployment.template:
+    if new_set.template != deployment.template and new != deployment.keeps:
         raise Blocked("somebody else has changed the Deployment's pod template")
     return _complete(deployment, new_set, others)
 
@@ -97,13 +100,14 @@ def _take_over(
     """Return the next step until the Deployment owns the new ReplicaSet."""
     if deployment.template not in (new.template, new.base or deployment.template):
         raise Blocked("somebody else has changed the Deployment's pod template")
-    if deployment.paused and deployment.pending != new.name:
+    paused = deployment.paused and deployment.pending == new.name
+    if deployment.paused and not paused and deployment.template != new.template:
         raise Blocked("somebody else has paused the Deployment; resume it (kubectl rollout resume)")
     aimed = (deployment.template, deployment.replicas) == (new.template, new.replicas)
     mine = sorted(
         replica_set.name for replica_set in others if replica_set.owned or replica_set.labelled
     )
-    if not deployment.paused:
+    if not paused:
         return Action(HandBackStep.PAUSE)
     if not deployment.observed:
         return Action(HandBackStep.WAIT)

@@ -144,6 +144,10 @@ class Together(PlatformDriver):
             for one in self._members.values()
         )
 
+    def question(self) -> str:
+        asked = {name: member.driver.question() for name, member in self._members.items()}
+        return "; ".join(f"cluster {name}: {text}" for name, text in asked.items() if text)
+
     def retry_silent_hosts(self) -> None:
         for one in self._members.values():
             one.patience = FIRST

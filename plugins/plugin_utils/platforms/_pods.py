@@ -35,7 +35,9 @@ COST = "controller.kubernetes.io/pod-deletion-cost"
 NUMBER = f"{DOMAIN}/replicas"  # of the Deployment: its number as a rollout has set it last
 WANTED = f"{DOMAIN}/wanted-replicas"  # of the Deployment: its owner's number, if it was set during
 # a hand-back, after the name of the ReplicaSet
+PAUSED = f"{DOMAIN}/paused"  # of the Deployment: its owner had paused it before a hand-back
 PASSING = (
+    PAUSED,
     STOPPED,
     BASE,
     SHAPE,
@@ -124,6 +126,9 @@ class Group:
     # generation and revision of the ReplicaSet in whose place it came by a change of the
     # Deployment; empty: the revision is another one
     inherited: tuple[int, str] | None = None
+    # the ReplicaSet that the Deployment keeps pods in, where its owner has paused it with another
+    # template; empty: that of its template
+    kept: str = ""
 
     @cached_property
     def name(self) -> str:
@@ -148,6 +153,8 @@ class Group:
     @cached_property
     def current(self) -> bool:
         """Whether it is the one that the Deployment keeps pods in."""
+        if self.kept:
+            return self.owned and self.name == self.kept
         return self.owned and self.template == digest(template_of(self.deployment))
 
     @property
@@ -315,8 +322,8 @@ class Group:
         )
 
 
-def state_of(deployment: Object) -> hand_back.UserDeployment:
-    """Return what matters of a Deployment for the hand-back."""
+def state_of(deployment: Object, found: Iterable[Group] = ()) -> hand_back.UserDeployment:
+    """Return what matters of a Deployment with these ReplicaSets for the hand-back."""
     seen = (deployment.get("status") or {}).get("observedGeneration", 0)
     return hand_back.UserDeployment(
         int(deployment["spec"].get("replicas", 1)),
@@ -324,6 +331,7 @@ def state_of(deployment: Object) -> hand_back.UserDeployment:
         bool(deployment["spec"].get("paused")),
         seen >= deployment["metadata"]["generation"],
         notes_of(deployment).get(PENDING, ""),
+        next((one.kept for one in found), ""),
     )
 
 
@@ -382,8 +390,24 @@ def groups(deployment: Object, sets: Iterable[Object], pods: Iterable[Object]) -
     ]
     if any(group.marked and group.marked[0] == ADOPTED for group in found):
         found = [replace(group, adopted=0) for group in found]  # there was none to adopt
+    kept = _kept(deployment, found)
+    found = [replace(one, kept=kept) for one in found]
     found = [replace(one, inherited=_inherited(one, found)) for one in found]
     return sorted(found, key=lambda group: group.name)
+
+
+def _kept(deployment: Object, found: Sequence[Group]) -> str:
+    """Return the ReplicaSet that a Deployment keeps pods in although its owner has paused it with
+    another template: the only one with pods, or what the new one is to replace; "" if it is not so.
+    """
+    if not deployment["spec"].get("paused") or PENDING in notes_of(deployment):
+        return ""
+    owned = [one for one in found if one.owned]
+    bases = {one.base for one in found if not one.owned and one.marked}
+    having = [one for one in owned if one.obj["spec"].get("replicas", 1)]
+    mine = having or [one for one in owned if one.template in bases]
+    other = len(mine) == 1 and mine[0].template != digest(template_of(deployment))
+    return mine[0].name if other else ""
 
 
 def _inherited(group: Group, found: Sequence[Group]) -> tuple[int, str] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import typing as t
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from ..base.errors import InputError
 from ..remote import kubernetes_rights
@@ -52,14 +52,14 @@ def role(namespace: str, needed: kubernetes_rights.Needed = NEEDED) -> dict[str,
     return kubernetes_rights.role("progressive-rollout", namespace, needed)
 
 
-def check_deployment(deployment: Object, found: Sequence[_pods.Group], where: str) -> None:
+def check_deployment(deployment: Object, where: str) -> None:
     """Raise InputError where a Deployment cannot be handed back, or is not to move."""
-    for wrong, why in _obstacles(deployment, found):
+    for wrong, why in _obstacles(deployment):
         if wrong:
             raise InputError(f"rollout_platform.workload: {where} {why}", "PR-243")
 
 
-def _obstacles(deployment: Object, found: Sequence[_pods.Group]) -> Iterable[tuple[bool, str]]:
+def _obstacles(deployment: Object) -> Iterable[tuple[bool, str]]:
     spec = deployment["spec"]
     selector = spec["selector"]
     yield (
@@ -73,10 +73,6 @@ def _obstacles(deployment: Object, found: Sequence[_pods.Group]) -> Iterable[tup
     yield (
         _pods.HASH in (selector.get("matchLabels") or {}),
         f"selects its pods by {_pods.HASH}, which differs from revision to revision",
-    )
-    yield (
-        bool(spec.get("paused")) and not _pods.pending(deployment, found),
-        "is paused by somebody else; resume it first: kubectl rollout resume",
     )
 
 

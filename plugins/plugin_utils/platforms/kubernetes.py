@@ -160,7 +160,7 @@ class Driver(WorkloadDriver):
         self._check_rights()
         deployment = self._get()
         found = self._groups(deployment)
-        _rights.check_deployment(deployment, found, self._where)
+        _rights.check_deployment(deployment, self._where)
         self._container(deployment)
         if not self.context.health.enabled:
             self._check_probe(deployment)
@@ -205,6 +205,7 @@ class Driver(WorkloadDriver):
         Admission webhooks see both, and may change the one otherwise than the other.
         """
         deployment = self._get()
+        self._refuse_another_order(deployment, revision)
         body = self._replica_set(deployment, revision, generation or 1, 0)
         body["metadata"]["name"] = f"{self._name}-dry-run"
         made = self._cluster.post(self._path("replicasets"), body, dryRun="All")
@@ -471,7 +472,11 @@ class Driver(WorkloadDriver):
     ) -> dict[str, t.Any]:
         """Return the ReplicaSet of a generation."""
         name = f"{self._name}-g{generation}"
-        template = self._earlier(deployment, revision, generation)
+        groups = self._groups(deployment)
+        before = next((one.obj for one in groups if one.current), deployment)
+        template = self._earlier(groups, revision, generation)
+        if template is None and self._is_ordered(groups, deployment, revision):
+            template = _pods.template_of(deployment)
         template = template or self._new_template(deployment, revision, generation)
         hashed = {_pods.HASH: f"g{generation}"}
         template["metadata"]["labels"] |= hashed
@@ -483,8 +488,8 @@ class Driver(WorkloadDriver):
                 "labels": {_pods.SERVICE: _pods.service_of(deployment)},
                 "annotations": {
                     _pods.MARK: _pods.mark(name, generation, revision),
-                    _pods.BASE: _pods.digest(_pods.template_of(deployment)),
-                    _pods.SHAPE: _pods.shape_of(deployment),
+                    _pods.BASE: _pods.digest(_pods.template_of(before)),
+                    _pods.SHAPE: _pods.shape_of(before),
                     _pods.EPOCH: str(self.context.known().epoch),
                 },
             },
@@ -496,8 +501,27 @@ class Driver(WorkloadDriver):
             },
         }
 
+    def _is_ordered(self, groups: Sequence[Group], deployment: Object, revision: str) -> bool:
+        """Return whether the owner has paused the Deployment with the template of a revision."""
+        paused = any(one.kept for one in groups)
+        return paused and self._reading().imaged(deployment["spec"]["template"]) == revision
+
+    def _refuse_another_order(self, deployment: Object, revision: str) -> None:
+        """Refuse another revision than that which the owner has paused the Deployment with."""
+        ordered = self._reading().imaged(deployment["spec"]["template"])
+        paused = deployment["spec"].get("paused")
+        if not paused or ordered == revision or _pods.pending(deployment, self._groups(deployment)):
+            return
+        raise InputError(
+            f"rollout_revision: {revision} asked for, and {self._where} is paused by somebody else"
+            f" with a pod template of {ordered}; give that template the image of {revision}, which"
+            f" is rolled out then, or resume it first: kubectl rollout resume"
+            f" deployment/{self._name}",
+            "PR-243",
+        )
+
     def _earlier(
-        self, deployment: Object, revision: str, generation: int
+        self, groups: Sequence[Group], revision: str, generation: int
     ) -> dict[str, t.Any] | None:
         """Return the pod template that a revision had which ran before, by the Deployment's
         history; None where the revision is new, or that is too long ago.
@@ -506,7 +530,7 @@ class Driver(WorkloadDriver):
         if not (kept and kept.again):
             return None
         reading = self._reading()
-        owned = [one for one in self._groups(deployment) if one.owned]
+        owned = [one for one in groups if one.owned]
         mine = [one for one in owned if reading.revision(one) == revision]
         if not mine:
             self.context.transport.say(
@@ -533,7 +557,7 @@ class Driver(WorkloadDriver):
             deployment, found = self._look(fresh=True)
             try:
                 action = hand_back.next_step(
-                    _pods.state_of(deployment), [one.state() for one in found], new
+                    _pods.state_of(deployment, found), [one.state() for one in found], new
                 )
             except hand_back.Blocked as exc:
                 return str(exc)
@@ -573,10 +597,14 @@ class Driver(WorkloadDriver):
         if step is HandBackStep.PAUSE:
             notes = {_pods.NUMBER: str(deployment["spec"].get("replicas", 1))}
             notes |= {**_pods.notes_of(deployment), _pods.PENDING: new}
+            if deployment["spec"].get("paused"):
+                notes[_pods.PAUSED] = "true"  # and so it is given back
             body = versioned(deployment, {"annotations": notes}, {"paused": True})
             self._patch("deployments", self._name, body)
         elif step is HandBackStep.RESUME:
-            body = versioned(deployment, {"annotations": {_pods.PENDING: None}}, {"paused": None})
+            paused = True if _pods.PAUSED in _pods.notes_of(deployment) else None
+            gone = dict.fromkeys((_pods.PENDING, _pods.PAUSED))
+            body = versioned(deployment, {"annotations": gone}, {"paused": paused})
             self._patch("deployments", self._name, body)
         elif group is None:
             raise PlatformError(f"{action.name} is gone", "PR-246")

@@ -343,6 +343,9 @@ class Driver(PlatformDriver):
     def changed(self) -> bool:
         return self._pods.changed() or any(one.changed() for one in self._hosted.values())
 
+    def question(self) -> str:
+        return self._pods.question()
+
     def retry_silent_hosts(self) -> None:
         for one in (*self._hosted.values(), self._pods):
             one.retry_silent_hosts()
