@@ -13,7 +13,9 @@ from types import ModuleType
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _journal
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    AutoscalerError,
     LeaseLost,
+    NotifyError,
     PlatformError,
     StoreAway,
     StoreError,
@@ -30,11 +32,19 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options
     duration,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import gate
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.autoscaler import (
+    AutoscalerDriver,
+    State,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
     HealthCheck,
     Probe,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.notifier import (
+    Notice,
+    NotifierDriver,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Endpoint,
     Labels,
@@ -58,7 +68,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.stores._shared
     SharedStore,
 )
 
-from .world import HOSTS, Balancer, Entry, Host, Instance, World
+from .world import ADDRESSES, HOSTS, Balancer, Entry, Host, Instance, World
 
 NAME = "simulated"
 STOP_TIMEOUT = 10.0  # seconds after which an instance that was told to stop is killed
@@ -73,7 +83,6 @@ class Platform(PlatformDriver):
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self._world, self._context, self._seen = worlds[-1], context, LastSeen(context)
-        self._addresses = {name: f"10.0.0.{n}" for n, name in enumerate(HOSTS, 1)}
 
     def hosts(self) -> Sequence[str]:
         return HOSTS
@@ -110,7 +119,7 @@ class Platform(PlatformDriver):
         if not hosts:
             raise PlatformError(f"there is no room for {count} more instances", "PR-219")
         ports = range(8000, 8020)
-        return place(hosts, self._addresses, ports, count, taken, generation, {})
+        return place(hosts, ADDRESSES, ports, count, taken, generation, {})
 
     def sync(
         self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
@@ -125,9 +134,7 @@ class Platform(PlatformDriver):
         concerned = self._concerned(start, [*stop, *forget])
         with world.call(what, PlatformError) as half:
             answers: dict[str, Answer] = {}
-            for number, name in enumerate(concerned):
-                if half and number >= len(concerned) / 2:
-                    break
+            for name in world.some(concerned, half):
                 host = world.hosts[name]
                 mine = [labels for labels in start if labels.host == name]
                 answers[name] = self._ask(host, mine, stop, forget)
@@ -172,19 +179,13 @@ class Platform(PlatformDriver):
         world = self._world
         if labels.id in host.instances:
             return
-        number = world.numbers[labels.revision] = world.numbers.get(labels.revision, 0) + 1
-        life = world.lives(labels.revision, number)
         if taken := world.at(labels.endpoint):
             world.broken(
                 f"{labels.id} is started at {labels.endpoint}, which {taken.labels.id} has"
             )
-        instance = host.instances[labels.id] = Instance(labels, life, world.now)
+        world.begin(labels)
         world.check_ceiling()
-        if life.crash is not None:
-            world.machine.at(world.now + life.crash, lambda: world.end(instance, Process.FAILED))
-        if life.flap:
-            begins = world.now + life.flap[0]
-            world.machine.at(begins, lambda: setattr(instance, "lost", begins))
+        world.check_autoscaler(labels.id)
 
     def _stop(self, instance: Instance) -> None:
         world = self._world
@@ -253,12 +254,10 @@ class Traffic(TrafficDriver):
         world.tell(what)
         world.acts(what, self._context.epoch)
         with world.call(what, TrafficError) as half:
-            for number, (name, wanted) in enumerate(targets.items()):
-                if half and number >= len(targets) / 2:
-                    break
+            for name in world.some(targets, half):
                 balancer = world.balancers[name]
                 self._reach(balancer)
-                self._change(balancer, wanted)
+                self._change(balancer, targets[name])
         return {name: self._show(world.balancers[name]) for name in targets}
 
     def _reach(self, balancer: Balancer) -> None:
@@ -282,15 +281,16 @@ class Traffic(TrafficDriver):
             elif entry.name != target.name and world.at(at) is not None:
                 entry.name = target.name  # the endpoint has another instance now
             if target.rotation is Rotation.IN and entry.rotation is not Rotation.IN:
-                if not self._passes(at):
+                if balancer.blind > world.now or not self._passes(at):
                     refused.append(at)
                     continue
                 world.check_admitted(balancer, at)
             if target.rotation is not Rotation.IN and entry.rotation is Rotation.IN:
                 entry.left = world.now
             entry.rotation, entry.weight = target.rotation, target.weight
-        for at in [at for at in balancer.entries if at not in wanted]:
-            entry = balancer.entries[at]
+        for at, entry in list(balancer.entries.items()):
+            if at in wanted or not entry.ours:
+                continue
             if entry.rotation is Rotation.IN:
                 entry.rotation, entry.left = Rotation.OUT, world.now
             if not self._active(at, entry):
@@ -319,14 +319,16 @@ class Traffic(TrafficDriver):
         )
 
     def _show(self, balancer: Balancer) -> dict[Endpoint, Server]:
+        blind = balancer.blind > self._world.now
         return {
             at: Server(
                 entry.rotation,
-                self._passes(at),
-                self._active(at, entry),
+                self._passes(at) and not blind,
+                99 if blind else self._active(at, entry),
                 entry.weight,
+                ours=entry.ours,
                 name=entry.name,
-                service="shop",
+                service="shop" if entry.ours else "",
             )
             for at, entry in balancer.entries.items()
         }
@@ -376,9 +378,9 @@ class Store(SharedStore):
             if change.ttl is not None:
                 lease = self._held(self._found())[0]
                 world.holder = int(lease["token"].split()[0]) if lease else 0
-                world.written[process.pid] = world.now
-                if lease and world.holder == process.pid:
-                    world.leases[process.pid] = lease["epoch"]
+                world.written[process.run] = world.now
+                if lease and world.holder == process.run:
+                    world.leases[process.run] = lease["epoch"]
         return True
 
     def _found(self) -> Found:
@@ -414,6 +416,60 @@ class Gate(gate.GateDriver):
         if waited < self._options["after"]:
             return gate.Answer(gate.WAIT, "looking")
         return gate.Answer(self._options["answer"] or gate.PASS, "looked")
+
+
+class Notifier(NotifierDriver):
+    """A receiver that gets a notice, late or never, or refuses it."""
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        self._world = worlds[-1]
+
+    def send(self, notice: Notice, text: str) -> None:
+        world = self._world
+        how = world.receiving[len(world.received) % len(world.receiving)]
+        world.received.append((notice.rollout, notice.event))
+        world.tell(f"a receiver is told: {notice.event}; it {how}")
+        if world.machine.current.name == "main":
+            world.broken("the rollout itself waits for a receiver")
+        if how == "is late":
+            world.machine.sleep(8.0)
+        if how == "hangs":
+            world.machine.sleep(1e6)
+        if how == "refuses":
+            raise NotifyError("refused")
+
+
+class Scaler(AutoscalerDriver):
+    """It changes the number of instances unless it is `off`."""
+
+    name = "scaler"
+    follows = True
+
+    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+        self._world = worlds[-1]
+
+    def check(self) -> None:
+        self.read()
+
+    def read(self) -> State:
+        with self._world.call("read the autoscaler", AutoscalerError):
+            return dict(self._world.scaler)
+
+    def write(self, before: State, after: State) -> None:
+        with self._world.call(f"change the autoscaler to {dict(after)}", AutoscalerError):
+            if self._world.scaler != before:
+                raise AutoscalerError("the autoscaler was changed meanwhile")
+            self._world.scaler = dict(after)
+
+    def held(self, state: State, replicas: int) -> State:
+        return {**state, "off": True}
+
+    def followed(self, state: State) -> State:
+        return self.held(state, 0)
+
+    def wanted(self, present: int, replicas: int) -> int | None:
+        with self._world.call("ask the autoscaler", AutoscalerError):
+            return self._world.wish or replicas
 
 
 class Worker:
@@ -462,6 +518,8 @@ def install() -> None:
         ("traffic", Traffic, Options()),
         ("stores", Store, Options()),
         ("gates", Gate, Options(text, after)),
+        ("notifiers", Notifier, Options()),
+        ("autoscalers", Scaler, Options()),
     ):
         name = f"{base}.{folder}.{NAME}"
         module = ModuleType(name)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import secrets
 import typing as t
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,7 @@ from ansible_collections.progressive.rollout.plugins.action import (
     begin,
     control,
     rollback,
+    scale,
 )
 from ansible_collections.progressive.rollout.plugins.action import replace as replaces
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _journal
@@ -28,6 +30,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.interrupt import (
+    GONE,
     Guard,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.step.context import (
@@ -44,7 +47,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record i
 
 from . import drivers
 from .machine import Process
-from .world import World
+from .world import ADDRESSES, HOSTS, World
 
 DRIVERS: Mapping[str, t.Any] = {
     "service": "shop",
@@ -67,6 +70,7 @@ def inside(world: World, seed: int) -> Iterator[None]:
         with (
             mock.patch.object(monitor, "_Worker", drivers.Worker),
             mock.patch.object(identity, "lives", lambda pid, _ticks: world.machine.lives(pid)),
+            mock.patch.object(os, "kill", lambda pid, _number: world.machine.signal(pid)),
             mock.patch.object(identity, "_machine", lambda: dict(_HERE)),
             mock.patch.object(secrets, "token_hex", lambda n=8: f"{next(numbers):0{2 * n}x}"),
         ):
@@ -79,8 +83,8 @@ def inside(world: World, seed: int) -> Iterator[None]:
 class SimulatedGuard(Guard):
     """The signals of a simulated process."""
 
-    def __init__(self, process: Process) -> None:
-        self.parent, self._process = process.pid, process
+    def __init__(self, process: Process, parent: Process) -> None:
+        self.parent, self._process, self._run = parent.pid, process, parent
 
     def __enter__(self) -> SimulatedGuard:
         return self
@@ -90,13 +94,20 @@ class SimulatedGuard(Guard):
 
     @property
     def stopped(self) -> str:
-        return self._process.interrupted
+        return self._process.interrupted if self._run.alive else GONE
 
 
 class Transport:
     """Of drivers that need none."""
 
     say: t.Any = None
+
+    def address(self, host: str) -> str:
+        return ADDRESSES[host]
+
+    def hosts(self, pattern: str) -> list[str]:
+        """Return the hosts of a pattern, which is their names."""
+        return [name for name in HOSTS if name in pattern.split(",")]
 
     def apart(self) -> Transport:
         return self
@@ -108,7 +119,14 @@ class Transport:
 class Step(StepContext):
     """One step of a run."""
 
-    def __init__(self, run: Run, given: Mapping[str, t.Any], own: Mapping[str, t.Any]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        given: Mapping[str, t.Any],
+        own: Mapping[str, t.Any],
+        worker: Process | None = None,
+    ) -> None:
+        """`worker`: a process that the run left behind, in place of its own."""
         self.given, self.own, self.check_mode = given, own, False
         self.settings = settings = parse(given)
         self.facts: Result = {}
@@ -118,11 +136,13 @@ class Step(StepContext):
         self.context.counted = settings.traffic.module.driver.counts
         self.checker = monitor.HealthMonitor(settings.checks, self.transport)
         self.context.wake = self.checker.wake
-        run.process.on_signal = self.checker.wake
-        self.guard = SimulatedGuard(run.process)
+        process = worker or run.process
+        process.on_signal = self.checker.wake
+        self.guard = SimulatedGuard(process, run.process)
         store = settings.store.make(replace(self.context, transport=self.transport))
         patience = Patience(settings.rules.progress_deadline, self.say, self.guard.check)
-        self.session = Session(store, settings.service, run.identity(), settings.lease, patience)
+        me = run.identity(process)
+        self.session = Session(store, settings.service, me, settings.lease, patience)
         self.context.journal = self.session.journal
 
 
@@ -134,12 +154,12 @@ class Run:
         self.world, self.process, self._machine = world, process, machine
         self._steps = 0
 
-    def identity(self) -> identity.Identity:
+    def identity(self, worker: Process) -> identity.Identity:
         """Return the identity of the next step's worker."""
         self._steps += 1
         pid = self.process.pid
         details = {**_HERE, "hostname": self._machine, "pid": pid, "ticks": 1}
-        details |= {"worker_pid": pid, "worker_ticks": 1, "run": f"run {pid}"}
+        details |= {"worker_pid": worker.pid, "worker_ticks": 1, "run": f"run {pid}"}
         details |= {"request": "", "host": "", "task": ""}
         token = f"{pid} step {self._steps}"
         return identity.Identity(token, f"run {pid}", f"{self.process.name}", details)
@@ -155,9 +175,9 @@ class Run:
             except Parked as exc:
                 return context.parked(str(exc))
 
-    def rollout(self, given: Mapping[str, t.Any]) -> Result:
-        """`rollout.yml`."""
-        result = self.step(begin, given)
+    def rollout(self, given: Mapping[str, t.Any], **own: t.Any) -> Result:
+        """`rollout.yml`, or `restart.yml`."""
+        result = self.step(begin, given, **own)
         if not result["changed"] and result["rollout"]["phase"] in (None, "finished"):
             return result
         try:
@@ -172,10 +192,14 @@ class Run:
         """`rollback.yml`."""
         return self.step(rollback, given)
 
+    def scale(self, given: Mapping[str, t.Any]) -> Result:
+        """The step `scale`, in a playbook of its own."""
+        return self.step(scale, given)
+
     def control(self, word: str, given: Mapping[str, t.Any], **own: t.Any) -> Result:
         """`control.yml`: where no run obeys, this one continues the rollout."""
-        sent = self.step(control, {**given, **own}, command=word)
-        if sent["running"] or word in ("pause", "hold"):
+        sent = self.step(control, {**given, **own}, command=word, continues=True)
+        if not sent["continues"]:
             return sent
         try:
             kept = {**given, **(sent["settings"] or {})}

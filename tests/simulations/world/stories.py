@@ -15,12 +15,16 @@ from random import Random
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 
+from .in_place import PLATFORM, InPlaceRun, labels
 from .machine import START, Dead, Job, Machine
 from .runs import Run, inside, journal, lease
-from .world import AT_CALLS, BALANCERS, HOSTS, Broken, Fault, Life, World
+from .world import AT_CALLS, BALANCERS, HOSTS, Broken, Entry, Fault, Life, World
 
 LONGEST = 7200.0  # seconds that a run may take
 LEASE = 30.0
+RARE = ("targets", "on_stable_lost", "notify", "autoscaler")
+ENDS = ("promoted", "rolled_back", "aborted", "failed")
+RECEIVING = ("gets it", "gets it", "is late", "hangs", "refuses")
 WORDS = ("pause", "resume", "promote", "promote_full", "skip", "abort", "retry", "hold", "scale")
 
 
@@ -35,6 +39,7 @@ class Story:
     follows: Sequence[str]  # what the operator does after a run that has not ended the rollout
     machines: int = 1  # controllers: two do not see each other's processes
     next_given: Mapping[str, t.Any] = field(default_factory=dict)
+    receiving: Sequence[str] = ("gets it",)  # what a receiver of notices does, in turn
 
     def without(self, *faults: Fault) -> Story:
         return replace(self, faults=[one for one in self.faults if one not in faults])
@@ -60,7 +65,8 @@ class End:
                 f"seed {story.seed}: {self.wrong or 'every promise is kept'}",
                 f"variables: {dict(story.given)}, then {dict(story.next_given)}",
                 f"instances that misbehave: {bad}",
-                f"follows: {', '.join(story.follows)}; controllers: {story.machines}",
+                f"follows: {', '.join(story.follows)}; controllers: {story.machines};"
+                f" a receiver of notices: {', '.join(story.receiving)}",
                 "faults: " + ("; ".join(map(str, story.faults)) or "none"),
                 *self.lines,
             )
@@ -103,22 +109,39 @@ def drawn(seed: int) -> Story:
                 {"driver": "simulated", "after": dice.randint(0, 10), "answer": answer}
             ]
         }
+    if strategy == "rolling" and dice.random() < 0.4:
+        given["targets"] = [{"name": "eu", "hosts": "web1"}, {"name": "us", "hosts": "web2,web3"}]
+        if dice.random() < 0.5:
+            given["targets"][0]["soak"] = 5
+    if dice.random() < 0.3:
+        given["on_stable_lost"] = dice.choice(["repair", "promote", "hold"])
+    if dice.random() < 0.3:
+        given["notify"] = [{"driver": "simulated", "on": ["begun", "held", *ENDS], "retries": 1}]
+    if dice.random() < 0.3:
+        given["autoscaler"] = {"driver": "simulated", "mode": dice.choice(["hold", "follow"])}
+    if in_place := strategy != "blue_green" and "hold" not in given and dice.random() < 0.2:
+        replicas = given["replicas"] = len(HOSTS)
+        given["platform"] = PLATFORM
+        given["budget"] = {"max_unavailable": dice.choice([1, 1, 2]), "max_surge": 0}
+        for name in ("targets", "on_stable_lost", "autoscaler"):
+            given.pop(name, None)
     following = {
         **given,
-        "replicas": max(1, replicas + dice.choice([0, 0, 0, -1, 1])),
+        "replicas": max(1, replicas + (0 if in_place else dice.choice([0, 0, 0, -2, -1, 1]))),
         "supersede": True,
     }
     return Story(
         seed,
         given,
-        sorted(_faults(dice), key=lambda one: (one.kind in AT_CALLS, one.at)),
+        sorted(_faults(dice, replicas), key=lambda one: (one.kind in AT_CALLS, one.at)),
         [_life(dice) for _number in range(dice.randint(1, 4))],
         [
-            dice.choice(["same", "same", "same", "abort", "rollback", "next"])
+            dice.choice(["same", "same", "same", "abort", "rollback", "next", "restart"])
             for _number in range(dice.randint(1, 4))
         ],
         dice.choice([1, 1, 2]),
         following,
+        [dice.choice(RECEIVING) for _number in range(3)],
     )
 
 
@@ -141,7 +164,7 @@ def _life(dice: Random) -> Life:
     )
 
 
-def _faults(dice: Random) -> list[Fault]:
+def _faults(dice: Random, replicas: int) -> list[Fault]:
     found = []
     for _number in range(dice.choice([0, 1, 2, 3, 5, 8])):
         if dice.random() < 0.5:
@@ -158,6 +181,7 @@ def _faults(dice: Random) -> list[Fault]:
         kind = dice.choice(
             [
                 "host away",
+                "host reboots",
                 "balancer away",
                 "store away",
                 "balancer forgets",
@@ -169,22 +193,35 @@ def _faults(dice: Random) -> list[Fault]:
                 "command",
                 "command",
                 "second run",
+                "stable dies",
+                "balancer is blind",
+                "server by hand",
+                "autoscaler is changed",
+                "autoscaler wants",
             ]
         )
         what = ""
-        if kind == "host away":
+        if kind in ("host away", "host reboots"):
             what = dice.choice(HOSTS)
         elif kind.startswith("balancer"):
             what = dice.choice(BALANCERS)
-            span = span if kind == "balancer away" else 0.0
+            span = span if kind in ("balancer away", "balancer is blind") else 0.0
         elif kind == "instance killed":
             span = float(dice.randrange(6))
+        elif kind == "server by hand":
+            what, span = dice.choice(BALANCERS), 0.0
+        elif kind == "stable dies":
+            span = dice.choice([0.0, 1.0, 10.0])
+        elif kind == "autoscaler is changed":
+            span = 0.0
+        elif kind == "autoscaler wants":
+            span = float(max(1, replicas + dice.choice([-1, 1])))
         elif kind == "clock jumps":
             span = dice.choice([-3600.0, -20.0, 20.0, 3600.0])
         elif kind == "command":
             what, span = dice.choice(WORDS), 0.0
         elif kind == "second run":
-            what, span = dice.choice(["same", "next", "rollback"]), 0.0
+            what, span = dice.choice(["same", "next", "rollback", "restart", "scale run"]), 0.0
         found.append(Fault(kind, at, span, what))
     return found
 
@@ -202,7 +239,9 @@ class _Telling:
         self.machine = Machine(Random(f"machine {story.seed}"))
         given, later = story.given, story.next_given
         sizes = [given["replicas"], later["replicas"]]
-        sizes += [sizes[0] + 1] if any(one.what == "scale" for one in story.faults) else []
+        sizes += [sizes[0] + 1] if any("scale" in one.what for one in story.faults) else []
+        sizes += [int(one.span) for one in story.faults if one.kind == "autoscaler wants"]
+        rounded = "targets" in given  # the share of each target is rounded up
         budget = given["budget"]
         # so few may carry all requests on a way back
         floor = math.ceil(min(sizes) / 1.25) if given["headroom"] else min(sizes)
@@ -212,8 +251,15 @@ class _Telling:
             [],
             self._good,
             max(0, floor - budget["max_unavailable"]),
-            double * max(sizes) + budget["max_surge"],
+            double * max(sizes) + budget["max_surge"] + rounded,
+            Random(f"world {story.seed}"),
         )
+        self.world.receiving = story.receiving
+        self.in_place = "platform" in given
+        if self.in_place:
+            for host in HOSTS:
+                self.world.begin(labels(host, "0"))
+        self.world.managed = "autoscaler" in given
         self.jobs: list[Job] = []
         self.rollouts = 0
         self.healed = False
@@ -291,7 +337,7 @@ class _Telling:
         self.rollouts += kind == "rollout"
         process = self.machine.process(f"{kind} {number}")
         host = "controller" if self.story.machines == 1 else f"controller{number % 2}"
-        run = Run(self.world, process, host)
+        run = (InPlaceRun if self.in_place else Run)(self.world, process, host)
 
         def whole() -> object:
             self.world.tell(f"-- {what}")
@@ -310,7 +356,13 @@ class _Telling:
             self.world.tell("-- ended")
             return result
 
-        job = self.machine.start(process, whole, "main")
+        def main() -> object:
+            try:
+                return whole()
+            finally:
+                process.kill()  # its threads end with it
+
+        job = self.machine.start(process, main, "main")
         self.jobs.append(job)
         return job
 
@@ -330,11 +382,23 @@ class _Telling:
         given = self.story.given if revision == "2" else self.story.next_given
         if what == "abort":
             return self._command("abort")
+        if what == "rollback" and self.in_place:
+            return self._command("abort")
         if what == "rollback":
             asked = {**given, "revision": revision}
             return self._begin("rollback.yml", "rollback", lambda run: run.rollback(asked))
         if what == "next":
             return self._rollout("3", self.story.next_given)
+        if what == "restart":
+            asked = {**given, "revision": revision}
+            return self._begin(
+                "restart.yml", "rollout", lambda run: run.rollout(asked, restart=True)
+            )
+        if what == "scale run":
+            stable = journal(self.world).stable
+            asked = {**given, "revision": stable.revision if stable else "1"}
+            asked["replicas"] = self.story.given["replicas"] + 1
+            return self._begin("scale", "scale", lambda run: run.scale(asked))
         return self._rollout(revision, given)
 
     def _await(self, job: Job) -> None:
@@ -355,16 +419,18 @@ class _Telling:
         world = self.world
         self.healed = True
         world.heal()
-        world.lives = self._good
         self.machine.sleep(LEASE + 61.0)
         world.tell(f"-- the faults are over: {dict(world.summary())}")
-        for word in ("same", "same", "promote_full", "rollback", "same"):
+        words = ("same", "same", "promote_full", "rollback", "same")
+        if self.in_place:
+            words = ("same", "same", "promote_full", "same", "abort", "same", "same")
+        for word in words:
             open = journal(world).open
             if open is None:
                 break
             if word == "promote_full" and open.phase == "held":
                 word = "retry"
-            self._await(self._follow(word) if word in ("same", "rollback") else self._command(word))
+            self._await(self._command(word) if word in WORDS else self._follow(word))
             # a lease taken by a clock that was ahead ends a lease's time after it was first read
             self.machine.sleep(LEASE + 1.0 if lease(world) else 1.0)
         record = journal(world)
@@ -384,22 +450,44 @@ class _Telling:
         if record.open or stable is None:
             raise Broken(f"the last run left a rollout: {record.open}")
         alive = world.alive()
-        ours = [one for one in alive if one.labels.generation == stable.generation]
-        if len(alive) != stable.replicas or len(ours) != len(alive):
+        ours = [
+            one
+            for one in alive
+            if (one.labels.revision, one.labels.generation or stable.generation)
+            == (stable.revision, stable.generation)
+        ]
+        targets = len(self.story.given.get("targets", [0]))  # each has the same part, rounded up
+        if len(alive) != math.ceil(stable.replicas / targets) * targets or len(ours) != len(alive):
             raise Broken(f"{dict(world.summary())} run, and {stable} should")
         if left := [one.labels.id for one in world.instances() if one.gone]:
             raise Broken(f"left of dead instances: {', '.join(left)}")
         for balancer in world.balancers.values():
             there = {one.labels.endpoint for one in alive}
-            if balancer.entries.keys() != there:
+            ours = {at: one for at, one in balancer.entries.items() if one.ours}
+            others = [one for one in balancer.entries.values() if not one.ours]
+            if any(one != Entry("by hand", Rotation.IN, 7, ours=False) for one in others):
+                raise Broken(f"{balancer.name}: a server that is not ours is changed")
+            if ours.keys() != there:
                 raise Broken(f"{balancer.name} has other entries than there are instances")
-            for at, entry in balancer.entries.items():
+            for at, entry in ours.items():
                 if entry.rotation is not Rotation.IN:
                     raise Broken(f"{balancer.name} sends nothing to {at}")
-            if len({entry.weight for entry in balancer.entries.values()}) > 1:
+            if len({entry.weight for entry in ours.values()}) > 1:
                 raise Broken(f"{balancer.name} has different weights")
+        if self.story.given.get("autoscaler") and (world.scaler["off"] or record.autoscaler):
+            raise Broken(f"the autoscaler is left as it was held: {world.scaler}")
+        self._check_notices()
         if held := lease(world):
             raise Broken(f"the lease is left: {held}")
+
+    def _check_notices(self) -> None:
+        """A receiver was told how the last rollout ended, or it is noted why not."""
+        world, last = self.world, journal(self.world).rollout
+        if last is None or not self.story.given.get("notify"):
+            return
+        told = {event for rollout, event in world.received if rollout == last.id}
+        if not told & set(ENDS) and last.outcome in ENDS:
+            raise Broken(f"nobody is told that {last.id} is {last.outcome}")
 
 
 def shrunk(story: Story, limit: int = 200) -> End:
@@ -423,8 +511,9 @@ def _smaller(story: Story) -> list[Story]:
     found = [story.without(one) for one in story.faults]
     found += [replace(story, bad=[Life()])] if any(one != Life() for one in story.bad) else []
     found += [replace(story, follows=story.follows[:-1])] if story.follows else []
+    found += [replace(story, receiving=("gets it",))] if len(story.receiving) > 1 else []
     found += [replace(story, machines=1)] if story.machines > 1 else []
-    for name in ("gates", "hold", "min_ready", "watch_new"):
+    for name in ("gates", "hold", "min_ready", "watch_new", *RARE):
         if story.given.get(name):
             rest = {key: value for key, value in story.given.items() if key != name}
             later = {key: value for key, value in story.next_given.items() if key != name}

@@ -7,10 +7,12 @@ that befall calls to them; and the promises, checked at each change.
 
 from __future__ import annotations
 
+import json
 import typing as t
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from random import Random
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Process as Sees,
@@ -24,10 +26,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 from .machine import START, Machine, Process
 
 HOSTS = ("web1", "web2", "web3")
+ADDRESSES = {name: f"10.0.0.{number}" for number, name in enumerate(HOSTS, 1)}
 BALANCERS = ("lb1", "lb2")
 # For so long the controller may not know of an instance that was lost: checks fail three times,
 # and the platform is observed at least every thirty seconds.
 UNSEEN = 35.0
+BY_HAND = Endpoint("10.9.9.9", 80)  # of a server that an operator has added
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,7 @@ class Entry:
     rotation: Rotation = Rotation.OUT
     weight: int = 100
     left: float = float("-inf")  # rotation, at
+    ours: bool = True
 
 
 @dataclass
@@ -110,6 +115,7 @@ class Balancer:
     epoch: int = 0
     away: float = 0.0  # until
     disturbed: float = float("-inf")  # when it lost its state
+    blind: float = 0.0  # until when its own checks fail, and its counters are wrong
 
 
 @dataclass
@@ -135,12 +141,13 @@ class World:
         lives: Callable[[str, int], Life],
         floor: int,
         ceiling: int,
+        dice: Random,
     ) -> None:
         """`lives`: of the next instance of a revision; `floor` and `ceiling`: what the budget
         allows.
         """
         self.machine, self.lives = machine, lives
-        self.floor, self.ceiling = floor, ceiling
+        self.floor, self.ceiling, self.dice = floor, ceiling, dice
         self.hosts = {name: Host(name) for name in HOSTS}
         self.balancers = {name: Balancer(name) for name in BALANCERS}
         self.texts: dict[str, bytes] = {}  # of the journal
@@ -157,6 +164,11 @@ class World:
         self.holder = 0  # the process that took the lease last; 0: it was given back
         self.numbers: dict[str, int] = {}  # instances of each revision so far
         self.stable = 0  # the generation
+        self.receiving: t.Sequence[str] = ["gets it"]  # what a receiver does with a notice, in turn
+        self.received: list[tuple[str, str]] = []  # notices: of which rollout, and which event
+        self.scaler: dict[str, t.Any] = {"min": 1, "max": 9, "off": False}
+        self.wish: int | None = None  # how many instances the autoscaler wants
+        self.managed = False  # whether rollouts keep it from changing numbers
 
     @property
     def now(self) -> float:
@@ -215,12 +227,16 @@ class World:
         if kind in ("is lost", "is half done"):
             raise error(f"{what}: no answer")
 
+    def some(self, names: t.Collection[str], half: bool) -> t.Collection[str]:
+        """Return those that a call reaches: all, or half of them."""
+        return self.dice.sample(list(names), len(names) // 2) if half else names
+
     def delay(self, process: Process, span: float, whole: bool) -> None:
         """Let time pass in a call, for the whole process if it is frozen."""
         if whole:
             process.until = self.now + span
         self.machine.sleep(span)
-        self.delayed[process.pid] = self.now
+        self.delayed[process.run] = self.now
 
     # -- promises ----------------------------------------------------------------------------------
 
@@ -268,10 +284,10 @@ class World:
     def acts(self, what: str, epoch: int) -> None:
         """A controller changes something: it has to hold the lease, and say so."""
         process = self.machine.current.process
-        if epoch != self.leases.get(process.pid):
-            self.broken(f"{what} with epoch {epoch}, lease {self.leases.get(process.pid)}")
-        proved = self.written.get(process.pid, 0.0)
-        if self.holder != process.pid and self.delayed.get(process.pid, 0.0) <= proved:
+        if epoch != self.leases.get(process.run):
+            self.broken(f"{what} with epoch {epoch}, lease {self.leases.get(process.run)}")
+        proved = self.written.get(process.run, 0.0)
+        if self.holder != process.run and self.delayed.get(process.run, 0.0) <= proved:
             self.broken(f"{what} without the lease")
 
     def check_floor(self, what: str, balancer: Balancer, before: int) -> None:
@@ -293,13 +309,27 @@ class World:
         if len(there) > self.ceiling:
             self.broken(f"{len(there)} instances, {self.ceiling} are allowed")
 
+    def check_autoscaler(self, name: str) -> None:
+        """An instance is started: an autoscaler that is managed leaves the numbers alone."""
+        phase = self.phase()
+        if self.managed and not self.scaler["off"] and phase in ("progressing", "promoting"):
+            self.broken(f"{name} is started while the autoscaler may change the numbers")
+
+    def phase(self) -> str:
+        """Return the phase of the rollout, as the journal has it."""
+        rollout = json.loads(self.texts.get("record", b"{}")).get("rollout")
+        return t.cast(str, rollout["phase"]) if rollout else ""
+
     def check_stable(self, stable: Mapping[str, t.Any] | None) -> None:
         """The journal says what is stable: when that changes, it is there, and ready."""
         before, self.stable = self.stable, stable["generation"] if stable else 0
         if stable is None or self.stable == before:
             return
         ready = sum(
-            one.labels.generation == self.stable and one.well(self.now) for one in self.alive()
+            (one.labels.generation or self.stable) == self.stable
+            and one.labels.revision == stable["revision"]
+            and one.well(self.now)
+            for one in self.alive()
         )
         if ready < min(self.floor, stable["replicas"]) - self.lost_unseen():
             self.broken(f"{stable['revision']} is stable with {ready} instances ready")
@@ -332,6 +362,13 @@ class World:
             host = self.hosts[fault.what]
             host.away = max(host.away, until)
             self.machine.at(until, lambda: setattr(host, "back", until))
+        elif fault.kind == "host reboots":
+            host = self.hosts[fault.what]
+            host.away = max(host.away, until)
+            ended = [one for one in host.instances.values() if not one.gone]
+            for one in ended:
+                self.end(one, Sees.FAILED)
+            self.machine.at(until, lambda: self.boot(host, ended))
         elif fault.kind == "balancer away":
             self.balancers[fault.what].away = until
         elif fault.kind == "store away":
@@ -339,8 +376,23 @@ class World:
         elif fault.kind in ("balancer forgets", "balancer restores"):
             balancer = self.balancers[fault.what]
             old = balancer.before if fault.kind == "balancer restores" else {}
-            balancer.entries = {at: Entry(**vars(entry)) for at, entry in old.items()}
+            others = {at: one for at, one in balancer.entries.items() if not one.ours}
+            balancer.entries = {at: Entry(**vars(entry)) for at, entry in old.items()} | others
             balancer.disturbed = self.now
+        elif fault.kind == "balancer is blind":
+            self.balancers[fault.what].blind = until
+        elif fault.kind == "server by hand":
+            entries = self.balancers[fault.what].entries
+            entries[BY_HAND] = Entry("by hand", Rotation.IN, 7, ours=False)
+        elif fault.kind == "stable dies":
+            old = [one for one in self.alive() if one.labels.revision == "1"]
+            for number, one in enumerate(old):
+                later = self.now + number * fault.span
+                self.machine.at(later, lambda one=one: self.end(one, Sees.FAILED))
+        elif fault.kind == "autoscaler is changed":
+            self.scaler = {**self.scaler, "max": self.scaler["max"] + 1}
+        elif fault.kind == "autoscaler wants":
+            self.wish = int(fault.span)
         elif fault.kind == "clock jumps":
             self.machine.jump += fault.span
         elif fault.kind == "instance killed":
@@ -350,6 +402,19 @@ class World:
         self.happened.append(fault)
         self.tell(f"FAULT: {fault}")
 
+    def begin(self, labels: Labels) -> Instance:
+        """An instance begins its life."""
+        number = self.numbers[labels.revision] = self.numbers.get(labels.revision, 0) + 1
+        life = self.lives(labels.revision, number)
+        instance = Instance(labels, life, self.now)
+        self.hosts[labels.host].instances[labels.id] = instance
+        if life.crash is not None:
+            self.machine.at(self.now + life.crash, lambda: self.end(instance, Sees.FAILED))
+        if life.flap:
+            begins = self.now + life.flap[0]
+            self.machine.at(begins, lambda: setattr(instance, "lost", begins))
+        return instance
+
     def end(self, instance: Instance, how: Sees) -> None:
         """An instance ends."""
         if not instance.gone:
@@ -358,12 +423,24 @@ class World:
             instance.gone = how
             self.tell(f"{instance.labels.id} ({instance.labels.revision}) {how.value}")
 
+    def boot(self, host: Host, ended: t.Sequence[Instance]) -> None:
+        """A host is back: in place its own init system starts what ran there."""
+        host.back = self.now
+        for one in ended:
+            if not one.labels.generation and host.instances.get(one.labels.id) is one:
+                self.begin(one.labels)
+
     def heal(self) -> None:
         """End all faults."""
         self.at_calls = {}
         self.store_away = self.machine.jump = 0.0
-        for thing in (*self.hosts.values(), *self.balancers.values()):
-            thing.away = 0.0
+        self.receiving = ["gets it"]
+        self.lives = lambda _revision, _number: Life()
+        for host in self.hosts.values():
+            host.away = 0.0
+            self.boot(host, [one for one in host.instances.values() if one.gone is Sees.FAILED])
+        for balancer in self.balancers.values():
+            balancer.away = balancer.blind = 0.0
 
     def snapshot(self) -> None:
         """Keep the balancers' state, which one may return to."""
