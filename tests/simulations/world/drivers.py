@@ -71,7 +71,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.stores._shared
 from .world import ADDRESSES, HOSTS, Balancer, Entry, Host, Instance, World
 
 NAME = "simulated"
-STOP_TIMEOUT = 10.0  # seconds after which an instance that was told to stop is killed
 SILENT = 2.0  # seconds that a host without an answer is waited for
 EAGER = 0.1  # seconds between two checks of a new instance
 PROVE = 0.3  # seconds until a balancer has checked a new entry
@@ -81,8 +80,11 @@ worlds: list[World] = []  # the present one is the last
 class Platform(PlatformDriver):
     """Instances on three hosts."""
 
+    stop_timeout = 10.0  # seconds after which one that was told to stop is killed
+
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
-        self._world, self._context, self._seen = worlds[-1], context, LastSeen(context)
+        self._world, self.context, self._seen = worlds[-1], context, LastSeen(context)
+        self._occupied: dict[str, set[int]] = {}  # ports that others have, by address
 
     def hosts(self) -> Sequence[str]:
         return HOSTS
@@ -114,12 +116,12 @@ class Platform(PlatformDriver):
         hosts = [
             host
             for host in HOSTS
-            if host not in self._context.away and (among is None or host in among)
+            if host not in self.context.away and (among is None or host in among)
         ]
         if not hosts:
             raise PlatformError(f"there is no room for {count} more instances", "PR-219")
         ports = range(8000, 8020)
-        return place(hosts, ADDRESSES, ports, count, taken, generation, {})
+        return place(hosts, ADDRESSES, ports, count, taken, generation, {}, self._occupied)
 
     def sync(
         self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
@@ -128,9 +130,11 @@ class Platform(PlatformDriver):
         self_seen.restore(HOSTS)
         works = bool(start or stop or forget)
         what = _sentence(start, stop, forget)
+        if works and not self.context.epoch:
+            raise PlatformError(f"{what}: without a lease", "PR-503")
         if works:
             world.tell(what)
-            world.acts(what, self._context.epoch)
+            world.acts(what, self.context.epoch)
         concerned = self._concerned(start, [*stop, *forget])
         with world.call(what, PlatformError) as half:
             answers: dict[str, Answer] = {}
@@ -157,12 +161,14 @@ class Platform(PlatformDriver):
     def _ask(
         self, host: Host, start: Sequence[Labels], stop: Sequence[str], forget: Sequence[str]
     ) -> Answer:
-        world, epoch = self._world, self._context.epoch
+        world, epoch = self._world, self.context.epoch
         if host.away > world.now:
             return Answer(error=f"{host.name} does not answer", unreachable=True)
         if epoch:
             if epoch < host.epoch:
-                raise LeaseLost(f"{host.name}: a newer lease has acted", "PR-503")
+                who = f"epoch {host.epoch}, ours is {epoch}"
+                text = f"{host.name}: a newer lease holder has acted here ({who})"
+                raise LeaseLost(text, "PR-503")
             host.epoch = epoch
         for labels in start:
             self._start(host, labels)
@@ -171,19 +177,27 @@ class Platform(PlatformDriver):
                 self._stop(host.instances[name])
         for name in forget:
             instance = host.instances.get(name)
-            if instance and instance.gone:
-                del host.instances[name]
-        return Answer({"instances": [_item(one, world.now) for one in host.instances.values()]})
+            if instance and not instance.gone:
+                raise PlatformError(f"instance {name} is running", "PR-219")
+            host.instances.pop(name, None)
+        service = self.context.service
+        mine = [one for one in host.instances.values() if one.labels.service == service]
+        return Answer({"instances": [_item(one, world.now) for one in mine]})
 
     def _start(self, host: Host, labels: Labels) -> None:
         world = self._world
         if labels.id in host.instances:
             return
-        if taken := world.at(labels.endpoint):
+        taken = world.at(labels.endpoint)
+        if taken and taken.labels.service != labels.service:
+            at = labels.endpoint
+            self._occupied.setdefault(at.address, set()).add(at.port)
+            return  # another service has the port: it is passed over
+        if taken:
             world.broken(
                 f"{labels.id} is started at {labels.endpoint}, which {taken.labels.id} has"
             )
-        world.begin(labels)
+        world.begin(labels).patience = self.stop_timeout
         world.check_ceiling()
         world.check_autoscaler(labels.id)
 
@@ -197,7 +211,8 @@ class Platform(PlatformDriver):
             if instance.life.stop < math.inf:
                 at = world.now + instance.life.stop
                 world.machine.at(at, lambda: world.end(instance, Process.STOPPED))
-        elif world.now - instance.told > STOP_TIMEOUT:
+        if world.now - instance.told > instance.patience:
+            instance.detail = "did not stop in time and was killed"
             world.end(instance, Process.STOPPED)
 
 
@@ -215,7 +230,7 @@ def _item(one: Instance, now: float) -> dict[str, t.Any]:
         "slot": labels.slot,
         "process": sees.value,
         "age": now - one.created,
-        "detail": "exit code 1" if one.gone is Process.FAILED else "",
+        "detail": one.detail,
     }
 
 
@@ -231,6 +246,7 @@ class Traffic(TrafficDriver):
     """Two load balancers, which send requests to each entry in rotation that answers."""
 
     drain_timeout = 5.0
+    counts = ("errors",)
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self._world, self._context = worlds[-1], context
@@ -254,10 +270,10 @@ class Traffic(TrafficDriver):
         world.tell(what)
         world.acts(what, self._context.epoch)
         with world.call(what, TrafficError) as half:
+            for name in targets:
+                self._reach(world.balancers[name])
             for name in world.some(targets, half):
-                balancer = world.balancers[name]
-                self._reach(balancer)
-                self._change(balancer, targets[name])
+                self._change(world.balancers[name], targets[name])
         return {name: self._show(world.balancers[name]) for name in targets}
 
     def _reach(self, balancer: Balancer) -> None:
@@ -273,15 +289,16 @@ class Traffic(TrafficDriver):
     def _change(self, balancer: Balancer, wanted: Mapping[Endpoint, Target]) -> None:
         world = self._world
         before = world.serving(balancer)
+        world.count(balancer)
         refused = []
         for at, target in wanted.items():
             entry = balancer.entries.get(at)
             if entry is None:
-                entry = balancer.entries[at] = Entry(target.name)
+                entry = balancer.entries[at] = Entry(target.name, since=world.now)
             elif entry.name != target.name and world.at(at) is not None:
                 entry.name = target.name  # the endpoint has another instance now
             if target.rotation is Rotation.IN and entry.rotation is not Rotation.IN:
-                if balancer.blind > world.now or not self._passes(at):
+                if balancer.blind > world.now or not self._passes(at, entry):
                     refused.append(at)
                     continue
                 world.check_admitted(balancer, at)
@@ -299,14 +316,14 @@ class Traffic(TrafficDriver):
         if refused:
             raise TrafficError(f"{balancer.name}: {refused[0]} does not pass its check", "PR-300")
 
-    def _passes(self, at: Endpoint) -> bool:
+    def _passes(self, at: Endpoint, entry: Entry) -> bool:
         """Return whether an instance passes the balancer's own check: it accepts connections."""
         instance = self._world.at(at)
         return (
             instance is not None
             and self._world.reachable(instance)
             and instance.told is None
-            and self._world.now - instance.created >= PROVE
+            and self._world.now - max(instance.created, entry.since) >= PROVE
         )
 
     def _active(self, at: Endpoint, entry: Entry) -> int:
@@ -320,15 +337,18 @@ class Traffic(TrafficDriver):
 
     def _show(self, balancer: Balancer) -> dict[Endpoint, Server]:
         blind = balancer.blind > self._world.now
+        self._world.count(balancer)
         return {
             at: Server(
                 entry.rotation,
-                self._passes(at) and not blind,
+                self._passes(at, entry) and not blind,
                 99 if blind else self._active(at, entry),
                 entry.weight,
                 ours=entry.ours,
                 name=entry.name,
                 service="shop" if entry.ours else "",
+                requests=int(entry.requests),
+                errors=int(entry.errors),
             )
             for at, entry in balancer.entries.items()
         }
@@ -347,6 +367,9 @@ class Store(SharedStore):
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         super().__init__(context.service)
         self._world = worlds[-1]
+        self._journal = self._world.journals.setdefault(context.service, {})
+        self._numbers = self._world.versions.setdefault(context.service, {})
+        self._followed = context.service == "shop"  # its promises are checked
         self.place = "memory"
 
     def _away(self) -> None:
@@ -358,42 +381,38 @@ class Store(SharedStore):
         world = self._world
         with world.call("read the journal", _away):
             self._away()
-            texts = {name: world.texts[name] for name in names if name in world.texts}
-            versions = {name: world.versions[name] for name in texts}
+            texts = {name: self._journal[name] for name in names if name in self._journal}
+            versions = {name: self._numbers[name] for name in texts}
             return Found(texts, versions, world.machine.wall())
 
     def _write(self, change: Change) -> bool:
-        world, process = self._world, self._world.machine.current.process
+        world, process, stored = self._world, self._world.machine.current.process, self._journal
         with world.call("write the journal", _away):
             self._away()
-            if world.versions.get(change.guard, 0) != change.version:
+            if self._numbers.get(change.guard, 0) != change.version:
                 return False
-            for name in [one for one in world.texts if one.startswith(tuple(change.drop))]:
-                del world.texts[name], world.versions[name]
+            for name in [one for one in stored if one.startswith(tuple(change.drop))]:
+                del stored[name], self._numbers[name]
             for name, text in change.texts.items():
-                world.texts[name] = text.encode()
-                world.versions[name] = world.versions.get(name, 0) + 1
-            if RECORD in change.texts:
-                world.check_stable(_journal.record(world.texts[RECORD], "memory").get("stable"))
-            if change.ttl is not None:
+                stored[name] = text.encode()
+                self._numbers[name] = self._numbers.get(name, 0) + 1
+            if RECORD in change.texts and self._followed:
+                world.check_stable(_journal.record(stored[RECORD], "memory").get("stable"))
+            if change.ttl is not None and self._followed:
                 lease = self._held(self._found())[0]
-                world.holder = int(lease["token"].split()[0]) if lease else 0
+                world.holder = lease["details"].get("pid", 0) if lease else 0
                 world.written[process.run] = world.now
                 if lease and world.holder == process.run:
                     world.leases[process.run] = lease["epoch"]
         return True
 
     def _found(self) -> Found:
-        return Found(
-            dict(self._world.texts), dict(self._world.versions), self._world.machine.wall()
-        )
+        return Found(dict(self._journal), dict(self._numbers), self._world.machine.wall())
 
     def _texts(self, prefix: str) -> Iterable[bytes]:
         with self._world.call("read the timeline", _away):
             self._away()
-            return [
-                text for name, text in sorted(self._world.texts.items()) if name.startswith(prefix)
-            ]
+            return [text for name, text in sorted(self._journal.items()) if name.startswith(prefix)]
 
     def _where(self, name: str) -> str:
         return f"{name} in memory"

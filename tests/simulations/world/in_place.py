@@ -30,7 +30,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 
 from .drivers import Traffic
 from .machine import Job
-from .runs import DRIVERS, Run, Step
+from .runs import Run, Step
 from .world import ADDRESSES, HOSTS, Host, World
 
 PORT = 8000
@@ -42,8 +42,13 @@ UNREACHABLE = "cannot be reached any more"
 class InPlaceRun(Run):
     """One ansible-playbook with the role `in_place`."""
 
-    def rollout(self, given: Mapping[str, t.Any], **own: t.Any) -> Result:
-        result = self.step(begin, given, hosts=[*HOSTS], reached=self._reached(), **own)
+    def rollout(
+        self,
+        given: Mapping[str, t.Any],
+        kept: Mapping[str, t.Any] | None = None,
+        **own: t.Any,
+    ) -> Result:
+        result = self.step(begin, given, kept, hosts=[*HOSTS], reached=self._reached(), **own)
         if not result["changed"] and result["rollout"]["phase"] in (None, "finished"):
             return result
         for _batch in range(MOST):
@@ -79,7 +84,7 @@ class InPlaceRun(Run):
 
         def work() -> None:
             try:
-                with Step(self, {**DRIVERS, **given}, {"hosts": [*HOSTS]}, process) as step:
+                with Step(self, given, {"hosts": [*HOSTS]}, process) as step:
                     with suppress(RolloutError):
                         step.session.acquire(step.guard.check)
                         draining.hold_drained(step.loop)

@@ -28,6 +28,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     Parked,
     RolloutError,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import remembered
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.interrupt import (
     GONE,
@@ -125,12 +126,13 @@ class Step(StepContext):
         given: Mapping[str, t.Any],
         own: Mapping[str, t.Any],
         worker: Process | None = None,
+        drivers: bool = True,
     ) -> None:
         """`worker`: a process that the run left behind, in place of its own."""
         self.given, self.own, self.check_mode = given, own, False
-        self.settings = settings = parse(given)
+        self.settings = settings = parse(given, drivers=drivers)
         self.facts: Result = {}
-        self._parked, self.say = False, run.world.tell
+        self._parked, self.say = False, run.say
         self.transport = t.cast(t.Any, Transport())
         self.context = Context(settings.service, self.transport, settings.checks, self._platform)
         self.context.counted = settings.traffic.module.driver.counts
@@ -153,6 +155,7 @@ class Run:
         """`machine`: the controller that it runs on."""
         self.world, self.process, self._machine = world, process, machine
         self._steps = 0
+        self.told: list[str] = []  # what the operator reads
 
     def identity(self, worker: Process) -> identity.Identity:
         """Return the identity of the next step's worker."""
@@ -164,28 +167,46 @@ class Run:
         token = f"{pid} step {self._steps}"
         return identity.Identity(token, f"run {pid}", f"{self.process.name}", details)
 
-    def step(self, step: t.Any, given: Mapping[str, t.Any], **own: t.Any) -> Result:
-        """One step, as its action plugin runs it."""
+    def say(self, line: str) -> None:
+        """Show a line to the operator."""
+        self.told.append(line)
+        self.world.tell(line)
+
+    def step(
+        self,
+        step: t.Any,
+        given: Mapping[str, t.Any],
+        kept: Mapping[str, t.Any] | None = None,
+        **own: t.Any,
+    ) -> Result:
+        """One step, as its action plugin runs it; `kept`: what a command continues with."""
         parsed = step.ActionModule.own.parse(own, "rollout_")
+        given = remembered.restored(kept, given) if kept else given
         asked = {name: value for name, value in parsed.items() if value is not None}
-        with Step(self, {**DRIVERS, **given}, asked) as context:
+        plugin = step.ActionModule.__new__(step.ActionModule)
+        needed = plugin.needs_platform({**given, **own})
+        with Step(self, given, asked, drivers=needed) as context:
             try:
-                plugin = step.ActionModule.__new__(step.ActionModule)
                 return t.cast(Result, plugin.perform(context))
             except Parked as exc:
                 return context.parked(str(exc))
 
-    def rollout(self, given: Mapping[str, t.Any], **own: t.Any) -> Result:
+    def rollout(
+        self,
+        given: Mapping[str, t.Any],
+        kept: Mapping[str, t.Any] | None = None,
+        **own: t.Any,
+    ) -> Result:
         """`rollout.yml`, or `restart.yml`."""
-        result = self.step(begin, given, **own)
+        result = self.step(begin, given, kept, **own)
         if not result["changed"] and result["rollout"]["phase"] in (None, "finished"):
             return result
         try:
-            return self.step(replaces, given, through="finish")
+            return self.step(replaces, given, kept, through="finish")
         except RolloutError:
             rollout = journal(self.world).open
             if rollout and rollout.phase == Phase.ROLLING_BACK:
-                self.step(rollback, given)
+                self.step(rollback, given, kept)
             raise
 
     def rollback(self, given: Mapping[str, t.Any]) -> Result:
@@ -198,15 +219,15 @@ class Run:
 
     def control(self, word: str, given: Mapping[str, t.Any], **own: t.Any) -> Result:
         """`control.yml`: where no run obeys, this one continues the rollout."""
-        sent = self.step(control, {**given, **own}, command=word, continues=True)
+        journal = {name: given[name] for name in ("service", "store")}
+        sent = self.step(control, {**journal, **own}, command=word, continues=True)
         if not sent["continues"]:
             return sent
         try:
-            kept = {**given, **(sent["settings"] or {})}
-            return self.rollout(kept)
+            return self.rollout(given, kept=sent["settings"])
         except RolloutError:
             if sent["changed"]:
-                self.step(control, given, withdraw=sent["number"])
+                self.step(control, journal, withdraw=sent["number"])
             raise
 
 

@@ -5,19 +5,28 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
+import shlex
 import traceback
 import typing as t
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    GateFailed,
+    RolloutError,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
 
+from . import drivers, older
 from .in_place import PLATFORM, InPlaceRun, labels
 from .machine import START, Dead, Job, Machine
-from .runs import Run, inside, journal, lease
+from .runs import DRIVERS, Run, inside, journal, lease
 from .world import AT_CALLS, BALANCERS, HOSTS, Broken, Entry, Fault, Life, World
 
 LONGEST = 7200.0  # seconds that a run may take
@@ -25,6 +34,7 @@ LEASE = 30.0
 RARE = ("targets", "on_stable_lost", "notify", "autoscaler")
 ENDS = ("promoted", "rolled_back", "aborted", "failed")
 RECEIVING = ("gets it", "gets it", "is late", "hangs", "refuses")
+TOLD = re.compile(r"ansible-playbook progressive\.rollout\.(\w+ .*)")
 WORDS = ("pause", "resume", "promote", "promote_full", "skip", "abort", "retry", "hold", "scale")
 
 
@@ -40,6 +50,7 @@ class Story:
     machines: int = 1  # controllers: two do not see each other's processes
     next_given: Mapping[str, t.Any] = field(default_factory=dict)
     receiving: Sequence[str] = ("gets it",)  # what a receiver of notices does, in turn
+    left: str = ""  # the recording of an earlier version that the story begins with
 
     def without(self, *faults: Fault) -> Story:
         return replace(self, faults=[one for one in self.faults if one not in faults])
@@ -63,14 +74,20 @@ class End:
         return "\n".join(
             (
                 f"seed {story.seed}: {self.wrong or 'every promise is kept'}",
-                f"variables: {dict(story.given)}, then {dict(story.next_given)}",
+                f"variables: {shown(story.given)}, then {shown(story.next_given)}",
                 f"instances that misbehave: {bad}",
                 f"follows: {', '.join(story.follows)}; controllers: {story.machines};"
-                f" a receiver of notices: {', '.join(story.receiving)}",
+                f" a receiver of notices: {', '.join(story.receiving)}"
+                + (f"; begins with {story.left}" if story.left else ""),
                 "faults: " + ("; ".join(map(str, story.faults)) or "none"),
                 *self.lines,
             )
         )
+
+
+def shown(given: Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return the variables of a story that others do not have."""
+    return {name: value for name, value in given.items() if DRIVERS.get(name) != value}
 
 
 def drawn(seed: int) -> Story:
@@ -80,6 +97,7 @@ def drawn(seed: int) -> Story:
     surge, unavailable = dice.choice([(1, 0), (2, 0), (1, 1), (0, 1), (3, 1)])
     strategy = dice.choice(["rolling", "rolling", "canary", "blue_green"])
     given: dict[str, t.Any] = {
+        **DRIVERS,
         "replicas": replicas,
         "budget": {"max_surge": surge, "max_unavailable": unavailable},
         "strategy": strategy,
@@ -98,6 +116,8 @@ def drawn(seed: int) -> Story:
                 [{"set_weight": 20}, {"pause": {"duration": "10s"}}, {"set_weight": 60}],
                 [{"set_weight": 50}, {"pause": {}}],
                 [{"set_weight": 10}],
+                [{"set_weight": 30}, {"analysis": {"interval": "5s"}}],
+                [{"set_weight": 30}, {"analysis": {"interval": "5s"}}, {"set_weight": 60}],
             ]
         )
     if strategy == "blue_green" or dice.random() < 0.2:
@@ -125,6 +145,15 @@ def drawn(seed: int) -> Story:
         given["budget"] = {"max_unavailable": dice.choice([1, 1, 2]), "max_surge": 0}
         for name in ("targets", "on_stable_lost", "autoscaler"):
             given.pop(name, None)
+    left = "" if in_place or dice.random() > 0.12 else dice.choice(older.NAMES)
+    if left:
+        for name in ("steps", "hold", "gates", "targets"):
+            given.pop(name, None)
+        given |= older.given(left)
+        replicas = given["replicas"]
+    lives = [_life(dice) for _number in range(dice.randint(1, 4))]
+    if dice.random() < 0.15:
+        lives = [replace(one, errors=0.3) for one in lives]
     following = {
         **given,
         "replicas": max(1, replicas + (0 if in_place else dice.choice([0, 0, 0, -2, -1, 1]))),
@@ -134,7 +163,7 @@ def drawn(seed: int) -> Story:
         seed,
         given,
         sorted(_faults(dice, replicas), key=lambda one: (one.kind in AT_CALLS, one.at)),
-        [_life(dice) for _number in range(dice.randint(1, 4))],
+        lives,
         [
             dice.choice(["same", "same", "same", "abort", "rollback", "next", "restart"])
             for _number in range(dice.randint(1, 4))
@@ -142,6 +171,7 @@ def drawn(seed: int) -> Story:
         dice.choice([1, 1, 2]),
         following,
         [dice.choice(RECEIVING) for _number in range(3)],
+        left,
     )
 
 
@@ -255,14 +285,14 @@ class _Telling:
             Random(f"world {story.seed}"),
         )
         self.world.receiving = story.receiving
-        self.in_place = "platform" in given
+        self.in_place = given["platform"] == PLATFORM
         if self.in_place:
             for host in HOSTS:
                 self.world.begin(labels(host, "0"))
         self.world.managed = "autoscaler" in given
         self.jobs: list[Job] = []
         self.rollouts = 0
-        self.healed = False
+        self.healed = self.told_bare = False
 
     def _good(self, _revision: str, _number: int) -> Life:
         return Life()
@@ -294,12 +324,25 @@ class _Telling:
 
     def _tell(self) -> None:
         story, world = self.story, self.world
+        if story.left:
+            older.leave(world, story.left, DRIVERS)
+        else:
+            self._deploy_first()
+        world.snapshot()
+        self._go_on()
+
+    def _deploy_first(self) -> None:
+        """Deploy revision 1, before anything goes wrong."""
+        story, world = self.story, self.world
         first = {**story.given, "strategy": "rolling", "steps": None, "gates": None, "hold": None}
         first = {name: value for name, value in first.items() if value is not None}
         self._await(self._rollout("1", first))
         if journal(world).stable is None:
             raise Broken(f"the first revision is not deployed: {self.jobs[-1].result}")
-        world.snapshot()
+
+    def _go_on(self) -> None:
+        """Roll revision 2 out, while everything goes wrong that the story has."""
+        story, world = self.story, self.world
         world.tell(f"-- the story begins: {dict(world.summary())}")
         world.lives = self._drawn
         world.calls = 0
@@ -344,7 +387,8 @@ class _Telling:
             try:
                 result = work(run)
             except RolloutError as exc:
-                self.world.tell(f"-- failed: {exc} [{exc.id}]")
+                run.say(f"-- failed: {exc} [{exc.id}]")
+                self._check_verdict(exc)
                 return exc
             except Dead:
                 self.world.tell("-- killed")
@@ -364,7 +408,29 @@ class _Telling:
 
         job = self.machine.start(process, main, "main")
         self.jobs.append(job)
+        self.last = run
         return job
+
+    def _check_verdict(self, exc: RolloutError) -> None:
+        """A rollout failed: not by an analysis, unless the new revision has errors."""
+        good = not any(life.errors for life in self.story.bad)
+        if good and exc.id == GateFailed.id and "analysis" in str(exc):
+            self.world.broken(f"a good revision is judged bad: {exc}")
+
+    def _told(self) -> list[str]:
+        """Return the commands that the last run told the operator to continue or end it with."""
+        said = "\n".join(self.last.told)
+        return [one for one in TOLD.findall(said) if one.split()[0] not in ("status", "report")]
+
+    def _obey(self, command: str) -> Job:
+        """Run a command that an operator was told, with the variables that it has, and no others."""
+        word, *more = shlex.split(command)
+        given: dict[str, t.Any] = {}
+        for text in more[1::2]:
+            name, equals, value = text.partition("=")
+            given |= json.loads(text) if text.startswith("{") else {name: value if equals else ""}
+        given = {name.removeprefix("rollout_"): value for name, value in given.items()}
+        return self._begin(f"as told: {command}", "control", lambda run: run.control(word, given))
 
     def _rollout(self, revision: str, given: Mapping[str, t.Any]) -> Job:
         asked = {**given, "revision": revision}
@@ -380,6 +446,8 @@ class _Telling:
         open = journal(self.world).open
         revision = open.revision if open else "2"
         given = self.story.given if revision == "2" else self.story.next_given
+        if what.startswith("as told"):
+            return self._obey(what.removeprefix("as told "))
         if what == "abort":
             return self._command("abort")
         if what == "rollback" and self.in_place:
@@ -424,6 +492,7 @@ class _Telling:
         words = ("same", "same", "promote_full", "rollback", "same")
         if self.in_place:
             words = ("same", "same", "promote_full", "same", "abort", "same", "same")
+        self._do_as_told()
         for word in words:
             open = journal(world).open
             if open is None:
@@ -433,7 +502,26 @@ class _Telling:
             self._await(self._command(word) if word in WORDS else self._follow(word))
             # a lease taken by a clock that was ahead ends a lease's time after it was first read
             self.machine.sleep(LEASE + 1.0 if lease(world) else 1.0)
-        record = journal(world)
+        self._deploy_again()
+
+    def _do_as_told(self) -> None:
+        """A run that leaves its rollout open tells what to do, and just that works."""
+        if journal(self.world).open:
+            self._await(self._follow("same"))
+        open, commands = journal(self.world).open, self._told()
+        if open is None or not (open.phase.waits or commands):
+            return
+        if not commands:
+            raise Broken(f"the operator is not told what to do with a rollout that is {open.phase}")
+        job = self._obey(self.world.dice.choice(commands))
+        self._await(job)
+        self.told_bare = True
+        if isinstance(job.result, RolloutError) and job.result.id[:4] not in ("PR-6", "PR-4"):
+            raise Broken(f"what the operator is told is refused: {job.result}")
+
+    def _deploy_again(self) -> None:
+        """The rollout has ended; run again, it finds nothing wrong."""
+        record = journal(self.world)
         if record.open:
             raise Broken(f"rollout of {record.open.revision} does not end: {record.open.phase}")
         if record.stable is None:
@@ -477,13 +565,23 @@ class _Telling:
         if self.story.given.get("autoscaler") and (world.scaler["off"] or record.autoscaler):
             raise Broken(f"the autoscaler is left as it was held: {world.scaler}")
         self._check_notices()
+        self._check_timelines(record)
         if held := lease(world):
             raise Broken(f"the lease is left: {held}")
+
+    def _check_timelines(self, record: Record) -> None:
+        """The timeline of each rollout tells how it began, and once how it ended."""
+        store = drivers.Store({}, Context("shop", t.cast(t.Any, None)))
+        for rollout in record.history:
+            told = [(one.get("kind"), one.get("outcome")) for one in store.timeline(rollout["id"])]
+            ends = [outcome for kind, outcome in told if kind == "end"]
+            if ("begin", None) not in told or ends != [rollout["outcome"]]:
+                raise Broken(f"the timeline of {rollout['id']} tells of the ends {ends}")
 
     def _check_notices(self) -> None:
         """A receiver was told how the last rollout ended, or it is noted why not."""
         world, last = self.world, journal(self.world).rollout
-        if last is None or not self.story.given.get("notify"):
+        if last is None or self.told_bare or not self.story.given.get("notify"):
             return
         told = {event for rollout, event in world.received if rollout == last.id}
         if not told & set(ENDS) and last.outcome in ENDS:

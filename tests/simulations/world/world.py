@@ -31,6 +31,7 @@ BALANCERS = ("lb1", "lb2")
 # For so long the controller may not know of an instance that was lost: checks fail three times,
 # and the platform is observed at least every thirty seconds.
 UNSEEN = 35.0
+REQUESTS = 100  # a second, at each balancer
 BY_HAND = Endpoint("10.9.9.9", 80)  # of a server that an operator has added
 
 
@@ -43,6 +44,7 @@ class Life:
     work: float = 0.5  # from leaving rotation until its last request is done
     crash: float | None = None
     flap: tuple[float, float] | None = None  # from when on it does not answer, and for how long
+    errors: float = 0.0  # the part of its answers that are errors
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,8 @@ class Instance:
     gone: Sees | None = None  # how it ended
     lost: float | None = None  # when it was last well before something befell it
     served: bool = False  # whether it has answered
+    patience: float = 10.0  # seconds to stop, until it is killed
+    detail: str = ""  # how it ended
 
     def well(self, now: float) -> bool:
         """Return whether it answers."""
@@ -105,6 +109,9 @@ class Entry:
     weight: int = 100
     left: float = float("-inf")  # rotation, at
     ours: bool = True
+    since: float = float("-inf")  # which it is known
+    requests: float = 0.0  # sent to it so far, by this balancer's own account
+    errors: float = 0.0
 
 
 @dataclass
@@ -115,6 +122,7 @@ class Balancer:
     epoch: int = 0
     away: float = 0.0  # until
     disturbed: float = float("-inf")  # when it lost its state
+    counted: float = START  # to when its requests are counted
     blind: float = 0.0  # until when its own checks fail, and its counters are wrong
 
 
@@ -149,9 +157,11 @@ class World:
         self.machine, self.lives = machine, lives
         self.floor, self.ceiling, self.dice = floor, ceiling, dice
         self.hosts = {name: Host(name) for name in HOSTS}
+        self.at_address = {ADDRESSES[name]: host for name, host in self.hosts.items()}
         self.balancers = {name: Balancer(name) for name in BALANCERS}
-        self.texts: dict[str, bytes] = {}  # of the journal
-        self.versions: dict[str, int] = {}
+        # by service, the texts of the journal and their versions
+        self.journals: dict[str, dict[str, bytes]] = {}
+        self.versions: dict[str, dict[str, int]] = {}
         self.store_away = 0.0  # until
         self.calls = 0
         self.at_calls = {int(one.at): one for one in faults if one.kind in AT_CALLS}
@@ -169,6 +179,11 @@ class World:
         self.scaler: dict[str, t.Any] = {"min": 1, "max": 9, "off": False}
         self.wish: int | None = None  # how many instances the autoscaler wants
         self.managed = False  # whether rollouts keep it from changing numbers
+
+    @property
+    def texts(self) -> dict[str, bytes]:
+        """The journal of the service that is rolled out."""
+        return self.journals.setdefault("shop", {})
 
     @property
     def now(self) -> float:
@@ -248,7 +263,11 @@ class World:
 
     def at(self, endpoint: Endpoint) -> Instance | None:
         """Return the living instance that listens there."""
-        return next((one for one in self.alive() if one.labels.endpoint == endpoint), None)
+        host = self.at_address.get(endpoint.address)
+        for one in host.instances.values() if host else ():
+            if not one.gone and one.labels.endpoint == endpoint:
+                return one
+        return None
 
     def reachable(self, instance: Instance) -> bool:
         return self.hosts[instance.labels.host].away <= self.now
@@ -270,6 +289,21 @@ class World:
             for endpoint, entry in balancer.entries.items()
             if entry.rotation is Rotation.IN and entry.weight and self.answers(endpoint)
         )
+
+    def count(self, balancer: Balancer) -> None:
+        """Count the requests since the last time: each gets its part of them, by its weight."""
+        sent = (self.now - balancer.counted) * REQUESTS
+        balancer.counted = self.now
+        serving = [
+            (entry, instance)
+            for at, entry in balancer.entries.items()
+            if entry.rotation is Rotation.IN and (instance := self.at(at)) and self.answers(at)
+        ]
+        weights = sum(entry.weight for entry, _instance in serving)
+        for entry, instance in serving if weights else ():
+            part = sent * entry.weight / weights
+            entry.requests += part
+            entry.errors += part * instance.life.errors
 
     def lost_unseen(self) -> int:
         """Return how many instances were lost so recently that the controller may not know."""
@@ -421,6 +455,7 @@ class World:
             if how is Sees.FAILED and instance.told is None:
                 instance.lost = self.now
             instance.gone = how
+            instance.detail = instance.detail or ("exit code 1" if how is Sees.FAILED else "")
             self.tell(f"{instance.labels.id} ({instance.labels.revision}) {how.value}")
 
     def boot(self, host: Host, ended: t.Sequence[Instance]) -> None:
