@@ -134,7 +134,7 @@ class Platform(PlatformDriver):
             raise PlatformError(f"{what}: without a lease", "PR-503")
         if works:
             world.tell(what)
-            world.acts(what, self.context.epoch)
+            world.acts(what, self.context.epoch, self.context.service)
         concerned = self._concerned(start, [*stop, *forget])
         with world.call(what, PlatformError) as half:
             answers: dict[str, Answer] = {}
@@ -165,11 +165,12 @@ class Platform(PlatformDriver):
         if host.away > world.now:
             return Answer(error=f"{host.name} does not answer", unreachable=True)
         if epoch:
-            if epoch < host.epoch:
-                who = f"epoch {host.epoch}, ours is {epoch}"
+            newest = host.epochs.get(self.context.service, 0)
+            if epoch < newest:
+                who = f"epoch {newest}, ours is {epoch}"
                 text = f"{host.name}: a newer lease holder has acted here ({who})"
                 raise LeaseLost(text, "PR-503")
-            host.epoch = epoch
+            host.epochs[self.context.service] = epoch
         for labels in start:
             self._start(host, labels)
         for name in stop:
@@ -199,7 +200,8 @@ class Platform(PlatformDriver):
             )
         world.begin(labels).patience = self.stop_timeout
         world.check_ceiling()
-        world.check_autoscaler(labels.id)
+        if labels.service == "shop":
+            world.check_autoscaler(labels.id)
 
     def _stop(self, instance: Instance) -> None:
         world = self._world
@@ -250,17 +252,18 @@ class Traffic(TrafficDriver):
 
     def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
         self._world, self._context = worlds[-1], context
+        self._pool = self._world.pool(context.service)
 
     def check(self) -> None:
         with self._world.call("check of the balancers", TrafficError):
-            for balancer in self._world.balancers.values():
+            for balancer in self._pool.values():
                 self._reach(balancer)
 
     def observe(self) -> dict[str, dict[Endpoint, Server]]:
         with self._world.call("look at the balancers", TrafficError):
-            for balancer in self._world.balancers.values():
+            for balancer in self._pool.values():
                 self._reach(balancer)
-            return {name: self._show(balancer) for name, balancer in self._world.balancers.items()}
+            return {name: self._show(balancer) for name, balancer in self._pool.items()}
 
     def apply(
         self, targets: Mapping[str, Mapping[Endpoint, Target]]
@@ -268,13 +271,13 @@ class Traffic(TrafficDriver):
         world = self._world
         what = f"balance {'; '.join(f'{n}: {_shown(known)}' for n, known in targets.items())}"
         world.tell(what)
-        world.acts(what, self._context.epoch)
+        world.acts(what, self._context.epoch, self._context.service)
         with world.call(what, TrafficError) as half:
             for name in targets:
-                self._reach(world.balancers[name])
+                self._reach(self._pool[name])
             for name in world.some(targets, half):
-                self._change(world.balancers[name], targets[name])
-        return {name: self._show(world.balancers[name]) for name in targets}
+                self._change(self._pool[name], targets[name])
+        return {name: self._show(self._pool[name]) for name in targets}
 
     def _reach(self, balancer: Balancer) -> None:
         if balancer.away > self._world.now:
@@ -288,7 +291,8 @@ class Traffic(TrafficDriver):
 
     def _change(self, balancer: Balancer, wanted: Mapping[Endpoint, Target]) -> None:
         world = self._world
-        before = world.serving(balancer)
+        shares = world.shares(balancer)
+        before = len(shares)
         world.count(balancer)
         refused = []
         for at, target in wanted.items():
@@ -312,7 +316,9 @@ class Traffic(TrafficDriver):
                 entry.rotation, entry.left = Rotation.OUT, world.now
             if not self._active(at, entry):
                 del balancer.entries[at]
-        world.check_floor(f"{balancer.name} is changed", balancer, before)
+        if self._context.service == "shop":
+            world.check_floor(f"{balancer.name} is changed", balancer, before)
+            world.check_shares(balancer, shares)
         if refused:
             raise TrafficError(f"{balancer.name}: {refused[0]} does not pass its check", "PR-300")
 
@@ -346,7 +352,7 @@ class Traffic(TrafficDriver):
                 entry.weight,
                 ours=entry.ours,
                 name=entry.name,
-                service="shop" if entry.ours else "",
+                service=self._context.service if entry.ours else "",
                 requests=int(entry.requests),
                 errors=int(entry.errors),
             )

@@ -130,7 +130,7 @@ def _tasks(world: World, host: Host, revision: str) -> str:
     if away(world, host):
         return UNREACHABLE
     for instance in host.instances.values():
-        if not instance.gone:
+        if instance.labels.service == "shop" and not instance.gone:
             world.check_stop(instance, Traffic.drain_timeout)
             world.end(instance, Sees.STOPPED)
     world.machine.sleep(1.0)

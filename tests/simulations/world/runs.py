@@ -18,6 +18,8 @@ from unittest import mock
 from ansible_collections.progressive.rollout.plugins.action import (
     begin,
     control,
+    info,
+    plan,
     rollback,
     scale,
 )
@@ -216,6 +218,10 @@ class Run:
     def scale(self, given: Mapping[str, t.Any]) -> Result:
         """The step `scale`, in a playbook of its own."""
         return self.step(scale, given)
+
+    def look(self, what: str, given: Mapping[str, t.Any]) -> Result:
+        """`status.yml` or `plan.yml`."""
+        return self.step(info if what == "status" else plan, given, show=True)
 
     def control(self, word: str, given: Mapping[str, t.Any], **own: t.Any) -> Result:
         """`control.yml`: where no run obeys, this one continues the rollout."""

@@ -15,10 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
-    GateFailed,
-    RolloutError,
-)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
@@ -35,6 +32,8 @@ RARE = ("targets", "on_stable_lost", "notify", "autoscaler")
 ENDS = ("promoted", "rolled_back", "aborted", "failed")
 RECEIVING = ("gets it", "gets it", "is late", "hangs", "refuses")
 TOLD = re.compile(r"ansible-playbook progressive\.rollout\.(\w+ .*)")
+LOOKS = ("status", "plan")
+OTHERS = ("same", "next", "rollback", "restart", "scale run", *LOOKS)
 WORDS = ("pause", "resume", "promote", "promote_full", "skip", "abort", "retry", "hold", "scale")
 
 
@@ -154,6 +153,8 @@ def drawn(seed: int) -> Story:
     lives = [_life(dice) for _number in range(dice.randint(1, 4))]
     if dice.random() < 0.15:
         lives = [replace(one, errors=0.3) for one in lives]
+        if strategy == "canary" and not left:
+            given["steps"] = [{"set_weight": 30}, {"analysis": {"interval": "5s"}}]
     following = {
         **given,
         "replicas": max(1, replicas + (0 if in_place else dice.choice([0, 0, 0, -2, -1, 1]))),
@@ -251,7 +252,7 @@ def _faults(dice: Random, replicas: int) -> list[Fault]:
         elif kind == "command":
             what, span = dice.choice(WORDS), 0.0
         elif kind == "second run":
-            what, span = dice.choice(["same", "next", "rollback", "restart", "scale run"]), 0.0
+            what, span = dice.choice([*OTHERS, "cart 2", "cart 3"]), 0.0
         found.append(Fault(kind, at, span, what))
     return found
 
@@ -284,15 +285,29 @@ class _Telling:
             double * max(sizes) + budget["max_surge"] + rounded,
             Random(f"world {story.seed}"),
         )
+        # on a way back so many are enough for all requests
+        self.world.even = (given["headroom"] or 1) / min(sizes)
         self.world.receiving = story.receiving
         self.in_place = given["platform"] == PLATFORM
         if self.in_place:
             for host in HOSTS:
                 self.world.begin(labels(host, "0"))
         self.world.managed = "autoscaler" in given
+        self.world.unfit = {"2"} if self._unfit() else set()
         self.jobs: list[Job] = []
         self.rollouts = 0
         self.healed = self.told_bare = False
+
+    def _unfit(self) -> bool:
+        """Return whether revision 2 cannot pass its gates, and no operator passes them."""
+        story = self.story
+        obeys = story.left or any(
+            one.kind == "command" or one.what == "rollback" for one in story.faults
+        )
+        gates = story.given.get("gates", {}).get("confirm_promotion", [])
+        analysed = any("analysis" in one for one in story.given.get("steps", ()))
+        judged = analysed and all(life.errors for life in story.bad)
+        return not obeys and (judged or any(one["answer"] != "pass" for one in gates))
 
     def _good(self, _revision: str, _number: int) -> Life:
         return Life()
@@ -380,7 +395,8 @@ class _Telling:
         self.rollouts += kind == "rollout"
         process = self.machine.process(f"{kind} {number}")
         host = "controller" if self.story.machines == 1 else f"controller{number % 2}"
-        run = (InPlaceRun if self.in_place else Run)(self.world, process, host)
+        in_place = self.in_place and kind != "cart"
+        run = (InPlaceRun if in_place else Run)(self.world, process, host)
 
         def whole() -> object:
             self.world.tell(f"-- {what}")
@@ -408,13 +424,13 @@ class _Telling:
 
         job = self.machine.start(process, main, "main")
         self.jobs.append(job)
-        self.last = run
+        self.last = run if kind != "cart" else self.last
         return job
 
     def _check_verdict(self, exc: RolloutError) -> None:
         """A rollout failed: not by an analysis, unless the new revision has errors."""
         good = not any(life.errors for life in self.story.bad)
-        if good and exc.id == GateFailed.id and "analysis" in str(exc):
+        if good and "e-value" in str(exc):
             self.world.broken(f"a good revision is judged bad: {exc}")
 
     def _told(self) -> list[str]:
@@ -430,6 +446,7 @@ class _Telling:
             name, equals, value = text.partition("=")
             given |= json.loads(text) if text.startswith("{") else {name: value if equals else ""}
         given = {name.removeprefix("rollout_"): value for name, value in given.items()}
+        word = given.pop("command", word)
         return self._begin(f"as told: {command}", "control", lambda run: run.control(word, given))
 
     def _rollout(self, revision: str, given: Mapping[str, t.Any]) -> Job:
@@ -457,6 +474,11 @@ class _Telling:
             return self._begin("rollback.yml", "rollback", lambda run: run.rollback(asked))
         if what == "next":
             return self._rollout("3", self.story.next_given)
+        if what.startswith("cart"):
+            return self._neighbour(what.removeprefix("cart "))
+        if what in LOOKS:
+            asked = {**given, "revision": revision}
+            return self._begin(what, "look", lambda run: run.look(what, asked))
         if what == "restart":
             asked = {**given, "revision": revision}
             return self._begin(
@@ -468,6 +490,26 @@ class _Telling:
             asked["replicas"] = self.story.given["replicas"] + 1
             return self._begin("scale", "scale", lambda run: run.scale(asked))
         return self._rollout(revision, given)
+
+    def _neighbour(self, revision: str) -> Job:
+        """Roll out another service on the same hosts and balancers."""
+        known = {name: self.story.given[name] for name in ("lease", "progress_deadline")}
+        known |= {"service": "cart", "replicas": 2, "supersede": True}
+        asked = {**DRIVERS, **known, "revision": revision}
+        return self._begin(
+            f"rollout.yml {revision} of cart", "cart", lambda run: run.rollout(asked)
+        )
+
+    def _check_neighbour(self) -> None:
+        """The other service is as it was rolled out."""
+        alive = [one for one in self.world.instances("cart") if not one.gone]
+        places = {one.labels.endpoint for one in alive}
+        if [one.labels.revision for one in alive] != ["4", "4"] or len(places) != 2:
+            raise Broken(f"of cart there are {alive}")
+        for balancer in self.world.pool("cart").values():
+            inside = {at for at, one in balancer.entries.items() if one.rotation is Rotation.IN}
+            if inside != places or balancer.entries.keys() != places:
+                raise Broken(f"{balancer.name} has other entries of cart than there are instances")
 
     def _await(self, job: Job) -> None:
         """Wait for a run, and see that it ends."""
@@ -530,6 +572,9 @@ class _Telling:
         asked = {**given, "replicas": record.stable.replicas}
         self._await(self._rollout(record.stable.revision, asked))
         self._check_end()
+        if any(one.what.startswith("cart") for one in self.story.faults):
+            self._await(self._neighbour("4"))
+            self._check_neighbour()
 
     def _check_end(self) -> None:
         """Nothing is left over, and the journal's end agrees with the fleet."""

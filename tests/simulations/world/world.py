@@ -32,6 +32,7 @@ BALANCERS = ("lb1", "lb2")
 # and the platform is observed at least every thirty seconds.
 UNSEEN = 35.0
 REQUESTS = 100  # a second, at each balancer
+ROUNDING = 0.05  # weights are whole numbers
 BY_HAND = Endpoint("10.9.9.9", 80)  # of a server that an operator has added
 
 
@@ -130,7 +131,7 @@ class Balancer:
 class Host:
     name: str
     instances: dict[str, Instance] = field(default_factory=dict)
-    epoch: int = 0
+    epochs: dict[str, int] = field(default_factory=dict)  # by service
     away: float = 0.0  # until
     back: float = float("-inf")
 
@@ -159,6 +160,7 @@ class World:
         self.hosts = {name: Host(name) for name in HOSTS}
         self.at_address = {ADDRESSES[name]: host for name, host in self.hosts.items()}
         self.balancers = {name: Balancer(name) for name in BALANCERS}
+        self.pools = {"shop": self.balancers}  # by service
         # by service, the texts of the journal and their versions
         self.journals: dict[str, dict[str, bytes]] = {}
         self.versions: dict[str, dict[str, int]] = {}
@@ -178,6 +180,8 @@ class World:
         self.received: list[tuple[str, str]] = []  # notices: of which rollout, and which event
         self.scaler: dict[str, t.Any] = {"min": 1, "max": 9, "off": False}
         self.wish: int | None = None  # how many instances the autoscaler wants
+        self.even = 1.0  # the part of the requests that an instance may always get
+        self.unfit: set[str] = set()  # revisions that no gate passes: not to be promoted
         self.managed = False  # whether rollouts keep it from changing numbers
 
     @property
@@ -255,8 +259,17 @@ class World:
 
     # -- promises ----------------------------------------------------------------------------------
 
-    def instances(self) -> list[Instance]:
-        return [one for host in self.hosts.values() for one in host.instances.values()]
+    def pool(self, service: str) -> dict[str, Balancer]:
+        """Return the balancers as a service sees them, with entries of its own."""
+        return self.pools.setdefault(service, {name: Balancer(name) for name in BALANCERS})
+
+    def instances(self, service: str = "shop") -> list[Instance]:
+        return [
+            one
+            for host in self.hosts.values()
+            for one in host.instances.values()
+            if one.labels.service == service
+        ]
 
     def alive(self) -> list[Instance]:
         return [one for one in self.instances() if not one.gone]
@@ -305,6 +318,28 @@ class World:
             entry.requests += part
             entry.errors += part * instance.life.errors
 
+    def shares(self, balancer: Balancer) -> dict[Endpoint, float]:
+        """Return which part of the requests each instance gets that answers."""
+        weights = {
+            at: entry.weight
+            for at, entry in balancer.entries.items()
+            if entry.rotation is Rotation.IN and entry.weight and self.answers(at)
+        }
+        total = sum(weights.values())
+        return {at: weight / total for at, weight in weights.items()}
+
+    def check_shares(self, balancer: Balancer, before: Mapping[Endpoint, float]) -> None:
+        """No instance gets more than an even part, or than it had before."""
+        after = self.shares(balancer)
+        if balancer.disturbed > self.now - UNSEEN or self.lost_unseen():
+            return
+        for at, share in after.items():
+            if share > max(self.even, 1 / len(after), before.get(at, 0.0)) + ROUNDING:
+                self.broken(
+                    f"{at} gets {share:.0%} of the requests at {balancer.name}, before"
+                    f" {before.get(at, 0.0):.0%}, and {len(after)} serve"
+                )
+
     def lost_unseen(self) -> int:
         """Return how many instances were lost so recently that the controller may not know."""
         cut_off = sum(
@@ -315,8 +350,10 @@ class World:
         lost = [one for one in self.instances() if one.lost and one.lost > self.now - UNSEEN]
         return cut_off + len(lost)
 
-    def acts(self, what: str, epoch: int) -> None:
+    def acts(self, what: str, epoch: int, service: str) -> None:
         """A controller changes something: it has to hold the lease, and say so."""
+        if service != "shop":
+            return
         process = self.machine.current.process
         if epoch != self.leases.get(process.run):
             self.broken(f"{what} with epoch {epoch}, lease {self.leases.get(process.run)}")
@@ -359,6 +396,8 @@ class World:
         before, self.stable = self.stable, stable["generation"] if stable else 0
         if stable is None or self.stable == before:
             return
+        if stable["revision"] in self.unfit:
+            self.broken(f"{stable['revision']} is stable, and its gates did not pass")
         ready = sum(
             (one.labels.generation or self.stable) == self.stable
             and one.labels.revision == stable["revision"]
@@ -371,7 +410,7 @@ class World:
     def check_stop(self, instance: Instance, drain: float) -> None:
         """An instance is told to stop."""
         at, name = instance.labels.endpoint, instance.labels.id
-        for balancer in self.balancers.values():
+        for balancer in self.pool(instance.labels.service).values():
             entry = balancer.entries.get(at)
             if entry is None or balancer.disturbed > self.now - UNSEEN:
                 continue
@@ -404,15 +443,13 @@ class World:
                 self.end(one, Sees.FAILED)
             self.machine.at(until, lambda: self.boot(host, ended))
         elif fault.kind == "balancer away":
-            self.balancers[fault.what].away = until
+            for pool in self.pools.values():
+                pool[fault.what].away = until
         elif fault.kind == "store away":
             self.store_away = until
         elif fault.kind in ("balancer forgets", "balancer restores"):
-            balancer = self.balancers[fault.what]
-            old = balancer.before if fault.kind == "balancer restores" else {}
-            others = {at: one for at, one in balancer.entries.items() if not one.ours}
-            balancer.entries = {at: Entry(**vars(entry)) for at, entry in old.items()} | others
-            balancer.disturbed = self.now
+            for pool in self.pools.values():
+                self.forget(pool[fault.what], fault.kind == "balancer restores")
         elif fault.kind == "balancer is blind":
             self.balancers[fault.what].blind = until
         elif fault.kind == "server by hand":
@@ -449,6 +486,13 @@ class World:
             self.machine.at(begins, lambda: setattr(instance, "lost", begins))
         return instance
 
+    def forget(self, balancer: Balancer, restores: bool) -> None:
+        """A balancer loses its state, or has an older one again."""
+        old = balancer.before if restores else {}
+        others = {at: one for at, one in balancer.entries.items() if not one.ours}
+        balancer.entries = {at: Entry(**vars(entry)) for at, entry in old.items()} | others
+        balancer.disturbed = self.now
+
     def end(self, instance: Instance, how: Sees) -> None:
         """An instance ends."""
         if not instance.gone:
@@ -469,13 +513,15 @@ class World:
         """End all faults."""
         self.at_calls = {}
         self.store_away = self.machine.jump = 0.0
+        self.unfit = set()
         self.receiving = ["gets it"]
         self.lives = lambda _revision, _number: Life()
         for host in self.hosts.values():
             host.away = 0.0
             self.boot(host, [one for one in host.instances.values() if one.gone is Sees.FAILED])
-        for balancer in self.balancers.values():
-            balancer.away = balancer.blind = 0.0
+        for pool in self.pools.values():
+            for balancer in pool.values():
+                balancer.away = balancer.blind = 0.0
 
     def snapshot(self) -> None:
         """Keep the balancers' state, which one may return to."""
