@@ -2,6 +2,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup demo quick test test-everything test-engines test-cores soak lint format generate docs bench release clean
 export STRATEGY FAIL KEEP BALANCER # of the demo
+export ONLY HOSTS # of the benchmarks
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -57,7 +58,7 @@ docs: ## the documentation's site, below .cache/docs/html
 	@scripts/setup run docs
 	@scripts/run scripts/docs
 
-bench: ## the measurements
+bench: ## the measurements, in half an hour (ONLY="local many_hosts": some of them, by their files; HOSTS="100 300": sizes of many_hosts)
 	@scripts/system-packages hosts servers
 	@scripts/setup run test
 	@scripts/run python tests/benchmarks/run.py

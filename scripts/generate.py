@@ -305,6 +305,35 @@ def roles() -> dict[str, str]:
     return found
 
 
+def awx_spec() -> str:
+    """Return the argument specs of the role `awx`, which checks its options itself, too."""
+    service = module("plugin_utils.config.variables").COMMON["service"]
+    lines = ["What AWX needs to know in addition to the service's variables. Required. It has:"]
+    lines += _in_lines(module("plugin_utils.config.awx").AWX, "")
+    text = (ROOT / "roles/awx/meta/argument_specs.yml").read_text()
+    head = text[: text.index("    options:\n")]
+    options = {
+        "rollout_service": {
+            "description": ["Name of the service, with which all names in AWX begin.", "Required."],
+            "type": service.kind.type,
+        },
+        "rollout_awx": {"description": lines, "type": "raw"},
+    }
+    return head + dumped({"options": options}, 4)
+
+
+def _in_lines(options: Mapping[str, Field], prefix: str) -> list[str]:
+    """Return a line for each option, each followed by those of its own options."""
+    found = []
+    for name, field in options.items():
+        of = ", ".join(f"V({one})" for one in field.kind.choices)
+        more = (f" One of {of}." if of else "") + (" Required." if field.required else "")
+        found.append(f"C({prefix}{name}) - {' '.join(sentences(field))}{more}")
+        items = "[]" if field.kind.elements else ""
+        found += _in_lines(field.kind.fields or {}, f"{prefix}{name}{items}.")
+    return found
+
+
 def step_options(entries: Sequence[Entry]) -> str:
     """Return what each entry point of a role passes to the steps, as variables for
     `module_defaults`.
@@ -496,7 +525,7 @@ def role_entries() -> dict[str, list[Entry]]:
             some("service", "command", "why", "replicas", "force", "store", "follow", **command),
         ),
     ]
-    waves = Entry(
+    in_batches = Entry(
         "main",
         "Deploy a revision in batches, with your own tasks",
         "Takes the hosts of a play out of rotation in batches, includes a task file on them, and"
@@ -513,7 +542,7 @@ def role_entries() -> dict[str, list[Entry]]:
             **in_place,
         ),
     )
-    return {"rolling": rolling, "in_place": [waves]}
+    return {"rolling": rolling, "in_place": [in_batches]}
 
 
 # The reference --------------------------------------------------------------------------------
@@ -627,6 +656,7 @@ def files() -> dict[str, str]:
         "plugins/doc_fragments/rollout.py": fragment(),
         **modules(),
         **roles(),
+        "roles/awx/meta/argument_specs.yml": awx_spec(),
         "docs/how-to/report-example.html": report_example.page(),
         **pictures.pictures(),
         "docs/reference/drivers.md": drivers_page(),

@@ -312,21 +312,26 @@ def running(state: Path, name: str) -> bool:
 
 
 def seen(state: Path, revision: str) -> None:
-    """Wait until clients have seen a revision."""
+    """Wait until clients have seen a revision; say for how long."""
+    began = time.monotonic()
     while counts(reports(state))["served"].get(revision, 0) < SEEN:
         for name in ("load-keep-alive", "elsewhere"):
             if not running(state, name):
                 log = (state / f"{name}.log").read_text()[-2000:]
                 sys.exit(f"{name} ended before clients saw revision {revision}: {log}")
+    print(f"Customers see revision {revision} after {time.monotonic() - began:.0f} s")
 
 
 def ended(state: Path) -> None:
-    """Wait for the end of the other run, which writes the last state of the report."""
-    deadline = time.monotonic() + 60
+    """Wait for the end of the other run, which writes the last state of the report; say for how
+    long.
+    """
+    began = time.monotonic()
     while running(state, "elsewhere"):
-        if time.monotonic() > deadline:
+        if time.monotonic() > began + 60:
             sys.exit(f"the other run does not end; see {state}/elsewhere.log")
         time.sleep(0.05)
+    print(f"The other run ended after {time.monotonic() - began:.0f} s")
 
 
 # The summary

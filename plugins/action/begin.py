@@ -19,7 +19,7 @@ from ..plugin_utils.config.variables import (
 )
 from ..plugin_utils.controller.rollout import takeover
 from ..plugin_utils.controller.rollout.lifecycle import Lifecycle
-from ..plugin_utils.controller.rollout.target import requested
+from ..plugin_utils.controller.rollout.request import requested
 from ..plugin_utils.controller.rollout.validation import fewer
 from ..plugin_utils.controller.step import reason
 from ..plugin_utils.controller.step.action import StepAction
@@ -27,7 +27,7 @@ from ..plugin_utils.controller.step.context import Result, StepContext, StepPart
 from ..plugin_utils.engine.strategy import rolling
 from ..plugin_utils.inputs.options import Options
 from ..plugin_utils.state import commands
-from ..plugin_utils.state.record import Kind
+from ..plugin_utils.state.record import RolloutKind
 
 if t.TYPE_CHECKING:
     from ..plugin_utils.controller.rollout.dry_run import DryRun
@@ -98,7 +98,6 @@ class _Begin(StepPart):
             from ..plugin_utils.controller.rollout.rollback import Rollback  # here alone
 
             Rollback(self.step).abort(rollout, command)
-            return self.step.report(True)
         self.lifecycle.check_resumable(rollout, revision)
         if self.step.check_mode:
             return self.dry_run.resume(rollout, replicas)
@@ -122,7 +121,10 @@ class _Begin(StepPart):
     def _open(self, revision: str, replicas: int) -> Result:
         """Open a rollout, unless the fleet is already as asked for."""
         step, record, plan = self.step, self.record, self.settings.plan
-        kind, generation = Kind.RESTART if self.restart else Kind.ROLLOUT, record.generation + 1
+        kind, generation = (
+            RolloutKind.RESTART if self.restart else RolloutKind.ROLLOUT,
+            record.generation + 1,
+        )
         if record.stable and record.stable.revision == revision and not self.restart:
             generation = record.stable.generation
             same = self._kind_of_same(revision, generation, replicas)
@@ -131,7 +133,7 @@ class _Begin(StepPart):
             kind = same
         self.validation.check_neighbours()
         self.validation.check_health()
-        if kind not in (Kind.SCALE, Kind.REBALANCE):
+        if kind not in (RolloutKind.SCALE, RolloutKind.REBALANCE):
             self.validation.check_same_balancers()
         for line in self.validation.risks(replicas, plan):
             step.say(line)
@@ -143,7 +145,7 @@ class _Begin(StepPart):
         self.lifecycle.open(kind, revision, generation, replicas, base, why=self.why)
         return step.report(True, **fewer(record.service, base, replicas))
 
-    def _kind_of_same(self, revision: str, generation: int, replicas: int) -> Kind | None:
+    def _kind_of_same(self, revision: str, generation: int, replicas: int) -> RolloutKind | None:
         """Return the kind of a rollout of the stable revision; None: there is nothing to do."""
         record = self.record
         if unapplied := self.lifecycle.generations.differences(generation):
@@ -154,8 +156,8 @@ class _Begin(StepPart):
         final = rolling(generation, replicas)
         reached = self.loop.next_decision(final).reached and not self.loop.has_orphaned_entries()
         if self.rebalance and not self.loop.next_decision(replace(final, rebalance=True)).reached:
-            return Kind.REBALANCE
-        return None if reached and record.open is None else Kind.SCALE
+            return RolloutKind.REBALANCE
+        return None if reached and record.open is None else RolloutKind.SCALE
 
     def _nothing_to_do(self, revision: str, replicas: int) -> Result:
         places = self.lifecycle.places

@@ -13,7 +13,7 @@ from ..plugin_utils.base.errors import InputError, RolloutFailed
 from ..plugin_utils.config import remembered
 from ..plugin_utils.config.variables import COMMAND, FORCE, WHY
 from ..plugin_utils.controller.rollout import takeover
-from ..plugin_utils.controller.rollout.target import whole_replicas
+from ..plugin_utils.controller.rollout.request import whole_replicas
 from ..plugin_utils.controller.step import reason
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
@@ -58,7 +58,9 @@ class ActionModule(StepAction):
         me = step.session.identity
         lease, running = current_run(step)
         sent_before = (
-            one["host"] for one in store.words(0) if me.repeats(one.get("request"), one.get("host"))
+            command["host"]
+            for command in store.commands(0)
+            if me.repeats(command.get("request"), command.get("host"))
         )
         if host := next(sent_before, ""):
             goes_on = not running and continues(step, command)
@@ -97,7 +99,7 @@ def pending(step: StepContext, record: Record) -> Mapping[str, t.Any] | None:
     """Return the last command for the rollout in progress that its run has not obeyed yet."""
     if record.open is None:
         return None
-    sent = commands.not_withdrawn(step.session.store.words(record.obeyed))
+    sent = commands.not_withdrawn(step.session.store.commands(record.obeyed))
     return next((one for one in reversed(sent) if one["rollout"] == record.open.id), None)
 
 

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from ..plugin_utils.base.errors import InputError
 from ..plugin_utils.controller.loop import draining
-from ..plugin_utils.controller.rollout.places import Places
+from ..plugin_utils.controller.rollout.places import PlacementNotes
 from ..plugin_utils.controller.rollout.stages import refuse_in_place
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
-from ..plugin_utils.inputs.options import Field, Kind, Options, as_it_is
+from ..plugin_utils.inputs.options import Field, Kind, Options, unparsed
 
 
 class ActionModule(StepAction):
     own = Options(
         Field(
             "instances",
-            Kind("list", as_it_is, elements="str"),
+            Kind("list", unparsed, elements="str"),
             "The instances, by the names that M(progressive.rollout.info) shows.",
             required=True,
         ),
@@ -52,7 +52,7 @@ class ActionModule(StepAction):
             draining.drain(step.loop, going)
             step.loop.forget_dead()
             step.loop.commit()
-        forgotten = Places(step).forget(names)
+        forgotten = PlacementNotes(step).forget(names)
         if forgotten and not step.check_mode:
             step.loop.commit()
         return step.report(bool(going) or forgotten, diff=diff)

@@ -11,14 +11,14 @@ from ..plugin_utils.controller.rollout.forward import Forward
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.engine.model import Phase
-from ..plugin_utils.inputs.options import NAME, Field, Kind, Options, as_it_is
+from ..plugin_utils.inputs.options import NAME, Field, Kind, Options, unparsed
 
 
 class ActionModule(StepAction):
     own = Options(
         Field(
             "gate",
-            Kind("dict", as_it_is, fields=gates.GATE, drivers="gates"),
+            Kind("dict", unparsed, fields=gates.GATE, drivers="gates"),
             "What must let the rollout pass. The lists in O(gates) and the gates in O(steps) have"
             " the same options.\nIn C(url), C(file) and C(command), V({service}), V({revision}),"
             " V({previous}) and V({id}) are replaced by their values. Write V({{) or V(}}) for a"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..plugin_utils.base import clock
 from ..plugin_utils.base.errors import RolloutFailed
-from ..plugin_utils.controller.rollout.target import whole_replicas
+from ..plugin_utils.controller.rollout.request import whole_replicas
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.engine.model import State

@@ -13,7 +13,7 @@ from ..plugin_utils.controller.rollout.hypothetical import INSTANCE, plan_hypoth
 from ..plugin_utils.controller.rollout.in_place_plan import InPlacePlan
 from ..plugin_utils.controller.rollout.lifecycle import Lifecycle
 from ..plugin_utils.controller.rollout.planning import show_plan
-from ..plugin_utils.controller.rollout.target import requested
+from ..plugin_utils.controller.rollout.request import requested
 from ..plugin_utils.controller.rollout.validation import Validation
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
@@ -21,7 +21,7 @@ from ..plugin_utils.inputs.options import (
     Field,
     Kind,
     Options,
-    as_it_is,
+    unparsed,
 )
 
 
@@ -29,7 +29,7 @@ class ActionModule(StepAction):
     own = Options(
         Field(
             "fleet",
-            Kind("list", as_it_is, elements="dict", fields=INSTANCE),
+            Kind("list", unparsed, elements="dict", fields=INSTANCE),
             "Instances to plan with, instead of the actual fleet. RV(rollout) and RV(unknown) are"
             " then not returned.",
         ),

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 from ..plugin_utils.base.errors import InputError, RolloutFailed
 from ..plugin_utils.controller.rollout.forward import Forward
-from ..plugin_utils.controller.rollout.target import target_of_step, whole_replicas
+from ..plugin_utils.controller.rollout.request import target_of_step, whole_replicas
 from ..plugin_utils.controller.rollout.validation import Validation
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.engine.model import Composition
 from ..plugin_utils.engine.strategy import Plan, Stage, Waypoint
-from ..plugin_utils.state.record import Kind, Outcome, Rollout
+from ..plugin_utils.state.record import Outcome, Rollout, RolloutKind
 
 
 class ActionModule(StepAction):
@@ -48,7 +48,7 @@ class ActionModule(StepAction):
             open_before or not step.loop.has_orphaned_entries()
         ):
             return step.report(False)
-        rollout = open_before or lifecycle.open(Kind.SCALE, revision, generation, replicas)
+        rollout = open_before or lifecycle.open(RolloutKind.SCALE, revision, generation, replicas)
         rollout.step, rollout.tally = "scale", None
 
         def stage() -> Stage:

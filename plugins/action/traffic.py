@@ -10,7 +10,7 @@ from dataclasses import replace
 from ..plugin_utils.base.errors import RolloutFailed
 from ..plugin_utils.base.text import count
 from ..plugin_utils.controller.loop import draining
-from ..plugin_utils.controller.loop.stage_run import as_it_is
+from ..plugin_utils.controller.loop.stage_run import frozen
 from ..plugin_utils.controller.rollout.forward import Forward
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
@@ -70,7 +70,7 @@ def divide(step: StepContext, share: int) -> Result:
     fleet, before = step.loop.observe_fleet(), rollout.asked
     found = forward.stages.of(rollout)
     here = (forward.stages.ahead(rollout) or found[-1:])[0]
-    waypoint = replace(as_it_is(fleet, here.waypoint, rollout.previous), weight=share)
+    waypoint = replace(frozen(fleet, here.waypoint, rollout.previous), weight=share)
     check_ready(step, rollout, share)
     diff = {"before": f"{before or 0} %\n", "after": f"{share} %\n"}
     if step.check_mode:

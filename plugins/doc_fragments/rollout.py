@@ -136,7 +136,7 @@ options:
           - 'I(docker, podman): The image, V(registry.example.com/shop:{revision}) or V(registry.example.com/shop@sha256:{revision}).
             It is pulled on every host before anything is touched, and must be the same everywhere. Required.'
           - 'I(kubernetes): The image of a revision, V(registry.example.com/shop:{revision}). Everything else in a pod
-            is as in the workload. Required.'
+            is as in the workload, or as O(template) says. Required.'
           - 'I(swarm): The image, V(registry.example.com/shop:{revision}). The tag is resolved once per generation, so
             that all nodes run the same image. Required.'
         type: str
@@ -241,6 +241,12 @@ options:
           exist, and stays as it is: only its pod template changes, and for a Deployment the number of replicas. A StatefulSet
           or DaemonSet needs the update strategy V(OnDelete); its pods are replaced in place, without a surge. Required.'
         type: str
+      template:
+        description: 'I(kubernetes): What else changes in the pod template, as a strategic merge patch of it: C(metadata)
+          and C(spec), with containers, variables and volumes merged by their names. V({revision}) is filled in. The Deployment
+          keeps the changes, and a rollback to an earlier revision takes its pod template from the Deployment''s history.'
+        type: dict
+        default: {}
       container:
         description: 'I(kubernetes): The container with that image. Required if a pod has several.'
         type: str

@@ -16,6 +16,9 @@ description:
   - Opens a rollout of O(revision), or continues one that is in progress, held or parked. While a rollout of another revision is in
     progress, the new one is refused, unless O(supersede=true). Changes nothing if O(revision) already runs with O(replicas).
   - The steps that follow do the work. They end at once if no rollout is in progress.
+  - If it finds a command to abort that no run has obeyed yet, it rolls back, and then fails with the reason.
+  - The L(quick reference,https://github.com/progressive-rollout/progressive.rollout/blob/main/docs/reference/quick-reference.md) has everything on a page;
+    L(troubleshooting,https://github.com/progressive-rollout/progressive.rollout/blob/main/docs/how-to/troubleshoot.md) goes by what you see.
 options:
   restart:
     description: Replace the instances even if they already run this revision. O(revision) and O(replicas) default to

@@ -266,7 +266,7 @@ settings:
   returned: success, without O(fleet)
   type: list
   elements: str
-waves:
+batches:
   description: The batches of hosts, in order, if nothing goes wrong. Apart from this, only RV(rollout) is returned.
   returned: with O(hosts)
   type: list

@@ -28,10 +28,6 @@ options:
   why:
     description: Reason, for readers of the journal. No secrets.
     type: str
-  of:
-    description: Id of a rollout. Nothing is done unless it is the last one, or the last one is its rollback. Any if not
-      given.
-    type: str
 extends_documentation_fragment:
   - progressive.rollout.rollout
 attributes:

@@ -15,8 +15,8 @@ description:
   - Follows the rollout in progress, as M(progressive.rollout.follow) does.
   - Then asks the background analysis and the rollback gates for O(watch) after the rollout's end. Ends when one of them calls for a rollback, or when
     another rollout begins.
-  - Reads only, and needs no lease. What it returns as RV(back), RV(of) and RV(why) is for
-    M(progressive.rollout.rollback); C(watch.yml) does both.
+  - If one of them calls for a rollback, rolls back to the previous revision, as M(progressive.rollout.rollback) does, and fails with the reason.
+    Until then it only reads, and needs no lease.
   - Can be killed and run again. It then starts its measurements anew, for the time that is left.
 options:
   watch:
@@ -30,7 +30,7 @@ attributes:
   diff_mode:
     description: Returns the composition of the fleet before and after.
     support: none
-    details: It changes nothing.
+    details: A rollback shows what it does as it goes.
 seealso:
   - module: progressive.rollout.follow
   - module: progressive.rollout.rollback
@@ -47,18 +47,6 @@ EXAMPLES = r"""
     analysis:
       metrics: [{name: errors, success_condition: result.new.error_rate < 0.02}]
     watch: 1h
-  register: shop
-
-- name: Roll it back if it failed
-  progressive.rollout.rollback:
-    service: shop
-    platform: "{{ shop_platform }}"
-    traffic: "{{ shop_traffic }}"
-    health: {http: /healthz}
-    store: "{{ shop_store }}"
-    of: "{{ shop.of }}"
-    why: "{{ shop.why }}"
-  when: shop.back
 """
 
 RETURN = r"""
@@ -66,22 +54,6 @@ rollout:
   description: The rollout and the fleet after the step. As RV(progressive.rollout.info#module:rollout).
   returned: success
   type: dict
-failed_after:
-  description: Which gate failed after the promotion, and why. Empty if none did.
-  returned: success
-  type: str
-back:
-  description: Whether the service is to be rolled back.
-  returned: success
-  type: bool
-of:
-  description: The id of the rollout to go back from. Empty unless RV(back).
-  returned: success
-  type: str
-why:
-  description: The reason, for the journal.
-  returned: success
-  type: str
 msg:
   description: What was watched, and until when.
   returned: success

@@ -16,11 +16,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 FILE = Path(__file__).with_name("history.csv")
-HEAD = ("at", "commit", "machine", "measurement", "figure")
+Row = tuple[str, str, str]  # measurement, figure, goal
+HEAD = ("at", "commit", "machine", "part", "measurement", "figure")
 
 
-def append(rows: Iterable[tuple[str, str, str]], file: Path = FILE) -> None:
-    """Add the figures of a run; `rows` are measurement, figure and goal."""
+def append(part: str, rows: Iterable[Row], file: Path = FILE) -> None:
+    """Add the figures of a part of the measurements."""
     command = ["git", "describe", "--always", "--dirty"]
     commit = (
         subprocess.run(
@@ -40,5 +41,5 @@ def append(rows: Iterable[tuple[str, str, str]], file: Path = FILE) -> None:
         writer = csv.writer(out, lineterminator="\n")
         writer.writerows([HEAD] if new else [])
         writer.writerows(
-            (at, commit, machine, measurement, figure) for measurement, figure, _goal in rows
+            (at, commit, machine, part, measurement, figure) for measurement, figure, _goal in rows
         )

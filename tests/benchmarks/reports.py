@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.pages import render, story
 from ansible_collections.progressive.rollout.tests.support.timelines import (
@@ -17,7 +18,7 @@ from ansible_collections.progressive.rollout.tests.support.timelines import (
 FEW, MANY, TURNS = 100, 1000, 5
 
 
-def rows() -> list[tuple[str, str, str]]:
+def rows(_folder: Path) -> list[tuple[str, str, str]]:
     """How long a report takes, its size, and how both grow."""
     (few, _small), (many, size) = _made(FEW), _made(MANY)
     return [

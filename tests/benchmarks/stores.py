@@ -14,7 +14,9 @@ import time
 import typing as t
 from pathlib import Path
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import (
     StoreDriver,
 )
@@ -45,7 +47,7 @@ def rows(folder: Path) -> list[tuple[str, str, str]]:
         ApiServer() as memory,
     ):
         cluster = str(CLUSTER) if CLUSTER.exists() else memory.kubeconfig()
-        context = Context("bench", here)
+        context = DriverContext("bench", here)
         own = {"servers": f"127.0.0.1:{server.port}", "password": PASSWORD, "tls": False}
         options: dict[str, tuple[t.Any, dict[str, t.Any]]] = {
             "file": (file, {"path": str(folder / "journal")}),

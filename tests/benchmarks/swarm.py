@@ -12,6 +12,7 @@ import statistics
 import time
 import typing as t
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import ideal
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._swarm_tasks import (
@@ -62,7 +63,7 @@ class Watch:
         return len([x for x in found if x["Status"]["State"] not in ENDED]) != len(self.tasks)
 
 
-def rows() -> list[Row]:
+def rows(_folder: Path) -> list[Row]:
     """Measure both, where a swarm is up."""
     what = f"Docker Swarm, {INSTANCES} instances, start-up {START} s, surge {SURGE}"
     if not HOME.exists():
@@ -168,5 +169,5 @@ def median(times: list[float]) -> str:
 
 
 if __name__ == "__main__":
-    for measurement, figure, goal in rows():
+    for measurement, figure, goal in rows(Path()):
         print(f"{measurement}: {figure}  {goal}")

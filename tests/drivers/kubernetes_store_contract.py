@@ -18,7 +18,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     LeaseLost,
     StoreError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import (
     ApiError,
     Cluster,
@@ -38,7 +40,9 @@ CALLS = ("post", "patch", "delete", "get")
 
 
 def driver(service: str = "shop", **options: t.Any) -> Driver:
-    return Driver(OPTIONS.parse(options, "rollout_store."), Context(service, t.cast(t.Any, None)))
+    return Driver(
+        OPTIONS.parse(options, "rollout_store."), DriverContext(service, t.cast(t.Any, None))
+    )
 
 
 class Site:
@@ -267,7 +271,7 @@ class KubernetesStoreContract(StoreContract):
                 site.cluster.post(site.maps, body)
         fresh = site.driver()
         with pytest.raises(StoreError, match="rollout-shop") as told:
-            _all = fresh.load(), fresh.lease(), fresh.words(0), fresh.timeline("r1")
+            _all = fresh.load(), fresh.lease(), fresh.commands(0), fresh.timeline("r1")
         assert told.value.id == "PR-506"
 
     def test_a_record_that_is_too_large_is_refused_before_it_is_sent(

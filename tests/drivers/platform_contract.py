@@ -33,6 +33,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     Report,
     key_of,
 )
+from ansible_collections.progressive.rollout.tests.support.contexts import tell
 from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 TICKS = 'n=0; while [ $n -lt 20 ]; do n=$((n+1)); echo "ERROR tick $n"; sleep 0.1; done; sleep 1000'
@@ -170,7 +171,7 @@ class PlatformContract(ObserveContract):
         before = threading.active_count()
         for _again in range(2):
             driver.close()
-        until(lambda: threading.active_count() < before or not driver.names_instances)
+        until(lambda: threading.active_count() < before or not driver.capabilities.names_instances)
 
 
 class OrchestratorContract(PlatformContract):
@@ -327,7 +328,7 @@ class HostsContract(PlatformContract):
         driver = site.driver()
         content = {"platform": {"env": {"TOKEN": "s3cr3t"}}, "salt": "x"}
         key = key_of(content)
-        driver.context.settings = {7: InstanceSettings("any", {}, {}, {}, key)}  # type: ignore[attr-defined]
+        tell(driver, settings={7: InstanceSettings("any", {}, {}, {}, key)})
         driver.keep(key, content)
         later = site.driver(epoch=0)
         later.sync()
@@ -342,7 +343,7 @@ def works(driver: PlatformDriver, name: str) -> list[Work]:
 
 def order(driver: PlatformDriver, count: int, taken: Sequence[Labels] = ()) -> list[Labels]:
     """The next instances beside those there are, as a rollout orders them."""
-    if driver.names_instances:
+    if driver.capabilities.names_instances:
         service = driver.context.service  # type: ignore[attr-defined]
         return [Labels("", service, "1", 7, "", NOWHERE, 0)] * count
     ids = [f"shop-{len(taken) + number + 1}" for number in range(count)]
@@ -352,7 +353,7 @@ def order(driver: PlatformDriver, count: int, taken: Sequence[Labels] = ()) -> l
 def labels(driver: PlatformDriver, *ids: str, taken: Sequence[Labels] = ()) -> list[Labels]:
     service = driver.context.service  # type: ignore[attr-defined]
     found: Sequence[tuple[str, Endpoint, int]] = [("", NOWHERE, 0)] * len(ids)
-    if not driver.places_instances:
+    if driver.capabilities.has_hosts:
         found = driver.place(len(ids), taken, 7)
     places = zip(ids, found, strict=True)
     return [
@@ -363,7 +364,7 @@ def labels(driver: PlatformDriver, *ids: str, taken: Sequence[Labels] = ()) -> l
 
 def started(driver: PlatformDriver, wanted: Sequence[Labels]) -> t.Sequence[Report]:
     """The reports, once these run. A host that takes long has not said so at first."""
-    if not driver.names_instances:
+    if not driver.capabilities.names_instances:
         return becomes(driver, {one.id: RUNNING for one in wanted}, start=wanted)
     driver.sync(start=wanted)  # a number: not to be asked for again
     until(lambda: [one.process for one in driver.sync()] == [RUNNING] * len(wanted))

@@ -47,7 +47,7 @@ class StoreContract:
         assert store.load() == {}
         assert store.lease() is None
         assert list(store.timeline("r1")) == []
-        assert list(store.words(0)) == []
+        assert list(store.commands(0)) == []
         store.release("a")
         with pytest.raises(LeaseLost, match="no run holds it"):
             store.commit("a", 60, {"id": "r1"})
@@ -80,7 +80,7 @@ class StoreContract:
             store = make(service)
             assert store.load()["of"] == service
             assert list(store.timeline("r1")) == [{"of": service}]
-            assert [word["by"] for word in store.words(0)] == [service]
+            assert [command["by"] for command in store.commands(0)] == [service]
 
     def test_an_epoch_is_above_the_one_asked_for(self, make: Make) -> None:
         """Hosts remember the epochs of a journal that was elsewhere before."""
@@ -256,12 +256,12 @@ class StoreContract:
         assert store.post({**said, "word": "pause", "why": "ü"}) == 1
         store.acquire("a", "ann", 60, {})
         assert make().post({**said, "word": "resume"}) == 2
-        assert list(store.words(0)) == [
+        assert list(store.commands(0)) == [
             {**said, "word": "pause", "why": "ü", "number": 1},
             {**said, "word": "resume", "number": 2},
         ]
-        assert list(store.words(1)) == [{**said, "word": "resume", "number": 2}]
-        assert list(store.words(2)) == []
+        assert list(store.commands(1)) == [{**said, "word": "resume", "number": 2}]
+        assert list(store.commands(2)) == []
         held = store.lease()
         assert held is not None and held.token == "a"
 
@@ -269,7 +269,7 @@ class StoreContract:
         store = make()
         store.post({"word": "pause", "rollout": "r1", "by": "\x1b]0;owned\x07"})
         store.post({})
-        assert [(one["rollout"], one["word"], one["by"]) for one in store.words(0)] == [
+        assert [(one["rollout"], one["word"], one["by"]) for one in store.commands(0)] == [
             ("r1", "pause", "?]0;owned?"),
             ("", "", "somebody"),
         ]
@@ -278,12 +278,12 @@ class StoreContract:
         store = make()
         asked = {"word": "pause", "request": "r"}
         assert [store.post({**asked, "host": host}) for host in ("web1", "web2")] == [1, 1]
-        assert len(store.words(0)) == 1
+        assert len(store.commands(0)) == 1
 
     def test_the_last_50_words_are_kept_and_their_numbers_go_on(self, make: Make) -> None:
         store = make()
         assert [store.post({"word": "pause"}) for _time in range(53)] == list(range(1, 54))
-        assert [word["number"] for word in store.words(0)] == list(range(4, 54))
+        assert [command["number"] for command in store.commands(0)] == list(range(4, 54))
 
     def test_of_many_that_speak_at_once_each_is_heard(self, make: Make) -> None:
         def speak(name: str) -> None:
@@ -296,9 +296,9 @@ class StoreContract:
         for child in children:
             child.join(60)
         assert [child.exitcode for child in children] == [0, 0, 0]
-        heard = make().words(0)
-        assert [word["number"] for word in heard] == list(range(1, 31))
-        assert {word["by"] for word in heard} == {
+        heard = make().commands(0)
+        assert [command["number"] for command in heard] == list(range(1, 31))
+        assert {command["by"] for command in heard} == {
             f"{name}{number}" for name in ("ann", "bob", "eve") for number in range(10)
         }
 

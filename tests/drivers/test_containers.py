@@ -24,7 +24,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Labels,
     PlatformDriver,
@@ -35,6 +37,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connect
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.tests.drivers import platform_contract as contract
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows
 from ansible_collections.progressive.rollout.tests.support.hosts import Hosts
 from ansible_collections.progressive.rollout.tests.support.waiting import until
 
@@ -99,7 +102,7 @@ class Bench:
             **more,
         }
         module = loader.load(PlatformDriver, self.engine, "rollout_platform")
-        context = Context(self.service, self.transport, epoch=epoch)
+        context = DriverContext(self.service, self.transport, known=Knows(epoch=epoch))
         return module.driver(module.check(given, "rollout_platform"), context)
 
     def run(self, *words: str, host: str = "web1") -> str:

@@ -26,7 +26,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     TrafficError,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.spec import parse
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import (
     DriverModule,
 )
@@ -45,11 +47,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.envoy 
 )
 from ansible_collections.progressive.rollout.tests.drivers import traffic_contract as contract
 from ansible_collections.progressive.rollout.tests.support import envoy as lab
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows
 from ansible_collections.progressive.rollout.tests.support.ports import free_port
 from ansible_collections.progressive.rollout.tests.support.waiting import PATIENCE, until
 
 
-def made(given: Mapping[str, t.Any], context: Context) -> Driver:
+def made(given: Mapping[str, t.Any], context: DriverContext) -> Driver:
     return Driver(DriverModule(Driver, OPTIONS).check(given, "rollout_traffic"), context)
 
 
@@ -126,11 +129,11 @@ class Plane:
         }
         return made(
             settings,
-            Context(
+            DriverContext(
                 service,
                 Hosts(self.envoys),
                 parse(HEALTH if health is None else health),
-                epoch=epoch,
+                known=Knows(epoch=epoch),
             ),
         )
 
@@ -625,6 +628,7 @@ class TestEnvoy(contract.TrafficContract):
                 "owner": "shop",
                 "service": "shop",
                 "epoch": 0,
+                "journal": {},
             }
             began = time.monotonic()
             said = agent.main({**request, "admin": ["127.0.0.1", port]})["error"]

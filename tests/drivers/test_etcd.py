@@ -21,7 +21,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     StoreAway,
     StoreError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores import etcd as stores
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores._shared import Change
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores.etcd import (
@@ -40,7 +42,9 @@ from ansible_collections.progressive.rollout.tests.support.web import Server, ce
 
 def driver(*endpoints: str, service: str = "shop", **options: t.Any) -> Driver:
     given = {"endpoints": list(endpoints), **options}
-    return Driver(OPTIONS.parse(given, "rollout_store."), Context(service, t.cast(t.Any, None)))
+    return Driver(
+        OPTIONS.parse(given, "rollout_store."), DriverContext(service, t.cast(t.Any, None))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +139,7 @@ def test_a_damaged_text_is_named(etcd: Etcd, key: str) -> None:
     store.post({"word": "pause"})
     etcd.put(f"/rollout/shop/{key}", "x\x00rubbish\n")
     with pytest.raises(StoreError, match=rf"/rollout/shop/{key.rpartition('/')[0] or key}") as told:
-        _all = store.load(), store.lease(), store.words(0), store.timeline("r1")
+        _all = store.load(), store.lease(), store.commands(0), store.timeline("r1")
     assert told.value.id == "PR-506"
 
 
@@ -376,7 +380,7 @@ def test_what_is_wrong_is_refused(options: dict[str, t.Any], reason: str) -> Non
     with pytest.raises(InputError, match=reason):
         Driver(
             OPTIONS.parse({**usual, **options}, "rollout_store."),
-            Context("shop", t.cast(t.Any, None)),
+            DriverContext("shop", t.cast(t.Any, None)),
         )
 
 

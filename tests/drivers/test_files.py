@@ -60,7 +60,7 @@ def test_a_new_holder_removes_the_drafts_that_a_killed_one_left(tmp_path: Path) 
     stem, path = str(tmp_path / "shop"), str(tmp_path / "state")
     for epoch, removed in ((0, False), (7, True), (7, False), (8, True)):
         _files.stage(path, "half")
-        with _files.Fenced(stem, epoch, [path]):
+        with _files.Fenced(stem, epoch, written=[path]):
             assert Path(_files.draft(path)).exists() != removed
 
 

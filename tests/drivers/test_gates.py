@@ -33,7 +33,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import (
     pause,
     web,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import (
     FAIL,
     PASS,
@@ -84,7 +86,7 @@ def transport(tmp_path: Path) -> Iterator[Transport]:
 def make(module: t.Any, transport: Transport | None = None, **options: t.Any) -> t.Any:
     """A driver with its options checked and completed, as a rollout makes it."""
     checked = module.OPTIONS.parse(options, "gate.")
-    return module.Driver(checked, Context("shop", t.cast(t.Any, transport)))
+    return module.Driver(checked, DriverContext("shop", t.cast(t.Any, transport)))
 
 
 def ask(driver: t.Any, waited: float = 12.5) -> Answer:
@@ -420,7 +422,7 @@ def test_a_command_that_nobody_waits_for_any_more_is_ended(transport: Transport)
     options = {"command": ["sh", "-c", f"sleep {long}; true"], "answer_within": "1h"}
     keeper = GateRunner(
         [Gate("g", "command", command.OPTIONS.parse(options, "gate."))],
-        Context("shop", transport),
+        DriverContext("shop", transport),
         {},
     )
     keeper.poll(ROLLOUT)

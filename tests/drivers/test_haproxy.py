@@ -15,6 +15,7 @@ import threading
 import time
 import typing as t
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     TrafficError,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.spec import parse
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import (
     DriverModule,
 )
@@ -66,6 +69,7 @@ from ansible_collections.progressive.rollout.tests.drivers.traffic_contract impo
     raise_the_share,
     remove,
 )
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows
 from ansible_collections.progressive.rollout.tests.support.haproxy import HAProxy
 from ansible_collections.progressive.rollout.tests.support.ports import free_port
 from ansible_collections.progressive.rollout.tests.support.waiting import PATIENCE, until
@@ -73,7 +77,7 @@ from ansible_collections.progressive.rollout.tests.support.waiting import PATIEN
 HEALTH = parse({"http": "/healthz", "interval": "200ms"})
 
 
-def made(given: Mapping[str, t.Any], context: Context) -> Driver:
+def made(given: Mapping[str, t.Any], context: DriverContext) -> Driver:
     return Driver(DriverModule(Driver, OPTIONS).check(given, "rollout_traffic"), context)
 
 
@@ -112,8 +116,8 @@ class Here:
         return sum(not command.startswith("show ") and "/-" not in command for command in commands)
 
 
-def context(transport: Here, epoch: int = 1, service: str = SERVICE) -> Context:
-    return Context(service, t.cast(Transport, transport), HEALTH, epoch=epoch)
+def context(transport: Here, epoch: int = 1, service: str = SERVICE) -> DriverContext:
+    return DriverContext(service, t.cast(Transport, transport), HEALTH, known=Knows(epoch=epoch))
 
 
 PREVIEW = """\
@@ -695,7 +699,8 @@ class TestOnlyHAProxy:
                 plane.balancers[0].ask(f"set server shop/{name} addr {b.address} port {b.port}")
 
             late = t.cast(Driver, plane.driver())
-            late.context.transport = t.cast(Transport, Late(late.context.transport, taken))
+            delays = t.cast(Transport, Late(late.context.transport, taken))
+            late.context = replace(late.context, transport=delays)
             before = plane.balancers[0].servers()
             with pytest.raises(
                 TrafficError,

@@ -16,7 +16,9 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import PlatformError
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import (
     OPTIONS,
     Driver,
@@ -81,7 +83,7 @@ class Fleet:
             {"good": good, "evil": {**evil, "ansible_python_interpreter": str(python)}},
             home / "hosts.json",
         )
-        self.context = Context("shop", self.transport)
+        self.context = DriverContext("shop", self.transport)
         self.home = home
 
     def driver(self) -> Driver:
@@ -130,9 +132,9 @@ def test_a_host_that_was_seen_and_then_talks_nonsense_counts_as_one_that_does_no
     for said in ("[]", '{"value": {}}'):
         fleet.answer.write_text(said)
         driver.sync()
-        assert list(fleet.context.away) == ["evil"]
+        assert list(driver.away) == ["evil"]
         fleet.answer.unlink()
-        until(lambda: driver.sync() == [] and not fleet.context.away, "it answers as it should")
+        until(lambda: driver.sync() == [] and not driver.away, "it answers as it should")
 
 
 def test_what_is_looked_at_before_anything_is_touched(fleet: Fleet) -> None:

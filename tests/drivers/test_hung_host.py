@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 import typing as t
 from collections.abc import Iterator
@@ -20,12 +21,17 @@ from pathlib import Path
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Labels,
     Report,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _calls
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import (
+    _calls,
+    _hosts,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.process import (
     OPTIONS,
     Driver,
@@ -33,6 +39,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.proc
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import pool
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.tests.support.connect import connect
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows
 from ansible_collections.progressive.rollout.tests.support.sshd import Sshd
 from ansible_collections.progressive.rollout.tests.support.waiting import until
 
@@ -58,7 +65,7 @@ class Fleet:
         self.transport: Transport = connect(hosts, home / "hosts.json")
         self.said: list[str] = []
         self.transport.say = self.said.append
-        self.context = Context("shop", self.transport, epoch=1)
+        self.context = DriverContext("shop", self.transport, known=Knows(epoch=1))
         given = {
             "hosts": "all",
             "command": ["/bin/sleep", "1000"],
@@ -121,7 +128,7 @@ def test_a_host_that_hangs_keeps_nobody_waiting_and_its_late_answer_is_taken(fle
     fleet.hang("web3")
     took, seen = fleet.took()
     assert took < 2 * _calls.PATIENCE < _calls.LOOK
-    assert seen == running | {"web3": Process.UNREACHABLE} and list(fleet.context.away) == ["web3"]
+    assert seen == running | {"web3": Process.UNREACHABLE} and list(fleet.driver.away) == ["web3"]
     named = [
         line for line in fleet.said if re.search(r"^waiting for .*web3: no answer for 1 s", line)
     ]
@@ -135,7 +142,7 @@ def test_a_host_that_hangs_keeps_nobody_waiting_and_its_late_answer_is_taken(fle
     fleet.mend("web3")
     until(lambda: fleet.took()[1] == running, "web3 answers")
     answer = hung.later()
-    assert answer and answer.value and not fleet.context.away
+    assert answer and answer.value and not fleet.driver.away
 
 
 def test_a_host_that_hangs_while_it_starts_an_instance(fleet: Fleet) -> None:
@@ -171,9 +178,70 @@ def test_a_host_that_takes_long_to_start_an_instance_is_not_given_up(
         lambda: fleet.took() and fleet.driver._calls._under_way["web3"].pinged > pinged,
         "it was asked twice whether it is alive",
     )
-    assert fleet.took()[1] == {"web3": Process.STARTING} and not fleet.context.away
+    assert fleet.took()[1] == {"web3": Process.STARTING} and not fleet.driver.away
     (tmp_path / "go").touch()
     until(lambda: fleet.took()[1] == {"web3": Process.RUNNING}, "it runs")
+
+
+def asked_to_stop(fleet: Fleet, monkeypatch: pytest.MonkeyPatch, go: Path) -> list[str]:
+    """Ask the instance on web3 to stop, which it does once there is a file; return the commands
+    that hosts are given from now on.
+    """
+    monkeypatch.setattr(_calls, "FREE", 3)
+    monkeypatch.setattr(_hosts, "UNTIL_END", 60.0)
+    wait = f"while ! [ -e {go} ]; do sleep 0.05; done"
+    fleet.driver._command = [
+        "/bin/sh",
+        "-c",
+        f"trap '{wait}; exit' TERM; while :; do sleep 0.05; done",
+    ]
+    wanted = fleet.labels("a", "b", "c")
+    fleet.driver.sync(start=wanted)
+    fleet.took()
+    asked: list[str] = []
+    ask = fleet.transport.ask
+
+    def counted(agent: str, requests: t.Mapping[str, t.Any], *more: t.Any) -> t.Any:
+        asked.extend(requests if agent == "process" else ())
+        return ask(agent, requests, *more)
+
+    monkeypatch.setattr(fleet.transport, "ask", counted)
+    name = next(labels.id for labels in wanted if labels.host == "web3")
+    for _turn in range(3):
+        assert fleet.took(stop=[name])[1]["web3"] is Process.RUNNING
+    assert asked == ["web3"], "it has heard it"
+    assert {place[0] for place in fleet.driver.place(3, [], 2)} == {"web1", "web2"}
+    return asked
+
+
+def test_a_host_says_by_itself_when_an_instance_has_ended(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    woken = threading.Event()
+    fleet.transport.wake = woken.set
+    asked = asked_to_stop(fleet, monkeypatch, tmp_path / "go")
+    assert not fleet.driver.changed() and not woken.is_set()
+    assert {report.process for report in fleet.driver.look(["web1"])} == {Process.RUNNING}
+    (tmp_path / "go").touch()
+    assert woken.wait(60)
+    until(fleet.driver.changed, "the answer has come")
+    seen = {report.labels.host: report.process for report in fleet.driver.look([])}
+    assert seen == dict.fromkeys(fleet.names, Process.RUNNING) | {"web3": Process.STOPPED}
+    assert asked == ["web3", "web1"]
+    assert not fleet.driver.changed()
+    assert {place[0] for place in fleet.driver.place(3, [], 2)} == {*fleet.names}
+
+
+def test_a_host_that_hangs_while_an_instance_stops_is_found_out(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_calls, "PATIENCE", 1.0)
+    asked_to_stop(fleet, monkeypatch, tmp_path / "go")
+    fleet.hang("web3")
+    until(lambda: fleet.took()[1]["web3"] is Process.UNREACHABLE, "it does not answer")
+    fleet.mend("web3")
+    (tmp_path / "go").touch()
+    until(lambda: fleet.took()[1]["web3"] is Process.STOPPED, "it answers")
 
 
 def test_a_host_that_never_answered_is_named(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loo
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import analysis
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import (
     FAIL,
     PASS,
@@ -80,7 +82,7 @@ EACH = 20  # requests to each revision; those to the new one fail
 def make(module: t.Any, transport: Transport | None = None, **options: t.Any) -> t.Any:
     """A driver with its options checked and completed, as an analysis makes it."""
     checked = module.OPTIONS.parse(options, "metric.")
-    return module.Driver(checked, Context("shop", t.cast(t.Any, transport)))
+    return module.Driver(checked, DriverContext("shop", t.cast(t.Any, transport)))
 
 
 @pytest.fixture
@@ -430,7 +432,7 @@ def test_kayenta_has_the_past_at_the_first_look(
         "direction": "increase",
     }
     gate = analysis.OPTIONS.parse({"metrics": [metric], "count": 1}, "gate.")
-    driver = analysis.Driver(gate, Context("shop", t.cast(t.Any, None)))
+    driver = analysis.Driver(gate, DriverContext("shop", t.cast(t.Any, None)))
     while (answer := driver.ask(ROLLOUT, 1.0)).verdict == WAIT:
         pass  # it waits for the answer of Prometheus, which is the only one
     assert answer.verdict == verdict, answer
@@ -890,7 +892,7 @@ def test_the_judge_is_told_by_prometheus(world: World) -> None:
     }
     gate = {"metrics": [failures], "interval": "100ms"}
     answer = analysis.Driver(
-        analysis.OPTIONS.parse(gate, "gate."), Context("shop", t.cast(t.Any, None))
+        analysis.OPTIONS.parse(gate, "gate."), DriverContext("shop", t.cast(t.Any, None))
     ).ask(ROLLOUT, 600)
     assert answer.verdict == WAIT, answer
     assert f"errors {EACH} of {EACH} against 0 of {EACH} on stable" in answer.message, answer
@@ -906,7 +908,7 @@ def test_twenty_metrics_cost_one_request_each_an_interval(
         {**judged, "name": f"m{number}", "url": f"{server.url}/{number}"} for number in range(20)
     ]
     gate = analysis.OPTIONS.parse({"metrics": metrics, "interval": "10s", "count": 3}, "gate.")
-    driver = analysis.Driver(gate, Context("shop", t.cast(t.Any, None)))
+    driver = analysis.Driver(gate, DriverContext("shop", t.cast(t.Any, None)))
     seconds = 0.0
     monkeypatch.setattr(clock, "now", lambda: 1_700_000_000.0 + seconds)
     asked = []
@@ -931,7 +933,7 @@ def test_a_command_that_nobody_waits_for_any_more_is_ended(transport: Transport)
     options = {"metrics": [{**metric, "failure_condition": "result > 0"}]}
     keeper = GateRunner(
         [Gate("g", "analysis", analysis.OPTIONS.parse(options, "gate."))],
-        Context("shop", transport),
+        DriverContext("shop", transport),
         {},
     )
     keeper.poll(ROLLOUT)

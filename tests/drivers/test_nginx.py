@@ -24,7 +24,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     TrafficError,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.spec import parse
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import (
     DriverModule,
 )
@@ -43,11 +45,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.nginx 
 )
 from ansible_collections.progressive.rollout.tests.drivers import traffic_contract as contract
 from ansible_collections.progressive.rollout.tests.support import nginx as lab
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows
 from ansible_collections.progressive.rollout.tests.support.ports import free_port
 from ansible_collections.progressive.rollout.tests.support.waiting import PATIENCE, until
 
 
-def made(given: Mapping[str, t.Any], context: Context) -> Driver:
+def made(given: Mapping[str, t.Any], context: DriverContext) -> Driver:
     return Driver(DriverModule(Driver, OPTIONS).check(given, "rollout_traffic"), context)
 
 
@@ -111,11 +114,11 @@ class Plane:
     ) -> Driver:
         return made(
             {"hosts": "edges", **options},
-            Context(
+            DriverContext(
                 service,
                 Hosts(self.nginxes),
                 parse(HEALTH if health is None else health),
-                epoch=epoch,
+                known=Knows(epoch=epoch),
             ),
         )
 

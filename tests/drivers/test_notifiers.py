@@ -21,7 +21,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     NotifyError,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.notifier import (
     NotifierDriver,
 )
@@ -39,7 +41,7 @@ TOKEN = "T00000000-XXXXXXXXXXXXXXXXXXXXXXXX"
 
 def make(name: str, transport: Transport | None = None, **options: t.Any) -> NotifierDriver:
     module = loader.load(NotifierDriver, name, "notify")
-    context = Context("shop", t.cast(t.Any, transport))
+    context = DriverContext("shop", t.cast(t.Any, transport))
     return module.driver(module.check(options, "notify"), context)
 
 

@@ -19,7 +19,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     StoreAway,
     StoreError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores import (
     postgresql as stores,
 )
@@ -44,7 +46,9 @@ from ansible_collections.progressive.rollout.tests.support.web import certificat
 def driver(*ports: int, service: str = "shop", **options: t.Any) -> Driver:
     servers = [f"127.0.0.1:{port}" for port in ports]
     given = {"servers": servers, "password": PASSWORD, "tls": False, **options}
-    return Driver(OPTIONS.parse(given, "rollout_store."), Context(service, t.cast(t.Any, None)))
+    return Driver(
+        OPTIONS.parse(given, "rollout_store."), DriverContext(service, t.cast(t.Any, None))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +144,7 @@ def test_a_damaged_text_is_named(database: PostgreSQL, name: str) -> None:
     with pytest.raises(
         StoreError, match=rf"{name.rpartition('/')[0] or name}.* of shop in"
     ) as told:
-        _all = store.load(), store.lease(), store.words(0), store.timeline("r1")
+        _all = store.load(), store.lease(), store.commands(0), store.timeline("r1")
     assert told.value.id == "PR-506"
 
 
@@ -251,7 +255,7 @@ def test_a_command_whose_answer_is_lost_is_not_given_twice(database: PostgreSQL)
 
     store._once = losing  # type: ignore[method-assign]
     assert store.post({"word": "skip"}) == 2
-    assert [word["word"] for word in store.words(0)] == ["pause", "skip"]
+    assert [command["word"] for command in store.commands(0)] == ["pause", "skip"]
 
 
 def test_a_lost_connection_after_the_commit_leaves_no_event_twice(database: PostgreSQL) -> None:
@@ -385,7 +389,7 @@ def test_a_certificate_of_the_user_instead_of_a_password(tmp_path: Path) -> None
 def test_what_is_wrong_is_refused(options: dict[str, t.Any], reason: str) -> None:
     given = {"servers": "db1", **options}
     with pytest.raises(InputError, match=reason):
-        Driver(OPTIONS.parse(given, "rollout_store."), Context("shop", t.cast(t.Any, None)))
+        Driver(OPTIONS.parse(given, "rollout_store."), DriverContext("shop", t.cast(t.Any, None)))
 
 
 def test_without_psycopg_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     PlatformError,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Labels,
     Report,
@@ -49,6 +51,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms.proc
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
 from ansible_collections.progressive.rollout.tests.drivers import platform_contract as contract
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows
 from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 SOURCES = {
@@ -139,7 +142,7 @@ class Bench:
         }
         return Driver(
             OPTIONS.parse(given, "rollout_platform."),
-            Context(service, t.cast(t.Any, self.transport), epoch=epoch),
+            DriverContext(service, t.cast(t.Any, self.transport), known=Knows(epoch=epoch)),
         )
 
     def records(self) -> list[Path]:

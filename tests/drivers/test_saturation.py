@@ -20,7 +20,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import analysis
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import Question
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Labels,
@@ -29,6 +31,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics import saturation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.tests.support.connect import connect
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows
 from ansible_collections.progressive.rollout.tests.support.hosts import Hosts
 
 # What each new instance does beside a little work, as the old one does; and what is said of it. Of
@@ -90,7 +93,7 @@ def platform(driver: str, transport: Transport, **options: t.Any) -> PlatformDri
     }
     module = loader.load(PlatformDriver, driver, "rollout_platform")
     given = {"hosts": "web1", "ports": "20100-20199", **own[driver], **options}
-    context = Context(f"used-{driver}", transport, epoch=1)
+    context = DriverContext(f"used-{driver}", transport, known=Knows(epoch=1))
     return t.cast("PlatformDriver", module.driver(module.check(given, "rollout_platform"), context))
 
 
@@ -113,7 +116,7 @@ def verdicts(driver: PlatformDriver, transport: Transport) -> dict[str, Measurem
         analysis.OPTIONS.parse({"metrics": [metric]}, "gate."), "gate", ()
     ).metrics
     asked = saturation.Driver(
-        known.options, Context("used", transport, platform=lambda _transport: driver)
+        known.options, DriverContext("used", transport, platform=lambda _transport: driver)
     )
     states: dict[str, judging.State] = {name: {} for name in KINDS}
     found: dict[str, Measurement] = {}

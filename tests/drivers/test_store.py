@@ -27,7 +27,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     LeaseLost,
     StoreError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import (
     Answer,
     program,
@@ -105,7 +107,7 @@ def driver(
 ) -> Driver:
     return Driver(
         OPTIONS.parse({"path": str(path), "host": host}, "rollout_store."),
-        Context(service, t.cast(t.Any, transport or Here())),
+        DriverContext(service, t.cast(t.Any, transport or Here())),
     )
 
 
@@ -128,7 +130,7 @@ def test_looking_touches_nothing(store: Driver, tmp_path: Path) -> None:
     assert store.load() == {}
     assert store.lease() is None
     assert list(store.timeline("r1")) == []
-    assert list(store.words(0)) == []
+    assert list(store.commands(0)) == []
     store.release("a")
     with pytest.raises(LeaseLost, match="no run holds it"):
         store.commit("a", 60, {"id": "r1"})
@@ -295,14 +297,14 @@ def test_a_torn_last_word_is_none_and_a_damaged_one_is_named(store: Driver, tmp_
     store.post({"word": "pause"})
     path = tmp_path / "rollout" / "journal" / "shop.words.jsonl"
     path.write_text(path.read_text() + '{"word": "abo')
-    assert [word["word"] for word in store.words(0)] == ["pause"]
+    assert [command["word"] for command in store.commands(0)] == ["pause"]
     assert store.post({"word": "resume"}) == 2
-    assert [word["word"] for word in store.words(0)] == ["pause", "resume"]
+    assert [command["word"] for command in store.commands(0)] == ["pause", "resume"]
     path.write_text("rubbish\n" + path.read_text())
     with pytest.raises(
         StoreError, match=r"shop\.words\.jsonl: line 1 is not a JSON object; delete that line"
     ):
-        store.words(0)
+        store.commands(0)
     path.write_text('{"word": "pause"}\n')
     with pytest.raises(
         StoreError,
@@ -363,14 +365,14 @@ def test_a_damaged_event_or_word_is_named(tmp_path: Path, line: str) -> None:
     ):
         store.timeline("r1")
     store.post({"word": "pause"})
-    words = tmp_path / "journal" / "shop.words.jsonl"
-    words.write_text(
-        words.read_text() + line.replace("kind", "word").replace("state", "rollout") + "\n"
+    commands = tmp_path / "journal" / "shop.words.jsonl"
+    commands.write_text(
+        commands.read_text() + line.replace("kind", "word").replace("state", "rollout") + "\n"
     )
     with pytest.raises(
-        StoreError, match=rf"{words}: line 2( is not a JSON object|: .*); delete that line"
+        StoreError, match=rf"{commands}: line 2( is not a JSON object|: .*); delete that line"
     ):
-        store.words(0)
+        store.commands(0)
 
 
 def test_a_lease_that_a_clock_running_ahead_has_taken_is_over_when_it_has_lived_for_as_long_as_it_may(

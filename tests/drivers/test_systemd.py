@@ -21,7 +21,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     PlatformError,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     InstanceSettings,
     Labels,
@@ -36,6 +38,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connect
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.tests.drivers import platform_contract as contract
 from ansible_collections.progressive.rollout.tests.support.connect import connect
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows, tell
 from ansible_collections.progressive.rollout.tests.support.hosts import Hosts
 from ansible_collections.progressive.rollout.tests.support.waiting import until
 
@@ -65,7 +68,7 @@ class Bench:
         }
         return Driver(
             OPTIONS.parse(given, "rollout_platform."),
-            Context(self.service, self.transport, epoch=epoch),
+            DriverContext(self.service, self.transport, known=Knows(epoch=epoch)),
         )
 
     def unit(self, slot: int = 0) -> str:
@@ -514,9 +517,8 @@ def test_each_unit_keeps_what_it_was_started_with(bench: Bench) -> None:
     old.sync(start=labels(old, "a"))
     until(lambda: all_are(old, Process.RUNNING))
     new.prepare("2")
-    new.context.settings = {
-        1: InstanceSettings("systemd", {"command": SLEEP, "user": "old", "stop_timeout": "7s"}, {})
-    }
+    kept = {"command": SLEEP, "user": "old", "stop_timeout": "7s"}
+    tell(new, settings={1: InstanceSettings("systemd", kept, {})})
     wanted = [
         replace(one, generation=number, slot=number + 1)
         for number, one in enumerate(labels(new, "b", "c"))
@@ -642,7 +644,7 @@ def test_without_root_nothing_goes(bench: Bench, tmp_path: Path) -> None:
     transport = connect({"web1": bench.hosts.variables("web1")}, tmp_path / "hosts.json")
     driver = Driver(
         OPTIONS.parse({"hosts": "web1", "ports": "20100", "command": SLEEP}, "rollout_platform."),
-        Context(bench.service, transport, epoch=1),
+        DriverContext(bench.service, transport, known=Knows(epoch=1)),
     )
     with pytest.raises(
         InputError,
@@ -711,7 +713,7 @@ def test_options_that_cannot_be_meant(
     with pytest.raises(InputError) as caught:
         Driver(
             OPTIONS.parse({"hosts": "web1", "ports": "1-2", **options}, "rollout_platform."),
-            Context("shop", transport),
+            DriverContext("shop", transport),
         )
     assert message in str(caught.value)
     assert "s3cret" not in str(caught.value)

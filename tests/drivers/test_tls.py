@@ -30,7 +30,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.spec import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Endpoint,
 )
@@ -39,6 +41,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.tra
     TrafficDriver,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows
 from ansible_collections.progressive.rollout.tests.support.ports import free_port
 from ansible_collections.progressive.rollout.tests.support.shop import BehindEnvoy, BehindHAProxy
 from ansible_collections.progressive.rollout.tests.support.waiting import until
@@ -129,7 +132,7 @@ class Plane:
         module = loader.load(TrafficDriver, self.name, "rollout_traffic")
         return module.driver(
             module.check(given, "rollout_traffic"),
-            Context("shop", t.cast(t.Any, Here()), parse(health), epoch=1),
+            DriverContext("shop", t.cast(t.Any, Here()), parse(health), known=Knows(epoch=1)),
         )
 
     def add(self, driver: TrafficDriver, endpoint: Endpoint) -> None:

@@ -20,7 +20,9 @@ from pathlib import Path
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import TransportError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Labels
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import transport as module
@@ -32,6 +34,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connect
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.tests.support.connect import Hosts
 from ansible_collections.progressive.rollout.tests.support.connect import connect as connect_to
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows
 from ansible_collections.progressive.rollout.tests.support.ports import free_port
 from ansible_collections.progressive.rollout.tests.support.sshd import Sshd
 from ansible_collections.progressive.rollout.tests.support.waiting import PATIENCE, until
@@ -184,7 +187,7 @@ def test_a_look_at_all_instances_is_one_command_on_each_host(
     }
     driver = process.Driver(
         process.OPTIONS.parse(options, "rollout_platform."),
-        Context("shop", connect(fleet(sshd)), epoch=1),
+        DriverContext("shop", connect(fleet(sshd)), known=Knows(epoch=1)),
     )
     places = enumerate(driver.place(20, (), 1))
     started = [

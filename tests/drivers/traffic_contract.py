@@ -21,6 +21,7 @@ import threading
 import typing as t
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     TrafficError,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Journal
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Endpoint,
 )
@@ -39,6 +41,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.tra
     Target,
     TrafficDriver,
 )
+from ansible_collections.progressive.rollout.tests.support.contexts import tell
 from ansible_collections.progressive.rollout.tests.support.ports import free_port
 from ansible_collections.progressive.rollout.tests.support.waiting import until
 
@@ -211,6 +214,12 @@ class Load:
             thread.join()
 
 
+def belonging(driver: TrafficDriver, journal: Journal) -> TrafficDriver:
+    """The driver, in a run with this journal."""
+    tell(driver, journal=journal)
+    return driver
+
+
 def entries(table: Table, endpoint: Endpoint) -> list[Server]:
     """The entry at every balancer that has one."""
     return [servers[endpoint] for servers in table.values() if endpoint in servers]
@@ -362,8 +371,8 @@ def delayed(driver: t.Any, newer: TrafficDriver) -> TrafficDriver:
     """A driver whose changes arrive after a newer lease holder has looked, which is enough to
     fence it.
     """
-    driver.context.transport = Late(driver.context.transport, newer.observe)
-    driver.transport = driver.context.transport
+    driver.transport = Late(driver.context.transport, newer.observe)
+    driver.context = replace(driver.context, transport=driver.transport)
     return t.cast(TrafficDriver, driver)
 
 
@@ -837,6 +846,37 @@ class TrafficContract:
         prove(newer, a, b)
         apply(newer, {a: Target(OUT, name="shop-a"), b: Target(IN, name="shop-b")})
         assert set(answers(plane)) == {"b"}
+
+    def test_a_run_with_another_journal_is_refused_and_leaves_no_trace(
+        self, plane: Plane, backends: Backends
+    ) -> None:
+        a, b = backends.start("a"), backends.start("b")
+        mine, mistyped = Journal("aa", "/journal on lb1"), Journal("bb", "/jurnal on lb1")
+        bring_in(plane.driver(epoch=1), {a: Target(IN, name="shop-a")})  # of an older version
+        belonging(plane.driver(epoch=2), mistyped).observe()  # a look claims nothing
+        owner = belonging(plane.driver(epoch=3), mine)
+        owner.check()
+        bring_in(owner, {a: Target(IN, name="shop-a"), b: Target(OUT, name="shop-b")})
+        before = plane.changes()
+        for journal in (mistyped, Journal("", mistyped.place)):
+            with pytest.raises(InputError, match="/journal on lb1") as refused:
+                belonging(plane.driver(epoch=0), journal).check()
+            assert refused.value.id == "PR-515" and "/jurnal" in str(refused.value)
+        other = belonging(plane.driver(epoch=4), mistyped)
+        for act in (other.observe, lambda: other.apply(dict.fromkeys(plane.names, {}))):
+            with pytest.raises(LeaseLost, match=r"/journal on lb1.*/jurnal on lb1"):
+                act()
+        assert plane.changes() == before
+        owner.observe()
+        for epoch, kept in enumerate((Journal("aa", "moved"), Journal("cc", "moved")), 5):
+            later = belonging(plane.driver(epoch=epoch), kept)
+            later.check()
+            name = "shop-b" if epoch % 2 else "shop-c"
+            remove(later, {a: Target(IN, name="shop-a")}, b)
+            apply(later, {a: Target(IN, name="shop-a"), b: Target(OUT, name=name)})
+        with pytest.raises(InputError, match="to moved"):
+            belonging(plane.driver(epoch=0), mine).check()
+        assert set(answers(plane)) == {"a"}
 
     def test_an_older_lease_is_refused_at_the_preview_as_well(
         self, plane: Plane, backends: Backends

@@ -185,7 +185,25 @@ def test_waits_that_are_gone_leave_the_workflow(playground: Playground, awx: Awx
     }
 
 
-def test_a_misspelt_option_is_refused_and_nothing_made(playground: Playground, awx: Awx) -> None:
-    outcome = make(playground, awx, TWICE, rollout_awx={**AWX, "aprovers": {}})
-    assert outcome.rc != 0 and "aprovers" in outcome.output
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        pytest.param(
+            {**AWX, "aprovers": {}}, "rollout_awx.aprovers: unknown option; did you", id="misspelt"
+        ),
+        pytest.param("", "rollout_awx: not given, but required", id="missing"),
+        pytest.param({"project": "x"}, "rollout_awx.project: expected a mapping", id="kind"),
+        pytest.param(
+            {**AWX, "schedules": [{"name": "a", "playbook": "rolout", "rrule": "b"}]},
+            "rollout_awx.schedules[0].playbook: 'rolout'",
+            id="choice",
+        ),
+    ],
+)
+def test_a_wrong_value_is_refused_in_a_line_and_nothing_made(
+    playground: Playground, awx: Awx, wrong: t.Any, told: str
+) -> None:
+    outcome = make(playground, awx, TWICE, rollout_awx=wrong)
+    assert outcome.rc != 0 and outcome.failed.msg.startswith(told), outcome.output
+    assert "argument_spec" not in outcome.output
     assert awx.written == []

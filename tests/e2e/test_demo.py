@@ -99,6 +99,10 @@ def test_demo(tmp_path: Path, environment: dict[str, str], strategy: str) -> Non
     assert re.findall(r"requests failed +(\d+)", out) == ["0", "0"]
     assert "3 instances of revision 1 replaced by revision 2" in out
     assert "revision 3 aborted, and rolled back to revision 2" in out
+    # what is waited for is said before and after, once, with a clock
+    seen, ended = "until customers see revision 3", "for the other run to end"
+    assert re.search(rf"{seen}\nCustomers see revision 3 after \d+ s\n", out), out
+    assert re.search(rf"{ended}[^\n]*\nThe other run ended after \d+ s\n", out), out
     if strategy == "blue_green":
         switches = re.findall(r"(switch(?: back)?) +[0-9.]+ ms", out)
         assert switches == ["switch", "switch", "switch back"]
@@ -130,32 +134,43 @@ def test_a_demo_of_a_broken_revision_says_what_to_expect(
 
 
 @pytest.mark.long
-def test_a_demo_that_stays_says_what_can_be_done_with_it(tmp_path: Path) -> None:
-    """What it says is done: a canary is promoted, and one that is broken goes back
-    by itself.
+def test_a_demo_that_stays_says_what_can_be_done_with_it() -> None:
+    """What it says is done, literally, and what failed rollouts say in turn: a canary is aborted,
+    one is promoted, and one that is broken goes back by itself.
     """
-    state = tmp_path / "demo"
+    here = os.environ | {"KEEP": "1", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
+
+    def run(command: str, rc: int = 0) -> str:
+        done = subprocess.run(
+            ["bash", "-euc", command],
+            cwd=ROOT,
+            env=here,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LONG,
+        )
+        assert done.returncode == rc, done.stdout + done.stderr
+        return done.stdout
+
     try:
-        kept = demo(state, demo_keep=True, rollout_min_ready="1s")  # CRASH_AFTER is sooner
-        assert kept.returncode == 0, kept.stdout + kept.stderr
-        assert RED not in kept.stdout + kept.stderr and "TASK [" not in kept.stdout
-        said = dict(re.findall(r"([A-Z][a-z ]+): +(scripts/run .+?)(?:\033|$)", kept.stdout, re.M))
-
-        def do(what: str, rc: int = 0) -> str:
-            done = subprocess.run(
-                ["bash", "-euc", said[what]],
-                cwd=ROOT,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=LONG,
-            )
-            assert done.returncode == rc, done.stdout + done.stderr
-            return done.stdout
-
-        assert "waiting at step 2 pause" in do("Roll out")
-        assert "demo 3 promoted" in do("Promote")
-        do("Break revision", rc=2)
-        assert "rolled back to 3" in do("See it")
+        out = run("scripts/run scripts/demo")
+        said = dict(re.findall(r"^([A-Z][a-z ]+): +(scripts/\S+ .+)$", out, re.M))
+        assert {"Roll out", "Promote", "Abort", "See it", "Break revision", "End it"} == {*said}
+        assert "Before a command that these print in turn, write scripts/run." in out
+        assert "waiting at step 2 pause" in run(said["Roll out"])
+        run(said["Abort"])
+        assert "aborted" in run(said["See it"])
+        parked = run(said["Roll out"])
+        (promote,) = re.findall(r"to continue: (ansible-playbook .+)$", parked, re.M)
+        assert "demo 3 promoted" in run(f"scripts/run {promote}")
+        failed = run(said["Break revision"], rc=2)
+        commands = re.findall(r"^(?:look|compare) +(ansible-playbook .+)$", failed, re.M)
+        look, compare = (run(f"scripts/run {command}") for command in commands)
+        assert "rolled back to 3" in look and "demo" in compare
+        run(said["Roll out"].replace("=3", "=5"))
+        assert "demo 5 promoted" in run(said["Promote"])
     finally:
-        assert "none is left" in stop(state)
+        ended = run("scripts/demo stop")
+    assert "none is left" in ended
+    assert not run("scripts/demo stop")

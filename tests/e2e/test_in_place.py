@@ -240,8 +240,8 @@ def loaded(fleet: Fleet, fewest: int = HOSTS - 2) -> Iterator[Load]:
     assert watch.wrong == [] and watch.looks and watch.fewest >= fewest, (watch.wrong, watch.fewest)
 
 
-def in_waves(deployed: list[tuple[str, str]], *sizes: int) -> list[set[tuple[str, str]]]:
-    """Deployments wave by wave; those of one wave are made at the same time."""
+def in_batches(deployed: list[tuple[str, str]], *sizes: int) -> list[set[tuple[str, str]]]:
+    """Deployments batch by batch; those of one batch are made at the same time."""
     assert len(deployed) == sum(sizes), deployed
     left = iter(deployed)
     return [set(islice(left, size)) for size in sizes]
@@ -255,7 +255,7 @@ def next_of(fleet: Fleet) -> tuple[str, str, int]:
 
 def test_a_lost_host_and_a_failing_one_are_too_many(fleet: Fleet) -> None:
     """The first is lost in the middle of its tasks, and Ansible takes it out of the play: that
-    counts, and makes waves smaller.
+    counts, and makes batches smaller.
     """
     old, new, before = next_of(fleet)
     lost = (
@@ -287,7 +287,7 @@ def test_a_lost_host_and_a_failing_one_are_too_many(fleet: Fleet) -> None:
         # One at a time, as long as the lost one is missing; what failed is mended first; the lost
         # one cannot be.
         expected = [{("web1", new), ("web2", new)}, {("web3", old)}, {("web2", old)}]
-        assert in_waves(fleet.since(before), 2, 1, 1) == expected
+        assert in_batches(fleet.since(before), 2, 1, 1) == expected
         assert (
             fleet.serving() == {"web2", "web3", "web4"} and fleet.record["outcome"] == "rolled_back"
         )
@@ -316,7 +316,7 @@ def test_unreachable_hosts_serve_on_and_unhealthy_ones_stay_out_until_the_next_r
         assert (sorted(deployed[:2]), deployed[2:]) == (["web1", "web3"], ["web4"])
         fleet.hosts_are()
         fleet.to(new)
-    assert in_waves(fleet.since(before)[3:], 2) == [{("web2", new), ("web4", new)}]
+    assert in_batches(fleet.since(before)[3:], 2) == [{("web2", new), ("web4", new)}]
     fleet.settled(new)
 
 
@@ -348,7 +348,7 @@ def test_a_host_that_is_lost_before_its_first_task_goes_back_in_as_it_was(fleet:
     fleet.settled(new)
 
 
-def test_the_others_of_a_failed_wave_go_back_with_it_and_serve_nothing_meanwhile(
+def test_the_others_of_a_failed_batch_go_back_with_it_and_serve_nothing_meanwhile(
     fleet: Fleet,
 ) -> None:
     """In a play in which one error were the end for all hosts, were it not for us."""
@@ -362,7 +362,10 @@ def test_the_others_of_a_failed_wave_go_back_with_it_and_serve_nothing_meanwhile
             and f"rolled back to {old}. Why: web2: Restart the shop" in outcome.failed.msg
         ), outcome.output
         assert load.served(begun, time.time()).keys() == {old}
-    assert in_waves(fleet.since(before), 1, 2) == [{("web1", new)}, {("web1", old), ("web2", old)}]
+    assert in_batches(fleet.since(before), 1, 2) == [
+        {("web1", new)},
+        {("web1", old), ("web2", old)},
+    ]
     fleet.settled(old)
 
 
@@ -448,7 +451,7 @@ def test_a_load_balancer_that_is_gone_for_good_leaves_a_line_of_what_was_decided
     fleet.settled(old)
 
 
-def test_wave_after_wave_killed_in_the_middle_and_run_again(fleet: Fleet) -> None:
+def test_batch_after_batch_killed_in_the_middle_and_run_again(fleet: Fleet) -> None:
     _old, new, before = next_of(fleet)
     with loaded(fleet):
         with fleet.flag("wait"):
@@ -460,10 +463,10 @@ def test_wave_after_wave_killed_in_the_middle_and_run_again(fleet: Fleet) -> Non
         fleet.settled(new)
         again = fleet.to(new)
     assert "resuming the rollout" in outcome.one("begin").msg
-    assert outcome.one("plan").result["waves"] == [["web1", "web2"], ["web3", "web4"]]
+    assert outcome.one("plan").result["batches"] == [["web1", "web2"], ["web3", "web4"]]
     # What was under way is done once more, the others once.
-    waves = [{("web1", new), ("web2", new)}, {("web3", new), ("web4", new)}]
-    assert in_waves(fleet.since(before), 2, 2, 2) == [waves[0], *waves]
+    batches = [{("web1", new), ("web2", new)}, {("web3", new), ("web4", new)}]
+    assert in_batches(fleet.since(before), 2, 2, 2) == [batches[0], *batches]
     assert "nothing to do" in again.one("begin").msg and "changed=0" in again.output
 
 
@@ -529,7 +532,7 @@ def test_a_canary_waits_for_its_approval_and_a_limit_is_kept(fleet: Fleet) -> No
         assert fleet.since(before)[1:] == [("web3", new)]
         assert "2 of 4 instances have" in outcome.one("finish").msg
         fleet.to(new, **canary)
-    assert in_waves(fleet.since(before)[2:], 2) == [{("web2", new), ("web4", new)}]
+    assert in_batches(fleet.since(before)[2:], 2) == [{("web2", new), ("web4", new)}]
     fleet.settled(new)
 
 

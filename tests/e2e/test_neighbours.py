@@ -7,6 +7,7 @@ load balancer.
 
 from __future__ import annotations
 
+import typing as t
 from collections.abc import Iterator
 
 import pytest
@@ -29,8 +30,8 @@ class Street:
     def __init__(self, playground: Playground, balancer: HAProxy) -> None:
         self.playground, self.balancer = playground, balancer
 
-    def start(self, service: str, revision: str, **env: str) -> Run:
-        variables = {
+    def variables(self, service: str, revision: str, **env: str) -> dict[str, t.Any]:
+        return {
             "rollout_service": service,
             "rollout_revision": revision,
             "rollout_platform": {
@@ -46,7 +47,9 @@ class Street:
             },
             "rollout_failure_limit": 2,
         }
-        return self.playground.start(variables=variables)
+
+    def start(self, service: str, revision: str, **env: str) -> Run:
+        return self.playground.start(variables=self.variables(service, revision, **env))
 
     def living(self, service: str) -> dict[str, str]:
         """The revision of each instance."""
@@ -95,3 +98,26 @@ def test_one_that_fails_is_nothing_to_its_neighbour(street: Street) -> None:
     assert sorted(street.living("shop-api").values()) == ["2"] * 3
     for service in PORTS:
         assert set(street.balancer.servers(service)) == set(street.living(service))
+
+
+def test_another_journal_may_not_roll_the_service_out_behind_the_same_pool(street: Street) -> None:
+    """Whatever its hosts are: the load balancer knows the journal that its servers belong to."""
+    playground = street.playground
+    assert street.start("shop", "1").wait().rc == 0
+    before = street.balancer.servers("shop")
+    elsewhere = {"driver": "file", "path": str(playground.home / "elsewhere")}
+    hosts = {"path": str(playground.home / "hosts"), "ports": "8300-8309"}
+    given = street.variables("shop", "2") | {"rollout_store": elsewhere}
+    given["rollout_platform"] |= hosts
+    refused = playground.run(variables=given)
+    assert refused.rc == 2 and "[PR-515]" in refused.failed.msg, refused.output
+    for store in (str(playground.store), elsewhere["path"]):
+        assert f"{store}/journal/shop.json" in refused.failed.msg
+    assert street.balancer.servers("shop") == before
+    assert not (playground.home / "hosts").exists()
+    moved = {**street.variables("shop", "1"), "rollout_to_store": elsewhere}
+    assert playground.run("progressive.rollout.store", moved).rc == 0
+    given["rollout_platform"] = moved["rollout_platform"]
+    assert playground.run(variables=given).rc == 0
+    old = playground.run(variables=street.variables("shop", "3"))
+    assert old.rc == 2 and "[PR-512]" in old.failed.msg, old.output

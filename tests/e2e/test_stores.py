@@ -20,7 +20,9 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import LeaseHeld
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import (
     StoreDriver,
 )
@@ -68,7 +70,7 @@ class InEtcd:
 
     def driver(self) -> StoreDriver:
         options = etcd.OPTIONS.parse({"endpoints": self.urls}, "rollout_store.")
-        return etcd.Driver(options, Context("shop", t.cast(t.Any, None)))
+        return etcd.Driver(options, DriverContext("shop", t.cast(t.Any, None)))
 
     def fill(self) -> None:
         for _turn in range(40):  # of 0.9 MB each
@@ -99,7 +101,7 @@ class InPostgreSQL:
 
     def driver(self) -> StoreDriver:
         options = postgresql.OPTIONS.parse(self._options(self.server.port), "rollout_store.")
-        return postgresql.Driver(options, Context("shop", t.cast(t.Any, None)))
+        return postgresql.Driver(options, DriverContext("shop", t.cast(t.Any, None)))
 
     def fill(self) -> None:
         """As services do it that have PostgreSQL for hire, when its disk is full."""
@@ -125,7 +127,7 @@ class InKubernetes:
     def driver(self) -> StoreDriver:
         given = {"kubeconfig": self.server.kubeconfig()}
         options = kubernetes.OPTIONS.parse(given, "rollout_store.")
-        return kubernetes.Driver(options, Context("shop", t.cast(t.Any, None)))
+        return kubernetes.Driver(options, DriverContext("shop", t.cast(t.Any, None)))
 
     def fill(self) -> None:
         self.server.full = "etcdserver: mvcc: database space exceeded"

@@ -20,7 +20,9 @@ import yaml
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
     HealthCheck,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import (
     _rights,
     kubernetes,
@@ -31,6 +33,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kuberne
     Expired,
     Reflector,
 )
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows
 from ansible_collections.progressive.rollout.tests.support.memory import Service, Traffic, World
 from ansible_collections.progressive.rollout.tests.support.namespaces import (
     IMAGE,
@@ -157,7 +160,9 @@ class Pods(World):
         given = {"workload": "deployment/shop", "image": IMAGE, "namespace": self.namespace.name}
         options = kubernetes.OPTIONS.parse({**given, "kubeconfig": str(KUBECONFIG)}, "")
         transport = t.cast(t.Any, type("Quiet", (), {"say": print}))
-        made = kubernetes.Driver(options, Context("shop", transport, HealthCheck(), epoch=1))
+        made = kubernetes.Driver(
+            options, DriverContext("shop", transport, HealthCheck(), known=Knows(epoch=1))
+        )
         take, count = made._take, 0
 
         def taken(*args: t.Any) -> None:

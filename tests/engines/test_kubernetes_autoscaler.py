@@ -12,10 +12,13 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.autoscalers im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.autoscaler import (
     AutoscalerDriver,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.tests.drivers.autoscaler_contract import (
     AutoscalerContract,
 )
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows
 from ansible_collections.progressive.rollout.tests.support.namespaces import (
     KUBECONFIG,
     Namespace,
@@ -66,7 +69,7 @@ class TestHpa(AutoscalerContract):
     def scaler(self, namespace: Namespace) -> AutoscalerDriver:
         Hpa(namespace, 2, 12)
         options = {"name": "shop", "namespace": namespace.name, "context": None}
-        context = Context("shop", t.cast(t.Any, None), epoch=1)
+        context = DriverContext("shop", t.cast(t.Any, None), known=Knows(epoch=1))
         return hpa.Driver({**options, "kubeconfig": str(KUBECONFIG)}, context)
 
 

@@ -12,9 +12,12 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
     HealthCheck,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import kubernetes
 from ansible_collections.progressive.rollout.tests.drivers import platform_contract as contract
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows
 from ansible_collections.progressive.rollout.tests.support.namespaces import KUBECONFIG, Namespace
 
 
@@ -37,7 +40,9 @@ class Site:
         }
         options = kubernetes.OPTIONS.parse(given, "rollout_platform.")
         transport = t.cast(t.Any, SimpleNamespace(say=print))
-        made = kubernetes.Driver(options, Context("shop", transport, HealthCheck(), epoch=epoch))
+        made = kubernetes.Driver(
+            options, DriverContext("shop", transport, HealthCheck(), known=Knows(epoch=epoch))
+        )
         self.made.append(made)
         return made
 

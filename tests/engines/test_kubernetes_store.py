@@ -63,7 +63,7 @@ def test_the_role_of_the_message_is_enough(namespace: Namespace) -> None:
         store.commit("a", 60, {"id": f"r{number}"}, [{"n": number}])
     store.post({"word": "pause"})
     store.post({"word": "resume"})
-    assert [one["word"] for one in store.words(0)] == ["pause", "resume"]
+    assert [one["word"] for one in store.commands(0)] == ["pause", "resume"]
     assert list(store.timeline("r0")) == [{"n": 0}]
     store.release("a")
 
@@ -160,8 +160,8 @@ def test_a_rollout_whose_journal_is_away_waits_and_goes_on(
     assert len(found.splitlines()) == 1, "what was made in vain is gone"
 
 
-def _says(run: Run, words: str) -> None:
-    until(lambda: words in run.output or run.process.poll() is not None, words)
+def _says(run: Run, commands: str) -> None:
+    until(lambda: commands in run.output or run.process.poll() is not None, commands)
     assert run.process.poll() is None, run.output
 
 

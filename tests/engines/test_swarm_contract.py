@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import swarm as platform
 from ansible_collections.progressive.rollout.tests.drivers import platform_contract as contract
 from ansible_collections.progressive.rollout.tests.engines.swarms import (
@@ -21,6 +23,7 @@ from ansible_collections.progressive.rollout.tests.engines.swarms import (
     Swarm,
 )
 from ansible_collections.progressive.rollout.tests.support.connect import connect
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows
 
 
 class Site:
@@ -37,7 +40,7 @@ class Site:
         given |= {"hosts": "all", **more}
         options = platform.OPTIONS.parse(given, "rollout_platform.")
         transport = connect(dict.fromkeys(MANAGERS, LOCAL), self._path)
-        return platform.Driver(options, Context("shop", transport, epoch=epoch))
+        return platform.Driver(options, DriverContext("shop", transport, known=Knows(epoch=epoch)))
 
     def ending(self) -> platform.Driver:
         return self.driver(command=["/bin/sh", "-c", "echo no; exit 1"])

@@ -11,9 +11,9 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.hand_back import (
     Action,
     Blocked,
-    Deployment,
+    HandBackStep,
     ReplicaSet,
-    Step,
+    UserDeployment,
     next_step,
 )
 from ansible_collections.progressive.rollout.tests.support.deployments import Cluster
@@ -36,7 +36,7 @@ def walked(history: int, same: bool, others: int, pods: int) -> Cluster:
     ]
     left = [ReplicaSet(f"shop-left-{n}", 0, f"c{n}") for n in range(others)]
     every = [*old, *left, ReplicaSet(NEW, pods, "b", base=old[-1].template)]
-    return Cluster(Deployment(0, old[-1].template), {one.name: one for one in every})
+    return Cluster(UserDeployment(0, old[-1].template), {one.name: one for one in every})
 
 
 clusters = st.builds(
@@ -58,7 +58,7 @@ def finish(cluster: Cluster, pods: int) -> None:
     for _turn in range(60):
         action = cluster.step(NEW)
         check(cluster, pods)
-        if action.step is Step.DONE:
+        if action.step is HandBackStep.DONE:
             return
         cluster.reconcile()
         check(cluster, pods)
@@ -79,7 +79,7 @@ def test_it_ends_and_no_pod_is_started_or_stopped(
             cluster.reconcile(stale)
         check(cluster, pods)
     finish(cluster, pods)
-    assert cluster.deployment == Deployment(pods, "b"), "not paused, and seen by its controller"
+    assert cluster.deployment == UserDeployment(pods, "b"), "not paused, and seen by its controller"
     assert set(cluster.sets) == {NEW, *history}, "what is left over is deleted, history is not"
     assert all(one.owned and one.labelled and not one.released for one in cluster.sets.values())
     for stale in (3, 0):
@@ -92,30 +92,30 @@ def test_it_ends_and_no_pod_is_started_or_stopped(
 def test_a_rollback_leaves_the_deployment_as_it_was(others: int, pods: int) -> None:
     cluster = walked(2, False, others, 0)
     cluster.sets["shop-1"] = ReplicaSet("shop-1", pods, "a1", owned=True, labelled=True)
-    cluster.deployment = Deployment(pods, "a1")
+    cluster.deployment = UserDeployment(pods, "a1")
     cluster.seen = [cluster.deployment]
     before = dict(cluster.sets)
     for _other in range(others + 1):
-        assert cluster.step("shop-1").step is Step.DELETE
+        assert cluster.step("shop-1").step is HandBackStep.DELETE
         cluster.reconcile()
-    assert cluster.step("shop-1").step is Step.DONE
-    assert cluster.deployment == Deployment(pods, "a1")
+    assert cluster.step("shop-1").step is HandBackStep.DONE
+    assert cluster.deployment == UserDeployment(pods, "a1")
     assert cluster.sets == {name: one for name, one in before.items() if one.owned}
 
 
 def test_the_steps_of_an_ordinary_one() -> None:
     cluster = walked(history=1, same=False, others=0, pods=3)
     steps = []
-    while (action := cluster.step(NEW)).step is not Step.DONE:
+    while (action := cluster.step(NEW)).step is not HandBackStep.DONE:
         steps.append(action)
         cluster.reconcile()
     assert steps == [
-        Action(Step.PAUSE),
-        Action(Step.RELEASE, "shop-0"),
-        Action(Step.RETARGET, NEW),
-        Action(Step.ADOPT, NEW),
-        Action(Step.GIVE_BACK, "shop-0"),
-        Action(Step.RESUME),
+        Action(HandBackStep.PAUSE),
+        Action(HandBackStep.RELEASE, "shop-0"),
+        Action(HandBackStep.RETARGET, NEW),
+        Action(HandBackStep.ADOPT, NEW),
+        Action(HandBackStep.GIVE_BACK, "shop-0"),
+        Action(HandBackStep.RESUME),
     ]
 
 
@@ -123,7 +123,7 @@ def test_it_waits_until_the_controller_has_seen_each_change() -> None:
     cluster = walked(history=1, same=False, others=0, pods=3)
     waits = 0
     for _turn in range(20):
-        if cluster.step(NEW).step is Step.WAIT:
+        if cluster.step(NEW).step is HandBackStep.WAIT:
             waits += 1
             cluster.reconcile()
     assert waits == 5, "after: pause, target, adoption, the one given back, resume"
@@ -135,27 +135,37 @@ OLD = ReplicaSet("shop-0", 0, "a", owned=True, labelled=True)
 @pytest.mark.parametrize(
     ("deployment", "sets", "new", "why"),
     [
-        (Deployment(0, "a"), [OLD], NEW, "shop-g2 is gone"),
+        (UserDeployment(0, "a"), [OLD], NEW, "shop-g2 is gone"),
         (
-            Deployment(1, "a"),
+            UserDeployment(1, "a"),
             [ReplicaSet("shop-0", 1, "a", True, True), ReplicaSet(NEW, 3, "b")],
             NEW,
             "shop-0 is still to have 1 pods",
         ),
-        (Deployment(3, "z"), [OLD, ReplicaSet(NEW, 3, "b", True, True)], NEW, "somebody else"),
-        (Deployment(0, "z"), [OLD, ReplicaSet(NEW, 3, "b", base="a")], NEW, "somebody else has ch"),
-        (Deployment(0, "a", paused=True), [OLD, ReplicaSet(NEW, 3, "b")], NEW, "has paused"),
+        (UserDeployment(3, "z"), [OLD, ReplicaSet(NEW, 3, "b", True, True)], NEW, "somebody else"),
         (
-            Deployment(0, "a", paused=True, pending="shop-g1"),
+            UserDeployment(0, "z"),
+            [OLD, ReplicaSet(NEW, 3, "b", base="a")],
+            NEW,
+            "somebody else has ch",
+        ),
+        (UserDeployment(0, "a", paused=True), [OLD, ReplicaSet(NEW, 3, "b")], NEW, "has paused"),
+        (
+            UserDeployment(0, "a", paused=True, pending="shop-g1"),
             [OLD, ReplicaSet(NEW, 3, "b")],
             NEW,
             "has paused",
         ),
-        (Deployment(3, "a"), [OLD, ReplicaSet(NEW, 2, "b")], None, "shop-g2 is still to have 2"),
+        (
+            UserDeployment(3, "a"),
+            [OLD, ReplicaSet(NEW, 2, "b")],
+            None,
+            "shop-g2 is still to have 2",
+        ),
     ],
 )
 def test_what_cannot_be_handed_back(
-    deployment: Deployment, sets: list[ReplicaSet], new: str | None, why: str
+    deployment: UserDeployment, sets: list[ReplicaSet], new: str | None, why: str
 ) -> None:
     with pytest.raises(Blocked, match=why):
         next_step(deployment, sets, new)
@@ -163,6 +173,6 @@ def test_what_cannot_be_handed_back(
 
 def test_a_first_rollout_that_failed_leaves_only_the_deployment() -> None:
     cluster = walked(history=1, same=False, others=2, pods=0)
-    while cluster.step(None).step is not Step.DONE:
+    while cluster.step(None).step is not HandBackStep.DONE:
         pass
     assert list(cluster.sets) == ["shop-0"]

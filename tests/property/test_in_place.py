@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Deploying in place: what always holds, for random fleets and faults, and the order and size of
-waves.
+batches.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def test_no_decision_takes_what_is_needed(
     assert available(left) >= min(floor, available(fleet))
     assert all(i.host in hosts and i.id not in failed for i in taken)
     assert not taken or len(taken) + len(engine.batch_out(fleet, scope)) <= allowed.unavailable, (
-        "no wave is bigger than the budget"
+        "no batch is bigger than the budget"
     )
     assert not any(i.generation == NEW and i.draining_since is None for i in taken)
     assert all(
@@ -127,15 +127,16 @@ def test_it_ends_whatever_fails(hosts: int, unavailable: int, broken: set[int], 
         decision = take(fleet, waypoint, RULES, ProgressTracker(NOW), NOW)
         if decision.failed or decision.reached:
             break
-        wave = set(decision.drain)
-        tried += [i.host for i in fleet if i.id in wave]
-        fleet = [replace(i, **OUT) if i.id in wave else i for i in fleet]  # type: ignore[arg-type]
+        batch = set(decision.drain)
+        tried += [i.host for i in fleet if i.id in batch]
+        fleet = [replace(i, **OUT) if i.id in batch else i for i in fleet]  # type: ignore[arg-type]
         assert available(fleet) >= len(fleet) - allowed.unavailable
         assert take(fleet, waypoint, RULES, ProgressTracker(NOW), NOW).reached
-        bad = {i.id for i in fleet if i.id in wave and int(i.host[3:]) in broken}
+        bad = {i.id for i in fleet if i.id in batch and int(i.host[3:]) in broken}
         failed |= bad
         fleet = [
-            one(0, id=i.id, host=i.host, generation=NEW) if i.id in wave - bad else i for i in fleet
+            one(0, id=i.id, host=i.host, generation=NEW) if i.id in batch - bad else i
+            for i in fleet
         ]
     assert len(tried) == len(set(tried)) * ports
     lost, working = len(failed), [n for n in range(hosts) if n not in broken]
@@ -149,7 +150,7 @@ def test_it_ends_whatever_fails(hosts: int, unavailable: int, broken: set[int], 
 
 
 @given(st.integers(1, 12), st.integers(1, 4), st.sets(st.integers(1, 99), max_size=2))
-def test_the_waves_are_all_hosts_and_end_where_a_step_does(
+def test_the_batches_are_all_hosts_and_end_where_a_step_does(
     desired: int, unavailable: int, weights: set[int]
 ) -> None:
     fleet = [one(n) for n in range(desired)]
@@ -165,10 +166,10 @@ def test_the_waves_are_all_hosts_and_end_where_a_step_does(
             engine.steps_as_replicas(plan), RolloutTarget(NEW, desired, allowed, desired)
         )
     ]
-    waves = engine.batches(fleet, path, allowed, everything(fleet))
-    assert [host for wave in waves for host in wave] == [i.host for i in fleet]
-    assert all(len(wave) <= allowed.unavailable for wave in waves)
-    ends = {sum(map(len, waves[:number])) for number in range(len(waves) + 1)}
+    batches = engine.batches(fleet, path, allowed, everything(fleet))
+    assert [host for batch in batches for host in batch] == [i.host for i in fleet]
+    assert all(len(batch) <= allowed.unavailable for batch in batches)
+    ends = {sum(map(len, batches[:number])) for number in range(len(batches) + 1)}
     assert {point.new for point in path} <= ends
 
 
@@ -189,8 +190,8 @@ def test_what_is_of_no_use_comes_first() -> None:
     ]
 
 
-def test_a_host_that_was_left_out_shares_its_wave_with_others() -> None:
-    """It costs the budget what it cost before; a wave of its own would only take time."""
+def test_a_host_that_was_left_out_shares_its_batch_with_others() -> None:
+    """It costs the budget what it cost before; a batch of its own would only take time."""
     fleet = [one(1), one(2), one(3, **OUT), one(4)]
     take = partial(
         engine.drain_batch,
@@ -209,7 +210,7 @@ def test_a_host_that_was_left_out_shares_its_wave_with_others() -> None:
     )
     lost = everything(fleet, failed=frozenset(["i3"]))
     assert take(fleet, scope=lost).drain == ("i1",), (
-        "one that has failed is not in the wave, but missing"
+        "one that has failed is not in the batch, but missing"
     )
 
 
@@ -275,7 +276,7 @@ def test_the_way_back_begins_with_the_newest() -> None:
     ]
 
 
-def test_a_host_that_broke_elsewhere_makes_the_wave_smaller_or_wait() -> None:
+def test_a_host_that_broke_elsewhere_makes_the_batch_smaller_or_wait() -> None:
     fleet = [one(1), one(2), one(3), one(4, **DONE, **SICK)]
     scope = everything(fleet)
     take = partial(engine.drain_batch, fleet, rolling(NEW, 4), RULES)

@@ -16,10 +16,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import PlatformError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import (
-    Start,
-    evaluate,
-)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import (
     is_available,
 )
@@ -91,7 +88,9 @@ class Fleet:
             for name in self.there
         ]
         hosts = [host for host in self.hosts if target is None or host in target.hosts]
-        return place(hosts, {h: h for h in hosts}, self.ports, count, taken, GENERATION, self.zones)
+        return place(
+            hosts, {h: h for h in hosts}, self.ports, count, taken, GENERATION, zones=self.zones
+        )
 
     def hosts_of(self, target: Target | None, count: int, gone: Collection[str]) -> list[str]:
         try:
@@ -141,7 +140,7 @@ class Fleet:
             self.moved += 1
             out = {"state": State.DRAINING, "rotation": Rotation.OUT, "draining_since": self.now}
             self.there[name] = replace(self.there[name], **out)  # type: ignore[arg-type]
-        for start in decision.starts or [Start(None, decision.create, 0)]:
+        for start in decision.starts:
             for host, endpoint, _slot in self.place(start.target, start.create, gone):
                 self.add(host, endpoint, False)
         return decision.reached, decision.progress

@@ -19,7 +19,10 @@ from types import SimpleNamespace
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+    Known,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Endpoint,
     Labels,
@@ -52,8 +55,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         yield world
 
 
-def context(epoch: int, service: str = "shop") -> Context:
-    return Context(service, t.cast(t.Any, None), epoch=epoch)
+def context(epoch: int, service: str = "shop") -> DriverContext:
+    known = Known(epoch=epoch)
+    return DriverContext(service, t.cast(t.Any, None), known=lambda: known)
 
 
 class Hosts:
@@ -204,6 +208,7 @@ LEFT_OUT = (
     "a_dark_set_can_be_looked_at",
     "a_rejected_update_is_noticed",
     "check_refuses_a_wrong_configuration",
+    "a_run_with_another_journal_is_refused_and_leaves_no_trace",
 )
 for name in LEFT_OUT:
     setattr(TestTraffic, f"test_{name}", None)

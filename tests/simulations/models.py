@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The sequential judge at its default settings, over whole analyses of traffic as in production.
 
-`python tests/simulations/models.py [RUNS]` prints the table of the page: how many analyses of each
-model it fails.
+`python tests/simulations/models.py [RUNS]` prints the tables of the page: how many analyses of each
+model, and of each family of models, it fails.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.
     AnalysisPhase,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics import load_balancer
-from ansible_collections.progressive.rollout.tests.support import traffic_models
+from ansible_collections.progressive.rollout.tests.support import traffic_families, traffic_models
 from ansible_collections.progressive.rollout.tests.support.traffic_models import (
     INTERVAL,
     Fleet,
@@ -40,6 +40,10 @@ ERRORS, LATENCY = spec.parse(
 WARM_UP = load_balancer.OPTIONS.parse({}, "metric.")["warm_up"]
 GOOD = traffic_models.GOOD | traffic_models.GOOD_LATENCY | traffic_models.GOOD_REQUESTS
 BAD = traffic_models.BAD | traffic_models.BAD_LATENCY | traffic_models.BAD_REQUESTS
+TROUBLES = {
+    **traffic_families.TROUBLES,
+    **{f"drawn: {name}": traffic_families.family(name) for name in traffic_families.FAMILIES},
+}
 MOST_ALARMS = 0.03  # of the analyses of any model
 RUNS, RUNS_OF_REQUESTS = 400, 100  # analyses of a model for the table; single requests take long
 
@@ -119,15 +123,15 @@ def part(model: Callable[[np.random.Generator], t.Any], dice: Random, runs: int)
 
 def row(name: str, runs: int | None = None) -> str:
     """The row of a model in the table."""
-    requests = name in traffic_models.GOOD_REQUESTS | traffic_models.BAD_REQUESTS
+    requests = "requests: " in name
     runs = runs or (RUNS_OF_REQUESTS if requests else RUNS)
-    failed = part((GOOD | BAD)[name], Random(name), runs)
+    failed = part((GOOD | BAD | TROUBLES)[name], Random(name), runs)
     return f"| {name} | {runs} | {100 * failed:.3g} % |"
 
 
 def main() -> None:
     """Print the rows of all models."""
-    for name in GOOD | BAD:
+    for name in GOOD | BAD | TROUBLES:
         print(row(name, int(sys.argv[1]) if len(sys.argv) > 1 else None), flush=True)
 
 

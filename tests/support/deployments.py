@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.hand_back import (
     Action,
-    Deployment,
+    HandBackStep,
     ReplicaSet,
-    Step,
+    UserDeployment,
     next_step,
 )
 
@@ -26,10 +26,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.hand_ba
 class Cluster:
     """A Deployment and the ReplicaSets there are, in the order of their creation."""
 
-    deployment: Deployment
+    deployment: UserDeployment
     sets: dict[str, ReplicaSet]
     # As the controller may still see it: since what it saw last.
-    seen: list[Deployment] = field(default_factory=list)
+    seen: list[UserDeployment] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.seen = self.seen or [self.deployment]
@@ -48,20 +48,20 @@ class Cluster:
         """Ask the planner, and do what it says."""
         action = next_step(self.deployment, self.sets.values(), new)
         name, step = action.name, action.step
-        if step is Step.PAUSE:
+        if step is HandBackStep.PAUSE:
             self.change(paused=True, pending=new)
-        elif step is Step.RESUME:
+        elif step is HandBackStep.RESUME:
             self.change(paused=False, pending="")
-        elif step is Step.RETARGET:
+        elif step is HandBackStep.RETARGET:
             target = self.sets[name]
             self.change(template=target.template, replicas=target.replicas)
-        elif step is Step.RELEASE:
+        elif step is HandBackStep.RELEASE:
             self.patch(name, owned=False, labelled=False, released=True)
-        elif step is Step.ADOPT:
+        elif step is HandBackStep.ADOPT:
             self.patch(name, labelled=True)
-        elif step is Step.GIVE_BACK:
+        elif step is HandBackStep.GIVE_BACK:
             self.patch(name, labelled=True, released=False)
-        elif step is Step.DELETE:
+        elif step is HandBackStep.DELETE:
             assert not self.sets[name].replicas, "a ReplicaSet with pods was deleted"
             del self.sets[name]
         return action
@@ -86,7 +86,7 @@ class Cluster:
             self.seen = [self.deployment]
 
     def _scale(
-        self, deployment: Deployment, new: ReplicaSet | None, owned: Iterable[ReplicaSet]
+        self, deployment: UserDeployment, new: ReplicaSet | None, owned: Iterable[ReplicaSet]
     ) -> None:
         """`scale` of a paused Deployment."""
         active = [one for one in owned if one.replicas]
@@ -105,7 +105,7 @@ class Cluster:
                     self.patch(one.name, replicas=0)
 
     def _roll(
-        self, deployment: Deployment, new: ReplicaSet | None, owned: Iterable[ReplicaSet]
+        self, deployment: UserDeployment, new: ReplicaSet | None, owned: Iterable[ReplicaSet]
     ) -> None:
         """A whole rolling update: its last state."""
         if new is None:

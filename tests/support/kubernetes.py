@@ -179,6 +179,12 @@ class Server:
             self.reconcile()
         return copy.deepcopy(self.objects[path])
 
+    def patch_by_keys(self, path: str, body: Object, **query: str) -> Object:
+        """A strategic merge patch, in dry runs."""
+        self.requests.append(f"PATCH {path}")
+        assert query == {"dryRun": "All"}
+        return self.admits(t.cast(Object, _merged_by_keys(self.objects[path], body)))
+
     def delete(self, path: str, body: Object | None = None) -> None:
         self.requests.append(f"DELETE {path}")
         if path in self.objects:
@@ -357,6 +363,39 @@ def _merged(one: t.Any, patch: t.Any) -> t.Any:
         else:
             found[key] = _merged(found.get(key), value)
     return found
+
+
+# The merge keys of the lists in a pod template, as in the API's reference (`patchMergeKey`):
+# https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/
+KEYS = {
+    **dict.fromkeys(("containers", "initContainers", "env", "volumes"), "name"),
+    "ports": "containerPort",
+    "volumeMounts": "mountPath",
+}
+
+
+def _merged_by_keys(one: t.Any, patch: t.Any, key: str | None = None) -> t.Any:
+    """A strategic merge patch: lists with a merge key are merged by it, others are replaced.
+
+    https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/
+    """
+    if isinstance(patch, list) and key:
+        known = {item[key]: item for item in one or ()}
+        for item in patch:
+            if item.get("$patch") == "delete":
+                known.pop(item[key], None)
+            else:
+                known[item[key]] = _merged_by_keys(known.get(item[key]), item)
+        return list(known.values())
+    if not isinstance(patch, Mapping):
+        return copy.deepcopy(patch)
+    merged = dict(one) if isinstance(one, Mapping) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = _merged_by_keys(merged.get(name), value, KEYS.get(name))
+    return merged
 
 
 def _apply(path: str, one: Object, operation: Mapping[str, t.Any]) -> None:

@@ -54,7 +54,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.aut
     AutoscalerDriver,
     State,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import (
     D,
     DriverChoice,
@@ -105,7 +107,7 @@ class World:
     wants: int | Callable[[int, int], int | None] | None = None
     # which new instance ends as soon as it is started
     crashes: Callable[[Labels], bool] = lambda labels: False
-    context: Context | None = None  # of the step that runs
+    context: DriverContext | None = None  # of the step that runs
     missing: str = ""  # what a host lacks of what revisions need
 
     def called(self, what: str) -> None:
@@ -359,13 +361,13 @@ class MemoryRun(StepContext):
         self._parked = False
         self.say = service.said.append
         self.transport = t.cast(t.Any, Here())
-        self.context = Context(
+        self.context = DriverContext(
             "shop",
             self.transport,
             settings.checks,
             lambda _transport: t.cast(t.Any, Platform(world)),
         )
-        world.context = self.context
+        world.context = replace(self.context, known=lambda: self.session.known())
         self.checker = HealthMonitor(settings.checks, self.transport)
         self.guard = Guard(self.checker.wake)
         store = Store({"path": service.path, "host": None}, self.context)
@@ -433,7 +435,7 @@ class Service:
     def store(self) -> file.Driver:
         """The journal, which does not fail."""
         return file.Driver(
-            {"path": self.path, "host": None}, Context("shop", t.cast(t.Any, Here()))
+            {"path": self.path, "host": None}, DriverContext("shop", t.cast(t.Any, Here()))
         )
 
     def timeline(self, rollout: str) -> list[dict[str, t.Any]]:

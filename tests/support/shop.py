@@ -507,7 +507,7 @@ class Shop(Playground):
         assert outcome.rc == 0, outcome.output
         return outcome
 
-    def words(self) -> list[dict[str, t.Any]]:
+    def commands(self) -> list[dict[str, t.Any]]:
         """Return the commands that operators sent, oldest first."""
         return [
             json.loads(line)
@@ -555,9 +555,9 @@ def descendants(pid: int) -> list[int]:
     """
     try:
         children = [
-            int(word)
+            int(child)
             for task in Path(f"/proc/{pid}/task").iterdir()
-            for word in (task / "children").read_text().split()
+            for child in (task / "children").read_text().split()
         ]
     except FileNotFoundError:
         return []

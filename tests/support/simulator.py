@@ -34,8 +34,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loo
     fleet as fleets,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.stage_run import (
-    as_it_is,
     forced,
+    frozen,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.supervisor import (
     Proceed,
@@ -840,7 +840,7 @@ class Simulator:
                 return
             waypoint = forced(stage.waypoint) if rollout.force else stage.waypoint
             if motion is Proceed.HOLD:
-                waypoint = held = held or as_it_is(self.look(), waypoint, rollout.previous)
+                waypoint = held = held or frozen(self.look(), waypoint, rollout.previous)
             else:
                 held = None
             decision = self._turn(waypoint, revision)

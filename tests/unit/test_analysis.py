@@ -21,7 +21,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import strategy
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import gate_runner
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Plan, Step
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import (
     envoy,
     haproxy,
@@ -38,7 +40,7 @@ METRIC = f"{PLACE}.metrics[0]"
 def begun(given: Given, counted: Sequence[str] = HAPROXY) -> Plan:
     """The plan of a rollout, with all its gates made, as they are before anything is touched."""
     plan = strategy.parse(given)
-    gate_runner.check(plan.gates, Context("shop", t.cast(t.Any, None), counted=counted))
+    gate_runner.check(plan.gates, DriverContext("shop", t.cast(t.Any, None), counted=counted))
     return plan
 
 

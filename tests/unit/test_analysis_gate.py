@@ -47,7 +47,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options
     Field,
     Options,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import (
     FAIL,
     PASS,
@@ -65,10 +67,11 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Served
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
     GateRecord,
-    Kind,
     Record,
     Rollout,
+    RolloutKind,
 )
+from ansible_collections.progressive.rollout.tests.support.contexts import Counted
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -90,7 +93,7 @@ Script = Callable[[Question], t.Any]
 class Scripted(MetricDriver):
     """A metric that comes to what the test says of it by its key."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._key = options["key"]
 
     def measure(self, question: Question) -> t.Any:
@@ -139,7 +142,7 @@ class Judged:
         self,
         now: SimpleNamespace,
         *metrics: Mapping[str, t.Any],
-        context: Context | None = None,
+        context: DriverContext | None = None,
         **options: t.Any,
     ) -> None:
         self.now, self.began = now, now.seconds
@@ -150,7 +153,7 @@ class Judged:
             **({"metrics": list(metrics)} if metrics else {}),
             **options,
         }
-        self.context = context or Context("shop", t.cast(t.Any, None))
+        self.context = context or DriverContext("shop", t.cast(t.Any, None))
         self.driver = analysis.Driver(analysis.OPTIONS.parse(self.options, "gate."), self.context)
         self.memory: Mapping[str, t.Any] | None = None
 
@@ -379,7 +382,7 @@ def test_options_are_refused_with_their_place() -> None:
         variable="rollout_analysis",
     )
     with pytest.raises(InputError, match=r"^rollout_analysis\.metrics\[0\]\.of: 'colours'"):
-        gate_runner.check([gate], Context("shop", t.cast(t.Any, None)))
+        gate_runner.check([gate], DriverContext("shop", t.cast(t.Any, None)))
 
 
 # Judges that compare
@@ -390,7 +393,9 @@ def test_the_sequential_judge_fails_as_soon_as_it_knows(now: SimpleNamespace) ->
     growing = (counts((errors, 10 * errors), (0, 90 * errors)) for errors in range(1, 100))
     answer = Judged(now, metric("errors", growing), count=60).end()
     assert answer.verdict == FAIL and len(asked) < 10
-    assert answer.message.startswith(f"errors {len(asked)} of {10 * len(asked)} against 0 of ")
+    assert answer.message.startswith(
+        f"errors {len(asked)} of {10 * len(asked)} (10 %) against 0 of "
+    )
 
 
 def test_who_is_short_of_data_at_the_end_says_how_much_and_leaves_it_to_a_person(
@@ -647,7 +652,15 @@ def test_what_was_found_of_another_target_or_before_it_failed_says_nothing(
     monkeypatch: pytest.MonkeyPatch, phase: Phase, replicas: int, anew: bool
 ) -> None:
     rollout = Rollout(
-        "r1", "2", 2, 3, "canary", Composition("1", 1, 3), START, kind=Kind.SCALE, phase=phase
+        "r1",
+        "2",
+        2,
+        3,
+        "canary",
+        Composition("1", 1, 3),
+        START,
+        kind=RolloutKind.SCALE,
+        phase=phase,
     )
     rollout.gates, rollout.background = {"a": GateRecord(1.0)}, {"b": GateRecord(1.0)}
     said: list[str] = []
@@ -742,8 +755,8 @@ def analysed(now: SimpleNamespace, fails: float, stable_fails: float) -> tuple[A
     """
     traffic = Traffic(fails, stable_fails)
     traffic.flow()
-    context = Context(
-        "shop", t.cast(t.Any, None), counted=("errors", "latency"), served=lambda: traffic.served
+    context = DriverContext(
+        "shop", t.cast(t.Any, None), counted=("errors", "latency"), counters=Counted(traffic)
     )
     judged = Judged(now, context=context, count=30)
     while (answer := judged.ask()).verdict == WAIT:
@@ -759,8 +772,8 @@ def test_what_is_counted_by_ourselves_has_an_interval_to_come_together(
     nobody knows what came in between.
     """
     traffic = Traffic(1.0, 1.0)
-    context = Context(
-        "shop", t.cast(t.Any, None), counted=("errors",), served=lambda: traffic.served
+    context = DriverContext(
+        "shop", t.cast(t.Any, None), counted=("errors",), counters=Counted(traffic)
     )
     found = {"name": "rate", "success_condition": "result.new.requests == 50"}
     judged = Judged(now, {**found, "initial_delay": "15s"}, context=context)
@@ -864,7 +877,7 @@ def test_it_says_by_what_the_new_side_looks_worse_before_that_is_decided(
 ) -> None:
     """Not of errors that are none yet (`at_least`), and not in a dry run."""
     for options, doubt in (
-        ({}, "errors 6 of 600 against 0 of 600"),
+        ({}, "errors 6 of 600 (1 %) against 0 of 600"),
         ({"at_least": 0.5}, ""),
         ({"dry_run": True}, ""),
     ):

@@ -30,7 +30,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.aut
     AutoscalerDriver,
     Managed,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import (
     _kubernetes_rivals as rivals,
 )
@@ -39,6 +41,7 @@ from ansible_collections.progressive.rollout.tests.drivers.autoscaler_contract i
 )
 from ansible_collections.progressive.rollout.tests.support import kubernetes as api
 from ansible_collections.progressive.rollout.tests.support.connect import connect
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,8 +69,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> api.Server:
     return found
 
 
-def context(epoch: int = 1) -> Context:
-    return Context("shop", t.cast(t.Any, None), epoch=epoch)
+def context(epoch: int = 1) -> DriverContext:
+    return DriverContext("shop", t.cast(t.Any, None), known=Knows(epoch=epoch))
 
 
 class TestHpa(AutoscalerContract):
@@ -100,7 +103,7 @@ def commands(path: Path, **given: t.Any) -> command.Driver:
         least[name] = [escaped if word == SCALER else word for word in least[name]]
     options = command.OPTIONS.parse(least, "rollout_autoscaler.")
     return command.Driver(
-        options, Context("shop", connect({"web": {}}, path.with_name("hosts.json")))
+        options, DriverContext("shop", connect({"web": {}}, path.with_name("hosts.json")))
     )
 
 

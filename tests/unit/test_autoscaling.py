@@ -31,9 +31,15 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.autoscaler import (
     AutoscalerDriver,
+    Managed,
 )
 from ansible_collections.progressive.rollout.tests.support import seeds
-from ansible_collections.progressive.rollout.tests.support.memory import Service, World
+from ansible_collections.progressive.rollout.tests.support.memory import (
+    MemoryRun,
+    Scaler,
+    Service,
+    World,
+)
 
 ORIGINAL = {"min": 2, "max": 12, "off": False}
 
@@ -167,6 +173,14 @@ def parked(shop: Shop) -> None:
 
 
 EXITS = (promoted, rolled_back, aborted, failed, superseded, held, parked)
+
+
+@pytest.mark.parametrize("mode, told", [("hold", True), ("raise", True), ("none", False)])
+def test_the_platform_knows_which_autoscaler_is_managed(shop: Shop, mode: str, told: bool) -> None:
+    shop.world.mode = mode
+    with MemoryRun(shop, {}, {}, check_mode=True) as run:
+        managed = run.loop.context.autoscaler
+    assert managed == (Managed(Scaler(shop.world).name, mode) if told else None)
 
 
 @pytest.mark.parametrize("mode", ["hold", "raise", "follow"])

@@ -35,7 +35,13 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     Step,
     stages,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind, Record
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Capabilities,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
+    Record,
+    RolloutKind,
+)
 from ansible_collections.progressive.rollout.tests.support.simulator import some
 
 PLAN = Plan("canary", (Step("step 1", weight=30, baseline=True),))
@@ -62,7 +68,7 @@ def running(
         event=lambda *_, **__: None,
         commit=int,
         recorder=SimpleNamespace(note_requests=int),
-        platform=SimpleNamespace(refills=False),
+        platform=SimpleNamespace(capabilities=Capabilities(), asked=lambda: None),
         targets=(),
     )
     session = SimpleNamespace(identity=SimpleNamespace(holder="me", request="", host=""))
@@ -77,7 +83,7 @@ def running(
 
 def test_it_has_a_generation_that_no_rollout_after_it_takes() -> None:
     run = running()
-    rollout = Lifecycle(run).open(Kind.ROLLOUT, "2", 5, 10)
+    rollout = Lifecycle(run).open(RolloutKind.ROLLOUT, "2", 5, 10)
     assert (rollout.generation, rollout.baseline, run.record.generation) == (5, 6, 6)
     first, second, *_others = LaunchStages(run).of(rollout)
     assert first.waypoint.is_baseline and (
@@ -92,14 +98,14 @@ def test_it_has_a_generation_that_no_rollout_after_it_takes() -> None:
 @pytest.mark.parametrize(
     ("kind", "plan", "stable"),
     [
-        (Kind.ROLLOUT, PLAN, None),
-        (Kind.SCALE, PLAN, STABLE),
-        (Kind.ROLLBACK, PLAN, STABLE),
-        (Kind.ROLLOUT, Plan(), STABLE),
+        (RolloutKind.ROLLOUT, PLAN, None),
+        (RolloutKind.SCALE, PLAN, STABLE),
+        (RolloutKind.ROLLBACK, PLAN, STABLE),
+        (RolloutKind.ROLLOUT, Plan(), STABLE),
     ],
 )
 def test_where_there_is_nothing_to_compare_there_is_none(
-    kind: Kind, plan: Plan, stable: Composition | None
+    kind: RolloutKind, plan: Plan, stable: Composition | None
 ) -> None:
     run = running(plan, stable)
     rollout = Lifecycle(run).open(kind, "2", 5, 10)

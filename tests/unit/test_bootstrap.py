@@ -95,3 +95,19 @@ def test_a_host_with_the_same_python_gets_the_agent_compiled_from_the_second_cal
 
     assert [answer.value for answer in answers] == [module.main(request)] * 2, answers
     assert [b"def left_over" in program for program in host.programs] == [True, other]
+
+
+@pytest.mark.parametrize("name", ["process", "systemd", "container", "haproxy"])
+def test_a_compiled_agent_is_hardly_longer_than_its_text(name: str) -> None:
+    """Each command carries it to its host."""
+    text, compiled = (
+        len(agents.program(agents.load(name), {}, 20.0, "MARK:", compiled=how))
+        for how in (False, True)
+    )
+    assert compiled < 1.2 * text
+
+
+def test_a_host_that_cannot_unpack_gets_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _bootstrap._magic() == f"{MAGIC_NUMBER.hex()}:"
+    monkeypatch.setitem(sys.modules, "zlib", None)
+    assert _bootstrap._magic() == ":"

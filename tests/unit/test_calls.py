@@ -37,6 +37,10 @@ class Hosts:
     def __init__(self) -> None:
         self.answers = {"web1": WELL, "web2": WELL}
         self.patience: dict[str, float] = {}
+        self.local: set[str] = set()
+
+    def is_here(self, host: str) -> bool:
+        return host in self.local
 
     def ask(
         self,
@@ -98,3 +102,26 @@ def test_a_host_whose_call_goes_on_stays_silent_until_it_answers(
     assert "web2" not in hosts.patience, "it is not asked while its call goes on"
     late.append(WELL)
     assert look(calls) == {"web1": False, "web2": False}
+
+
+def test_few_hosts_wait_for_the_end_of_instances_so_that_the_others_can_work(
+    hosts: Hosts, calls: Calls
+) -> None:
+    names = [f"web{number}" for number in range(1, 4)]
+    assert calls.free_to_wait(names, 12) == [], "nothing is known of them yet"
+    hosts.answers["web3"] = WELL
+    calls.ask(dict.fromkeys(names, {}), False, names)
+    assert calls.free_to_wait(names, 12) == names
+    assert calls.free_to_wait(names, 8) == names[:2]
+    assert calls.free_to_wait(names, 3) == []
+    hosts.local = {"web1"}
+    assert calls.free_to_wait(names, 12) == names[1:], "here, asking again is cheaper"
+    hosts.answers["web2"] = GONE
+    look(calls)
+    assert calls.free_to_wait(names, 12) == names[2:]
+    hosts.answers["web3"] = hung(lambda: None)
+    answers = calls.ask({"web3": {"wait": 0.5}}, True, names)
+    assert hosts.patience["web3"] < 0, "nobody waits for it"
+    assert "web3" not in answers and calls.at_work == {"web3"}
+    assert calls.free_to_wait(names, 4) == []
+    assert not calls.answered_late

@@ -25,6 +25,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.che
     Probe,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Capabilities,
     PlatformDriver,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
@@ -68,7 +69,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         world: World
 
     monkeypatch.setattr(monitor, "_Worker", Worker)
-    monkeypatch.setattr(PlatformDriver, "host_options", ())  # settings are kept
+    kept = Capabilities(host_options=())
+    monkeypatch.setattr(PlatformDriver, "capabilities", kept)  # settings are kept
     monkeypatch.setattr(timing, "PLATFORM", (0.02, 0.02))
     monkeypatch.setattr(timing, "GATES", 0.02)
     Worker.world = World(most=4, fewest=3)

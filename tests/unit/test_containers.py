@@ -14,7 +14,9 @@ import yaml
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import container
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Endpoint,
     InstanceSettings,
@@ -22,6 +24,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     PlatformDriver,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import docker, podman
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows, tell
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 
 LEAST = {"hosts": "all", "ports": "8100", "image": "shop:{revision}", "container_port": 80}
@@ -37,10 +40,10 @@ class Inventory:
         return "10.0.0.1"
 
 
-def driver(module: t.Any = podman, **options: t.Any) -> t.Any:
+def driver(module: t.Any = podman, part: str = "", **options: t.Any) -> t.Any:
     return module.Driver(
         module.OPTIONS.parse({**LEAST, **options}, "rollout_platform."),
-        Context("shop", t.cast(t.Any, Inventory())),
+        DriverContext("shop", t.cast(t.Any, Inventory()), part=part, known=Knows()),
     )
 
 
@@ -221,12 +224,29 @@ def test_of_how_many_revisions_a_stopped_container_is_kept(
     assert driver(**options)._common()["keep_revisions"] == kept
 
 
+def test_a_part_of_a_platform_takes_its_own_of_the_settings_that_were_kept() -> None:
+    of_hosts = podman.Driver.capabilities.host_options or ()
+    before = {name: value for name, value in LEAST.items() if name not in of_hosts}
+    mine = {
+        f"parts.vms.{name}": its
+        for name, its in {**before, "memory": "1g", "driver": "podman"}.items()
+    }
+    kept = InstanceSettings("several", {**mine, "parts.cloud.memory": "8g"}, {}, key="salted")
+    part = driver(part="vms", memory="2g")
+    assert (part.limits().memory, part.limits(kept).memory) == (2 * 2**30, 2**30)
+    hidden = {"platform": {"parts.vms.env": {"A": "1"}, "parts.cloud.env": {"A": "2"}}}
+    part.context.secrets["salted"] = hidden
+    tell(part, settings={7: kept})
+    assert part._starter(7)._env == {"A": "1"} and part._starter(7).limits().memory == 2**30
+
+
 def test_a_revision_that_ran_with_restart_always_starts_beside_a_keep_revisions_given_since() -> (
     None
 ):
     present = driver(restart="no", keep_revisions=2)
-    before = {name: value for name, value in LEAST.items() if name not in present.host_options}
-    present.context.settings = {7: InstanceSettings("podman", {**before, "restart": "always"}, {})}
+    of_hosts = present.capabilities.host_options or ()
+    before = {name: value for name, value in LEAST.items() if name not in of_hosts}
+    tell(present, settings={7: InstanceSettings("podman", {**before, "restart": "always"}, {})})
     wanted = present._starter(7)._wanted(
         Labels("shop-3", "shop", "1.2", 7, "web1", Endpoint("10.0.0.1", 8100), 4)
     )

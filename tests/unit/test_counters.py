@@ -20,7 +20,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     MetricError,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import Question
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Endpoint,
@@ -38,6 +40,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics.load_b
     OPTIONS,
     Driver,
 )
+from ansible_collections.progressive.rollout.tests.support.contexts import Counted
 
 WINDOW = 512  # HAProxy's TIME_STATS_SAMPLES
 
@@ -239,12 +242,11 @@ class Measured:
         self.served: dict[str, Served] = served
         self.cuts: list[Cut] = []
         self.now = 0.0
-        context = Context(
+        context = DriverContext(
             "shop",
             t.cast(t.Any, None),
             counted=counted,
-            served=lambda: dict(self.served),
-            cuts=lambda: list(self.cuts),
+            counters=Counted(self),
         )
         self.driver = Driver(OPTIONS.parse({"of": of}, "metric."), context)
         self.driver.begin()

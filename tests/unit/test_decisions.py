@@ -22,7 +22,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loo
     fleet as fleets,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout import rollback
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.forward import (
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.failure_policy import (
     failure_action,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.rollback import (
@@ -47,6 +47,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluat
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Composition,
+    FailureAction,
     Health,
     Instance,
     Phase,
@@ -80,9 +81,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
-    Kind,
     Record,
     Rollout,
+    RolloutKind,
 )
 from ansible_collections.progressive.rollout.tests.support.simulator import (
     Life,
@@ -344,7 +345,7 @@ def test_every_failure_has_a_consequence() -> None:
     be.
     """
     for kind, aborted, then, own, whole, part, reversible, old in itertools.product(
-        (Kind.ROLLOUT, Kind.RESTART, Kind.SCALE, Kind.ROLLBACK),
+        (RolloutKind.ROLLOUT, RolloutKind.RESTART, RolloutKind.SCALE, RolloutKind.ROLLBACK),
         (True, False),
         (None, "rollback", "hold"),
         (None, "rollback", "hold", "continue"),
@@ -356,11 +357,10 @@ def test_every_failure_has_a_consequence() -> None:
         stage = Stage(
             "stage", replace(SWITCH, old=old), part=part, on_failure=own, reversible=reversible
         )
-        run = t.cast(StepContext, SimpleNamespace(settings=SimpleNamespace(on_failure=whole)))
         rollout = Rollout("r", "2", 2, 3, "canary", None, 0.0, kind=kind)
         exc = Aborted("no") if aborted else RolloutFailed("no", then=then)
-        found = failure_action(run, stage, rollout, exc)
-        if kind == Kind.ROLLBACK:
+        found = failure_action(FailureAction(whole), stage, rollout, exc)
+        if kind == RolloutKind.ROLLBACK:
             assert found == "hold"
         elif aborted:
             assert found == "rollback"

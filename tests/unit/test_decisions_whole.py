@@ -23,7 +23,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.stage_run import (
-    as_it_is,
+    frozen,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import evaluate
@@ -248,7 +248,7 @@ def test_an_alarm_takes_it_back_however_far_it_is(
 
 def test_a_pause_on_the_way_to_all_requests_is_no_switch() -> None:
     fleet = [*some(1), *some(2, 2)]
-    held = as_it_is(fleet, Waypoint(2, 3, 0, 3, 100))
+    held = frozen(fleet, Waypoint(2, 3, 0, 3, 100))
     assert (held.new, held.old, held.switches) == (2, 1, False)
     decision = evaluate(fleet, held, Budget(1, 0), Rules(), ProgressTracker(0.0), 100.0)
     assert decision.reached and decision.nothing_to_do

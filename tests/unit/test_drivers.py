@@ -29,7 +29,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.che
     CheckDriver,
     Probe,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.driver import (
     BaseDriver,
 )
@@ -217,11 +219,12 @@ def make(kind: Kind, module: DriverModule[t.Any], given: Mapping[str, t.Any]) ->
     if issubclass(module.driver, CheckDriver):
         return module.driver(options)
     process = loader.load(PlatformDriver, "process", "rollout_platform")
-    context = Context(
+    context = DriverContext(
         "shop",
         t.cast(t.Any, Inventory()),
         platform=lambda _transport: process.driver(
-            process.check(PROCESS, "rollout_platform"), Context("shop", t.cast(t.Any, Inventory()))
+            process.check(PROCESS, "rollout_platform"),
+            DriverContext("shop", t.cast(t.Any, Inventory())),
         ),
         counted=("errors", "latency"),
     )
@@ -315,7 +318,7 @@ def test_a_gate_that_prepares_passes_where_there_is_nothing_to_prepare() -> None
         loader.load(PlatformDriver, "static", "rollout_platform"),
         LEAST["platforms/static"],
     )
-    context = Context(
+    context = DriverContext(
         "shop",
         t.cast(t.Any, Inventory()),
         platform=lambda _transport: t.cast(PlatformDriver, static),

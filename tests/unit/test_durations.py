@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.background.durations import (
     Durations,
-    Times,
+    MedianTimes,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import (
@@ -41,14 +41,14 @@ def durations(*events: dict[str, t.Any]) -> Durations:
 
 
 def test_what_instances_took_in_this_rollout_comes_before_what_they_took_in_the_last() -> None:
-    before = Times(9.0, 3.0)
+    before = MedianTimes(9.0, 3.0)
     assert durations().times() is None
     assert durations({"kind": "line", "text": "x", "at": 1.0}).times(before) == before
     one = durations(state("a", "starting", 1.0), state("a", "ready", 3.0))
-    assert one.times(before) == Times(2.0, 3.0) and one.times() == Times(2.0, 0.0)
+    assert one.times(before) == MedianTimes(2.0, 3.0) and one.times() == MedianTimes(2.0, 0.0)
     two = durations(state("old", "ready", 0.0), state("old", "draining", 4.0))
     two.take(state("old", "stopped", 5.5))
-    assert two.times(before) == Times(9.0, 1.5)
+    assert two.times(before) == MedianTimes(9.0, 1.5)
     assert two.times() is None  # a stop alone tells nothing of starts
 
 

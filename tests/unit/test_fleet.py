@@ -113,7 +113,9 @@ def test_its_requests_at_the_preview_count_and_it_goes_when_it_is_out_there(
     shown: Server, previewed: Server, draining: bool, rotation: Rotation, active: int
 ) -> None:
     since = {"shop-1": 130.0} if draining else {}
-    (instance,) = assemble([report()], {"a": {HERE: shown}}, {}, since, (), [{HERE: previewed}])
+    (instance,) = assemble(
+        [report()], {"a": {HERE: shown}}, {}, since, previews=[{HERE: previewed}]
+    )
     assert (instance.rotation, instance.active) == (rotation, active)
 
 

@@ -21,14 +21,16 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     InputError,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.gate_runner import (
+    GateResult,
     GateRunner,
     GateStatus,
-    Verdict,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Gate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import (
     FAIL,
     PASS,
@@ -44,7 +46,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record i
 
 DAY = 86400.0
 ROLLOUT = {"id": "r1", "service": "shop", "revision": "2.4.1"}
-CONTEXT = Context("shop", t.cast(t.Any, None))
+CONTEXT = DriverContext("shop", t.cast(t.Any, None))
 Outcome = Answer | BaseException
 Kept = dict[str, GateRecord]
 
@@ -61,7 +63,7 @@ class Question:
 class Scripted(GateDriver):
     """A driver that says what the test says, when the test does; until then a question hangs."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         if options.get("colour", "blue") != "blue":
             raise InputError("gate.colour: must be blue")
 
@@ -252,7 +254,7 @@ def test_a_no_fails_the_stage() -> None:
     gate = ask("hook", on_timeout="promote", on_error="ignore")
     stage = Stage(gate, approval())
     stage.poll()
-    verdict = Verdict(gate, FAIL, "500: no", {})
+    verdict = GateResult(gate, FAIL, "500: no", {})
     expected = GateStatus(
         False,
         gate,
@@ -497,7 +499,7 @@ def test_a_gate_that_cannot_say_is_not_asked_again_and_waits_for_a_person() -> N
     stage = Stage(gate, approval())
     stage.poll()
     message = "waiting for an operator at hook (test.gates.scripted): needs 40 more requests"
-    verdict = Verdict(gate, PERSON, "needs 40 more requests", {"errors": []})
+    verdict = GateResult(gate, PERSON, "needs 40 more requests", {"errors": []})
     assert stage.answer(DOUBT) == GateStatus(
         False, None, None, message, True, person=True, verdicts=(verdict,)
     )
@@ -565,10 +567,10 @@ def test_a_verdict_is_told_by_the_look_that_came_to_it() -> None:
     stage = Stage(first, second)
     stage.poll()
     assert stage.answer(Answer(PASS, "good", samples={"n": 1})).verdicts == (
-        Verdict(first, PASS, "good", {"n": 1}),
+        GateResult(first, PASS, "good", {"n": 1}),
     )
     assert stage.poll().verdicts == ()
-    assert stage.answer(Answer(PASS, "fine")).verdicts == (Verdict(second, PASS, "fine", {}),)
+    assert stage.answer(Answer(PASS, "fine")).verdicts == (GateResult(second, PASS, "fine", {}),)
 
 
 def test_a_question_under_way_is_ended_and_a_driver_closed() -> None:

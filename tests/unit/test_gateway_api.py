@@ -24,7 +24,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
     HealthCheck,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Target
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import kubernetes
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import kubernetes_rights
@@ -34,6 +36,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import
     gateway_api,
 )
 from ansible_collections.progressive.rollout.tests.support import kubernetes as api
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows
 from ansible_collections.progressive.rollout.tests.support.gateways import SERVICES, Gateways
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
@@ -47,7 +50,7 @@ HEADER = {"header": "X-Preview", "value": "yes"}
 def gateway(server: Gateways, epoch: int = 1, **given: t.Any) -> gateway_api.Driver:
     written = {"route": ROUTE, "service": "shop", "settle": "0s", **given}
     options = gateway_api.OPTIONS.parse(written, "rollout_traffic.")
-    context = Context("shop", t.cast(t.Any, None), HealthCheck(), epoch=epoch)
+    context = DriverContext("shop", t.cast(t.Any, None), HealthCheck(), known=Knows(epoch=epoch))
     made = gateway_api.Driver(options, context)
     objects = made.gateway.objects
     objects.__dict__["cluster"] = server
@@ -68,7 +71,9 @@ class Pods(World):
         written = {"workload": "deployment/shop", "image": "local/shop:{revision}"}
         options = kubernetes.OPTIONS.parse(written, "rollout_platform.")
         transport = t.cast(t.Any, SimpleNamespace(say=lambda text: None))
-        made = kubernetes.Driver(options, Context("shop", transport, HealthCheck(), epoch=1))
+        made = kubernetes.Driver(
+            options, DriverContext("shop", transport, HealthCheck(), known=Knows(epoch=1))
+        )
         made.__dict__["_cluster"] = self.server
         return made
 

@@ -54,7 +54,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.ste
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Kind
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import RolloutKind
 from ansible_collections.progressive.rollout.tests.support.memory import MemoryRun, Service, World
 
 
@@ -206,6 +206,21 @@ def test_an_abort_is_its_own_cause_and_outcome(shop: Service, tmp_path: Path) ->
     assert shop.journal.rollout and shop.journal.rollout.outcome == "aborted"
 
 
+def test_an_abort_that_begin_finds_is_carried_out_by_it(shop: Service, tmp_path: Path) -> None:
+    given = {**canary(20, tmp_path), "wait": 0}
+    (tmp_path / "answer").unlink()
+    shop.step(begin, **given)
+    shop.step(replaces, **given)
+    shop.say("abort")
+    with pytest.raises(RolloutFailed, match=r"aborted, back to 1.*abort sent") as aborted:
+        shop.step(begin, **given)
+    assert aborted.value.id == "PR-608"
+    assert shop.running == {"1": 6} and shares(shop) == {"1": 1}
+    last = shop.journal.rollout
+    assert last and last.outcome == "aborted"
+    assert shop.store.lease() is None
+
+
 @pytest.mark.parametrize(
     ("headroom", "expected"),
     # Three new and five old ones: 1 - 5/6 would be left for the bad ones without headroom.
@@ -309,7 +324,7 @@ def test_nothing_is_started_of_what_a_rollback_leads_away_from(shop: Service) ->
     assert rollout and rollout.kind == "rollback" and shop.running == {"1": 6}
     with MemoryRun(shop, {}, {}, False) as run:
         assert not any(stage.waypoint.repairs for stage in LaunchStages(run).of(rollout))
-        forward = dataclasses.replace(rollout, kind=Kind.ROLLOUT)
+        forward = dataclasses.replace(rollout, kind=RolloutKind.ROLLOUT)
         assert all(stage.waypoint.repairs for stage in LaunchStages(run).of(forward))
 
 

@@ -34,7 +34,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.threshold import (
     AnalysisPhase,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import Question
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Endpoint,
@@ -491,11 +493,17 @@ class World:
         self.folder = folder
         self.instances: dict[str, Served] = {}
         self.answers: dict[str, Answer] = {}
-        context = Context(
-            "shop", t.cast(t.Any, self), platform=lambda _transport: t.cast(t.Any, self)
+        context = DriverContext(
+            "shop",
+            t.cast(t.Any, self),
+            platform=lambda _transport: t.cast(t.Any, self),
+            counters=t.cast(t.Any, self),
         )
-        context.served = lambda: self.instances
         self.driver = driver.Driver(driver.OPTIONS.parse({}, "metric."), context)
+
+    @property
+    def served(self) -> dict[str, Served]:
+        return self.instances
 
     def apart(self) -> World:
         return self

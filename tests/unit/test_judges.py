@@ -158,7 +158,7 @@ def test_errors_are_compared_and_remembered() -> None:
     bad = [{"new": of(150 + n, n), "stable": of(1350 + 9 * n, 0)} for n in range(1, 16)]
     taken, state = counted(metric(), *bad, state=state)
     assert taken.phase is BAD and taken.sentence.startswith(
-        "errors 15 of 165 against 0 of 1,485 on stable; e-value "
+        "errors 15 of 165 (9.1 %) against 0 of 1,485 on stable; e-value "
     )
     assert taken.value == {"new": of(165, 15), "stable": of(1485, 0)}
 
@@ -177,7 +177,7 @@ def test_a_share_that_changes_is_no_evidence() -> None:
 def test_counts_that_fall_are_not_believed() -> None:
     sums = [{"new": of(100 * n, 9 * n), "stable": of(900 * n, n)} for n in range(1, 9)]
     taken, _state = counted(metric(), *sums, {"new": of(3, 0), "stable": of(20, 0)})
-    assert taken.phase is BAD and "errors 72 of 800 against 8 of 7,200" in taken.sentence
+    assert taken.phase is BAD and "errors 72 of 800 (9 %) against 8 of 7,200" in taken.sentence
 
 
 def test_a_nan_is_nothing_counted() -> None:
@@ -214,12 +214,14 @@ def test_one_bad_instance_is_named() -> None:
 
     taken, _state = counted(metric(), *(sums(n) for n in range(1, 31)))
     assert taken.phase is BAD and taken.sentence.startswith(
-        "a-7: errors 90 of 3,000 against 540 of 81,000 on all others; e-value "
+        "a-7: errors 90 of 3,000 (3 %) against 540 of 81,000 (0.67 %) on all others; e-value "
     )
     new = {f"a-{number}": {**of(100, 3 if number == 7 else 0), "host": "web1"} for number in (7, 8)}
     stable = {f"b-{number}": {**of(100, 1), "host": "web2"} for number in range(6)}
     taken, _state = counted(metric(), *[{"spans": [{"new": new, "stable": stable}]}] * 40)
-    assert taken.phase is BAD and taken.sentence.startswith("a-7: errors 120 of 4,000 against ")
+    assert taken.phase is BAD and taken.sentence.startswith(
+        "a-7: errors 120 of 4,000 (3 %) against "
+    )
 
 
 def test_the_journal_of_an_older_run_goes_on() -> None:
@@ -246,6 +248,22 @@ def test_more_errors_than_requests_are_an_error_of_the_source() -> None:
     instances = {"a": of(5, 20), "b": of(5, 0)}
     with pytest.raises(MetricError, match="a: 20 errors in 5 requests"):
         take(metric(), {"new": of(10, 5), "stable": of(90, 0), "instances": instances})
+
+
+@pytest.mark.parametrize(
+    ("given", "result", "message"),
+    [
+        ({}, {"new": of(2.0**51, 2.0**51), "stable": of(9, 0)}, "new: {requests: 2.252e+15, "),
+        ({}, {"new": of(9, 0), "stable": of(math.inf, 0)}, "stable: {requests: inf, "),
+        ({"of": "latency"}, {"new": [0.1, -0.1], "stable": [0.1]}, "a time is negative"),
+    ],
+)
+def test_what_cannot_be_counted_or_timed_is_an_error_of_the_source(
+    given: dict[str, t.Any], result: t.Any, message: str
+) -> None:
+    with pytest.raises(MetricError) as error:
+        take(metric(**given), result)
+    assert str(error.value).startswith(message) and error.value.id == "PR-423"
 
 
 def test_times_are_compared_and_remembered() -> None:
@@ -463,11 +481,24 @@ def after(tails: Tails, new: Mapping[str, Histogram], looks: int) -> Tails:
 def test_a_few_answers_that_hang_are_found_far_beyond_all_quantiles() -> None:
     """Of a thousand requests in each look one takes 2 s: as many as are slower than p99.9."""
     verdict, _remark = after(after(Tails(), {}, 1), HANGS, 20).verdict(0.01, 0.05)
-    assert verdict.worse and verdict.sentence.startswith("slowest by far (over 0.0964 s): 20 of")
+    assert verdict.worse and verdict.sentence.startswith(
+        "slowest by far (over 0.117 s, stable 0.0964 s): 20 of"
+    )
     verdict, _remark = after(after(Tails(), {}, 1), {"shop-7": STABLE["shop-1"]}, 20).verdict(
         0.01, 0.05
     )
     assert not verdict.worse
+
+
+def test_what_is_slow_is_known_without_the_storms_of_stable() -> None:
+    """One that lasts becomes usual."""
+    storm = {"shop-1": Histogram({-80: 990, -60: 10})}
+    calm = after(Tails(), {}, 5)
+    stormy = calm
+    for _look in range(6):
+        stormy = stormy.after(Times({}, storm), 0.01, 1.2)
+    assert stormy.stable == calm.stable and stormy.slow_looks == 6
+    assert stormy.after(Times({}, storm), 0.01, 1.2).stable != calm.stable
 
 
 def test_the_levels_of_tails_share_alpha() -> None:

@@ -11,7 +11,7 @@ import re
 import typing as t
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,28 +25,39 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     RolloutFailed,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import hand_back
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.hand_back import Step
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.hand_back import (
+    HandBackStep,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Composition,
     Health,
+    Phase,
     Process,
     Rotation,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
     HealthCheck,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+    Known,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     NOWHERE,
+    Capabilities,
     Endpoint,
+    InstanceSettings,
     Labels,
+    PlatformDriver,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import (
     _pods,
     kubernetes,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import ApiError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import kubernetes_service
 from ansible_collections.progressive.rollout.tests.support import kubernetes as api
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows, tell
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.playbook import ROOT
@@ -58,7 +69,9 @@ def driver(server: api.Server, epoch: int = 1, **given: t.Any) -> kubernetes.Dri
     options = kubernetes.OPTIONS.parse({**GIVEN, **given}, "rollout_platform.")
     said: list[str] = []
     transport = t.cast(t.Any, SimpleNamespace(say=said.append, said=said))
-    made = kubernetes.Driver(options, Context("shop", transport, HealthCheck(), epoch=epoch))
+    made = kubernetes.Driver(
+        options, DriverContext("shop", transport, HealthCheck(), known=Knows(epoch=epoch))
+    )
     made.__dict__["_cluster"] = server
     return made
 
@@ -80,7 +93,7 @@ def with_service(replicas: int = 4) -> api.Server:
 def service(server: api.Server, epoch: int = 1, **given: t.Any) -> kubernetes_service.Driver:
     options = kubernetes_service.OPTIONS.parse({"service": "shop", **given}, "rollout_traffic.")
     transport = t.cast(t.Any, None)
-    context = Context("shop", transport, HealthCheck(), epoch=epoch)
+    context = DriverContext("shop", transport, HealthCheck(), known=Knows(epoch=epoch))
     made = kubernetes_service.Driver(options, context)
     made.__dict__["_cluster"] = server
     return made
@@ -106,11 +119,17 @@ class Pods(World):
     fewest: int = 0
     service: bool = False  # whether a Service is the load balancer
     made: list[kubernetes.Driver] = field(default_factory=list)
+    options: dict[str, t.Any] = field(default_factory=dict)  # of the platform
 
     def platform(self) -> t.Any:
-        made = driver(self.server)
+        made = driver(self.server, **self.options)
+        made.context = replace(made.context, known=self._known)
         self.made.append(made)
         return made
+
+    def _known(self) -> Known:
+        """What the journal of the present step has of the settings."""
+        return Known(epoch=1, settings=self.context.known().settings if self.context else {})
 
     def traffic(self) -> t.Any:
         return service(self.server, settle="0s") if self.service else super().traffic()
@@ -136,16 +155,25 @@ class Shop(Service):
         server._put = watched  # type: ignore[method-assign]
 
 
-def is_ordinary(server: api.Server, revision: str, replicas: int) -> None:
-    """The Deployment is as if nothing but its template and number had been changed."""
+def is_ordinary(
+    server: api.Server, revision: str, replicas: int, notes: dict[str, str] | None = None
+) -> None:
+    """The Deployment is as if nothing but its template and number had been changed.
+
+    `notes`: the annotations of its pod template.
+    """
+    template = api.template(revision)
+    if notes:
+        template["metadata"]["annotations"] = notes
     mine = server.objects[api.SHOP]
     assert server.counts() == {revision: replicas}
     assert (mine["spec"]["replicas"], "paused" in mine["spec"]) == (replicas, False)
-    assert mine["spec"]["template"] == api.template(revision)
+    assert mine["spec"]["template"] == template
     sets = [one for path, one in server.objects.items() if path.startswith(api.SETS)]
     assert all(_pods.owned_by(one, mine) for one in sets), "nothing else is left"
     assert [one["spec"]["replicas"] for one in sets if one["spec"]["replicas"]] == [replicas]
-    assert _pods.PENDING not in _pods.notes_of(mine)
+    left = {key for one in (mine, *sets) for key in _pods.notes_of(one)}
+    assert left <= {_pods.EPOCH, _pods.MARK}
     before = server.counts()
     server.reconcile()
     assert server.counts() == before
@@ -182,14 +210,9 @@ def test_the_pods_stay_when_the_deployment_takes_them_over(tmp_path: Path) -> No
     server.fails = note
     shop.play(revision="2")
     assert pods == {pod["metadata"]["uid"] for pod in server.living()}
-    assert server.changes[-6:] == [
-        "patch shop",
-        "patch made-0",
-        "patch shop",
-        "patch shop-g2",
-        "patch made-0",
-        "patch shop",
-    ]
+    hand_back = ["shop", "made-0", "shop", "shop-g2", "made-0", "shop"]
+    tidied = ["shop", "shop-g2"]
+    assert server.changes[-8:] == [f"patch {name}" for name in hand_back + tidied]
 
 
 def test_a_revision_that_does_not_get_ready_is_rolled_back(tmp_path: Path) -> None:
@@ -296,6 +319,20 @@ def test_why_no_pods_are_made_is_told_at_once(tmp_path: Path) -> None:
     is_ordinary(server, "1", 4)
 
 
+def test_the_last_reason_stands_in_the_final_message(tmp_path: Path) -> None:
+    server = cluster()
+
+    def refused(change: str) -> None:
+        if change.startswith("create"):
+            raise ApiError("POST replicasets: denied by the policy of the month (500)", 500)
+
+    server.fails = refused
+    shop = Shop(tmp_path, server, progress_deadline="1s")
+    with pytest.raises(RolloutFailed, match=r"no progress .* denied by the policy of the month"):
+        shop.play(revision="2")
+    assert shop.journal.rollout and "denied by the policy" in shop.journal.rollout.reason
+
+
 # Single calls
 # --------------------------------------------------------------------------------------------------
 
@@ -352,6 +389,65 @@ def test_the_very_pod_goes_that_is_out_of_rotation(tmp_path: Path, steers: bool)
     shop.play(revision="2")
     is_ordinary(server, "2", 4)
     assert wrong == []
+
+
+def costs(server: api.Server) -> set[str]:
+    """The pods that are deleted before others."""
+    pods = server.living()
+    return {one["metadata"]["name"] for one in pods if _pods.notes_of(one).get(_pods.COST)}
+
+
+def test_which_pod_goes_is_said_when_its_drain_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with the number: the controller may hear of the number first.
+
+    https://github.com/kubernetes/kubernetes/issues/126138
+    """
+    server, late = cluster(), []
+    sync = kubernetes.Driver.sync
+
+    def watched(self: kubernetes.Driver, start: t.Any = (), stop: t.Any = (), forget: t.Any = ()):
+        late.extend(one for one in stop if one.partition("/")[0] not in costs(server))
+        return sync(self, start, stop, forget)
+
+    monkeypatch.setattr(kubernetes.Driver, "sync", watched)
+    Shop(tmp_path, server).play(revision="2")
+    is_ordinary(server, "2", 4)
+    assert (late, costs(server)) == ([], set())
+
+
+def test_a_pod_that_stays_after_all_is_like_the_others_again() -> None:
+    server = cluster()
+    made = driver(server)
+    first, second, *_others = states(made)
+    made.leaving([first, second])
+    assert costs(server) == {first, second}
+    made.leaving([second])
+    assert costs(server) == {second}
+    count = len(server.changes)
+    made.leaving([second])
+    made.sync(stop=[second])
+    assert server.changes[count:] == ["patch shop"], "it is said once"
+    made.leaving([first])
+    made.conclude(Composition("1", 1, 3))
+    assert costs(server) == set()
+
+
+def test_a_pod_that_kubernetes_keeps_in_the_place_of_another_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kubernetes, "PATIENCE", 0.0)
+    server = cluster()
+    server.steers, server.corrects = False, True
+    made = driver(server)
+    first, *_others = states(made)
+    made.sync(stop=[first])
+    made.sync()
+    told = [line for line in made.context.transport.said if first in line]  # type: ignore[attr-defined]
+    assert told == [
+        f"made-0: Kubernetes has deleted another pod than {first}, which stays, as {first}/2"
+    ]
 
 
 def test_no_pod_is_made_unready_where_costs_are_known() -> None:
@@ -442,31 +538,52 @@ def test_a_number_that_somebody_else_has_changed_is_not_overwritten() -> None:
     assert server.counts() == {"1": 6}
 
 
-def begun(path: Path, server: api.Server, pods: int = 1) -> Shop:
-    """A rollout of revision 2 whose run was killed when so many of its pods were there."""
-    shop = Shop(path, server)
+def begun(
+    path: Path, server: api.Server, pods: int = 1, revision: str = "2", **given: t.Any
+) -> Shop:
+    """A rollout whose run was killed when so many of its pods were there."""
+    shop = Shop(path, server, **given)
 
     def kill(change: str) -> None:
-        if server.counts().get("2", 0) >= pods:
+        if server.counts().get(revision, 0) >= pods:
             server.fails = lambda change: None
             raise Killed
 
     server.fails = kill
     with pytest.raises(Killed):
-        shop.play(revision="2")
+        shop.play(revision=revision)
     return shop
 
 
-def test_a_template_that_somebody_else_changes_in_the_middle_is_not_overwritten(
+def test_another_template_in_the_middle_waits_for_a_person_and_is_not_overwritten(
     tmp_path: Path,
 ) -> None:
     server = cluster()
     begun(tmp_path, server)
     server.patch(api.SHOP, {"spec": {"template": api.template("hotfix")}})
     shop = Shop(tmp_path, server, progress_deadline="1s")
+    result = shop.play(revision="2")
+    assert (result["parked"], result["rollout"]["phase"]) == (True, "paused")
+    assert "somebody else has changed the pod template" in result["msg"]
+    assert "kubectl rollout undo deployment/shop" in result["msg"]
+    assert server.counts() == {"hotfix": 4, "2": 1}
+    shop.say("abort")
     with pytest.raises(RolloutFailed):
         shop.play(revision="2")
-    assert [line for line in shop.said if "somebody else has changed its pod template" in line]
+    is_ordinary(server, "hotfix", 4)
+    assert shop.least == 4
+
+
+def test_another_template_of_a_revision_that_was_rolled_out_is_gone_back_to(tmp_path: Path) -> None:
+    server = cluster()
+    Shop(tmp_path, server).play(revision="2")
+    begun(tmp_path, server, revision="3")
+    server.patch(api.SHOP, {"spec": {"template": api.template("hotfix")}})
+    shop = Shop(tmp_path, server)
+    assert shop.play(revision="3")["parked"]
+    shop.say("abort")
+    with pytest.raises(RolloutFailed):
+        shop.play(revision="3")
     is_ordinary(server, "hotfix", 4)
     assert shop.least == 4
 
@@ -475,9 +592,195 @@ def test_a_template_that_is_changed_back_is_no_obstacle(tmp_path: Path) -> None:
     server = cluster()
     begun(tmp_path, server)
     server.patch(api.SHOP, {"spec": {"template": api.template("hotfix")}})
+    assert Shop(tmp_path, server).play(revision="2")["parked"]
     server.patch(api.SHOP, {"spec": {"template": api.template("1")}})
     Shop(tmp_path, server).play(revision="2")
     is_ordinary(server, "2", 4)
+
+
+# Other changes of the pod template
+# --------------------------------------------------------------------------------------------------
+
+CHANGES = {
+    "spec": {
+        "containers": [
+            {"name": "shop", "env": [{"name": "LEVEL", "value": "{revision}"}]},
+            {"name": "log", "image": "log:{revision}"},
+        ]
+    }
+}
+
+
+def settings_of(**changes: t.Any) -> InstanceSettings:
+    """The settings of a generation, as the journal has them."""
+    return InstanceSettings("kubernetes", {"image": GIVEN["image"], **changes}, {})
+
+
+def containers(server: api.Server, name: str) -> dict[str, t.Any]:
+    spec = server.objects[f"{api.SETS}/{name}"]["spec"]["template"]["spec"]
+    return {one["name"]: one for one in spec["containers"]}
+
+
+def test_a_patch_of_the_pod_template_is_rolled_out_and_kept(tmp_path: Path) -> None:
+    server = cluster()
+    server.patch(
+        api.SHOP,
+        [
+            {
+                "op": "add",
+                "path": "/spec/template/spec/containers/0/env",
+                "value": [{"name": "OLD", "value": "1"}],
+            }
+        ],
+    )
+    shop = Shop(tmp_path, server)
+    shop.world.options = {"container": "shop", "template": CHANGES}
+    shop.play(revision="2")
+    new = containers(server, "shop-g2")
+    assert new["shop"]["image"] == "local/shop:2"
+    assert new["shop"]["readinessProbe"], "all else is as before"
+    assert new["shop"]["env"] == [{"name": "OLD", "value": "1"}, {"name": "LEVEL", "value": "2"}]
+    assert new["log"]["image"] == "log:2"
+    mine = server.objects[api.SHOP]
+    assert [one["name"] for one in mine["spec"]["template"]["spec"]["containers"]] == [
+        "shop",
+        "log",
+    ]
+    assert (server.counts(), shop.least, shop.most) == ({"2": 4}, 4, 5)
+
+
+def test_instances_get_the_changes_that_their_generation_was_begun_with() -> None:
+    server = cluster()
+    made = driver(server, container="shop", template={"spec": {"hostname": "later"}})
+    tell(made, settings={2: settings_of(template=CHANGES), 3: settings_of()})
+    made.sync(start=ordered(1) + ordered(1, 3, "3"))
+    assert set(containers(server, "shop-g2")) == {"shop", "log"}
+    assert set(containers(server, "shop-g3")) == {"shop"}
+    sets = [server.objects[f"{api.SETS}/shop-g{number}"] for number in (2, 3)]
+    assert not [one for one in sets if "hostname" in one["spec"]["template"]["spec"]]
+
+
+@pytest.mark.parametrize("earlier", ["1", "2"], ids=["its first pods", "a revision rolled out"])
+def test_a_revision_that_ran_before_gets_the_pod_template_that_it_had(
+    tmp_path: Path, earlier: str
+) -> None:
+    """Not the present one with another image: what was changed since is not of that revision."""
+    server = cluster()
+    shop = Shop(tmp_path, server)
+    if earlier == "2":
+        shop.play(revision="2")
+    shop.world.options = {"container": "shop", "template": CHANGES}
+    shop.play(revision="3")
+    made = driver(server, epoch=90, container="shop", template=CHANGES)
+    tell(made, settings={7: replace(settings_of(), again=True)})
+    made.sync(start=ordered(1, 7, earlier))
+    template = _pods.template_of(server.objects[f"{api.SETS}/shop-g7"])
+    assert template == api.template(earlier)
+    for path in [path for path in server.objects if path.startswith(api.SETS)]:
+        if path.rpartition("/")[2] not in ("shop-g3", "shop-g7"):
+            del server.objects[path]
+    tell(made, settings={8: replace(settings_of(), again=True)})
+    made.sync(start=ordered(1, 8, "0"))
+    assert "the pod template of 0 is not in its history any more" in made.context.transport.said[-1]  # type: ignore[attr-defined]
+
+
+def test_a_rollback_of_a_promoted_revision_goes_to_the_earlier_pod_template(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = cluster()
+    shop = Shop(tmp_path, server)
+    shop.play(revision="2")
+    shop.world.options = {"container": "shop", "template": CHANGES}
+    shop.play(revision="3")
+    assert "log" in containers(server, "shop-g3")
+    keeps = Capabilities(host_options=())  # so that the journal keeps settings
+    monkeypatch.setattr(PlatformDriver, "capabilities", keeps)
+    shop.step(rollback)
+    is_ordinary(server, "2", 4)
+    assert shop.least == 4
+
+
+def test_of_two_pod_templates_of_a_revision_the_later_one_is_its_own() -> None:
+    mine = {"metadata": {"name": "shop"}}
+    metadata = [{"name": "a", "annotations": {_pods.SEQUENCE: number}} for number in ("9", "10")]
+    first, second = (_pods.Group({"metadata": one}, mine, inherited=(1, "")) for one in metadata)
+    assert second.sequence > first.sequence
+
+
+# A restart of the Deployment: annotations of its template alone
+# --------------------------------------------------------------------------------------------------
+
+RESTARTED = {"kubectl.kubernetes.io/restartedAt": "2026-11-24T12:00:00Z"}
+
+
+def restart(server: api.Server) -> None:
+    """As `kubectl rollout restart` does."""
+    metadata = {"metadata": {"annotations": RESTARTED}}
+    server.patch(api.SHOP, {"spec": {"template": metadata}})
+
+
+@pytest.mark.parametrize("pods", [1, 4], ids=["at the beginning", "at the end"])
+def test_a_restart_in_the_middle_is_taken_over(tmp_path: Path, pods: int) -> None:
+    server = cluster()
+    begun(tmp_path, server, pods)
+    restart(server)
+    shop = Shop(tmp_path, server)
+    shop.play(revision="2")
+    is_ordinary(server, "2", 4, RESTARTED)
+    assert (shop.least, shop.most) == (4, 5)
+    said = [line for made in shop.world.made for line in made.context.transport.said]  # type: ignore[attr-defined]
+    assert [line for line in said if "restartedAt" in line and "PR-249" in line]
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_a_restart_during_the_hand_back_is_taken_over(tmp_path: Path, after: int) -> None:
+    """Before the Deployment has the new template, and before and after the adoption."""
+    server = cluster()
+    shop = Shop(tmp_path, server)
+
+    def restarted(change: str) -> None:
+        pending = _pods.PENDING in _pods.notes_of(server.objects[api.SHOP])
+        seen.append(pending and change != "patch shop")  # the model has computed that change
+        if sum(seen) == after:
+            server.fails = lambda change: None
+            restart(server)
+
+    seen: list[bool] = []
+    server.fails = restarted
+    shop.play(revision="2")
+    is_ordinary(server, "2", 4, RESTARTED)
+    assert (shop.least, shop.most) == (4, 5)
+
+
+def test_a_rollback_after_a_restart_goes_to_the_restarted_pods(tmp_path: Path) -> None:
+    server = cluster()
+    server.starts = lambda pod: not pod["spec"]["containers"][0]["image"].endswith("broken")
+    shop = Shop(tmp_path, server, progress_deadline="1s")
+    shop.play(revision="2")
+    restart(server)
+    shop.least = 4  # the model replaces all pods at once
+    shop.play(revision="2")
+    assert f"{api.SETS}/shop-g3" not in server.objects, "the same revision runs"
+    with pytest.raises(RolloutFailed):
+        shop.play(revision="broken")
+    is_ordinary(server, "2", 4, RESTARTED)
+    assert shop.least == 4
+
+
+def test_no_pod_is_taken_while_the_deployment_restarts_its_own() -> None:
+    server = cluster()
+    made = driver(server)
+    made.sync(start=ordered(1))
+    old = f"{api.SETS}/made-0"
+    restart(server)
+    name = next(one for one in states(made) if "made-" in one)
+    before = server.objects[api.SHOP]["spec"]["replicas"]
+    server.objects[old]["spec"]["replicas"] = 2  # half way
+    made.sync(stop=[name])
+    assert server.objects[api.SHOP]["spec"]["replicas"] == before
+    server.objects[old]["spec"]["replicas"] = 0
+    made.sync(stop=[name])
+    assert server.objects[api.SHOP]["spec"]["replicas"] == before - 1
 
 
 def test_a_deployment_that_is_deleted_in_the_middle_ends_the_run(tmp_path: Path) -> None:
@@ -507,12 +810,115 @@ def test_without_its_journal_the_epoch_can_be_removed(tmp_path: Path) -> None:
     assert len(driver(server, epoch=1).sync()) == 5
 
 
-def test_a_number_that_somebody_else_changes_in_the_middle_is_corrected(tmp_path: Path) -> None:
+# The owner's number of replicas
+# --------------------------------------------------------------------------------------------------
+
+
+def scale(server: api.Server, replicas: int) -> None:
+    """As `kubectl scale` does, or an autoscaler."""
+    server.patch(api.SHOP, {"spec": {"replicas": replicas}})
+
+
+@pytest.mark.parametrize("replicas", [9, 3])
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"strategy": "canary", "steps": [{"set_weight": 20}, {"set_weight": 60}]}],
+    ids=["rolling", "canary"],
+)
+def test_a_number_that_the_owner_sets_in_the_middle_is_followed_and_told(
+    tmp_path: Path, replicas: int, given: dict[str, t.Any]
+) -> None:
+    server = cluster()
+    begun(tmp_path, server, **given)
+    scale(server, replicas)
+    shop = Shop(tmp_path, server, **given)
+    shop.play(revision="2")
+    is_ordinary(server, "2", replicas)
+    told = [line for line in shop.said if "PR-264" in line]
+    assert told == [
+        f"shop 2: somebody else has set the number of replicas to {replicas}; the rollout goes on"
+        f" to it (before: 4) [PR-264]"
+    ]
+    assert shop.least >= 3
+    shop.play(revision="3")
+    is_ordinary(server, "3", replicas)
+
+
+def test_a_number_that_is_raised_before_the_first_pod_goes_is_followed(tmp_path: Path) -> None:
+    server = cluster()
+    shop = Shop(tmp_path, server)
+    server.fails = lambda change: scale(server, 6) if "create shop-g2" in change else None
+    shop.play(revision="2")
+    is_ordinary(server, "2", 6)
+
+
+def test_a_rollback_keeps_the_number_that_the_owner_set_in_the_middle(tmp_path: Path) -> None:
     server = cluster()
     begun(tmp_path, server)
-    server.patch(api.SHOP, {"spec": {"replicas": 9}})
-    Shop(tmp_path, server).play(revision="2")
+    scale(server, 9)
+    server.starts = lambda pod: "shop:1" in pod["spec"]["containers"][0]["image"]
+    with pytest.raises(RolloutFailed):
+        Shop(tmp_path, server, progress_deadline="1s").play(revision="2")
+    is_ordinary(server, "1", 9)
+
+
+@pytest.mark.parametrize("replicas", [6, 2])
+def test_a_number_that_the_owner_sets_during_a_rollback_is_followed(
+    tmp_path: Path, replicas: int
+) -> None:
+    server = cluster()
+    server.starts = lambda pod: not pod["spec"]["containers"][0]["image"].endswith("broken")
+    shop = Shop(tmp_path, server, progress_deadline="1s", budget={"max_surge": 1})
+
+    def scaled(change: str) -> None:
+        if shop.journal.open and shop.journal.open.phase == Phase.ROLLING_BACK:
+            server.fails = lambda change: None
+            scale(server, replicas)
+
+    server.fails = scaled
+    with pytest.raises(RolloutFailed):
+        shop.play(revision="broken")
+    is_ordinary(server, "1", replicas)
+
+
+@pytest.mark.parametrize("given", [{}, {"replicas": 6}], ids=["its own number", "a given number"])
+def test_a_rollback_leaves_the_number_that_the_owner_has_lowered_before(
+    tmp_path: Path, given: dict[str, int]
+) -> None:
+    server = cluster()
+    server.starts = lambda pod: not pod["spec"]["containers"][0]["image"].endswith("broken")
+    shop = Shop(tmp_path, server, progress_deadline="1s")
+    shop.play(revision="2")
+    scale(server, 2)
+    with pytest.raises(RolloutFailed):
+        shop.play(revision="broken", **given)
+    is_ordinary(server, "2", 2)
+    shop.step(rollback, {"to": "1"})
+    is_ordinary(server, "1", 2)
+
+
+def test_a_number_is_given_back_that_the_owner_set_in_the_hand_back(tmp_path: Path) -> None:
+    server = cluster()
+    shop = Shop(tmp_path, server)
+
+    def scaled(change: str) -> None:
+        if _pods.PENDING in _pods.notes_of(server.objects[api.SHOP]):
+            server.fails = lambda change: None
+            scale(server, 7)
+
+    server.fails = scaled
+    shop.play(revision="2")
+    is_ordinary(server, "2", 7)
+
+
+def test_a_given_number_is_kept_and_the_other_one_is_told(tmp_path: Path) -> None:
+    server = cluster()
+    begun(tmp_path, server, replicas=4)
+    scale(server, 9)
+    shop = Shop(tmp_path, server, replicas=4)
+    shop.play(revision="2")
     is_ordinary(server, "2", 4)
+    assert [line for line in shop.said if "to 9; rollout_replicas says 4, which stays" in line]
 
 
 def test_a_pause_of_somebody_else_is_left_to_him(tmp_path: Path) -> None:
@@ -539,7 +945,9 @@ def test_a_hand_back_that_something_undoes_is_given_up_for_a_while(
     made = driver(server)
     made.sync(start=ordered(4))
     made.sync(stop=[name for name in states(made) if "made-0" in name])
-    steps = itertools.cycle([hand_back.Action(step) for step in (Step.PAUSE, Step.RESUME)])
+    steps = itertools.cycle(
+        [hand_back.Action(step) for step in (HandBackStep.PAUSE, HandBackStep.RESUME)]
+    )
     monkeypatch.setattr(hand_back, "next_step", lambda *_state: next(steps))
     assert "which something undoes" in made.conclude(Composition("2", 2, 4))
     assert server.counts() == {"2": 4}
@@ -593,7 +1001,8 @@ def test_each_order_has_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("note", ["5", "[", "null", '{"a": 1}'])
 def test_annotations_that_somebody_else_has_spoilt(tmp_path: Path, note: str) -> None:
     server = cluster()
-    notes = {_pods.STOPPED: note, _pods.MARK: note, _pods.PENDING: note, _pods.EPOCH: note * 9000}
+    names = (_pods.STOPPED, _pods.MARK, _pods.PENDING, _pods.NUMBER, _pods.WANTED)
+    notes = {**dict.fromkeys(names, note), _pods.EPOCH: note * 9000}
     server.patch(api.SHOP, {"metadata": {"annotations": {**notes, _pods.EPOCH: "x"}}})
     server.patch(f"{api.SETS}/made-0", {"metadata": {"annotations": notes}})
     Shop(tmp_path, server).play(revision="2")
@@ -703,6 +1112,8 @@ def test_an_autoscaler_is_refused() -> None:
         ({"workload": f"deployment/{'a' * 250}"}, "is not a workload"),
         ({"image": "local/shop:1"}, "is the same for all revisions"),
         ({"image": "local/shop:{tag}"}, "unknown placeholder '{tag}'"),
+        ({"template": {"replicas": 3, "spec": {}}}, "replicas: not a part of a pod template"),
+        ({"template": "env"}, "rollout_platform.template: expected a mapping"),
     ],
 )
 def test_options_that_cannot_be_meant(given: dict[str, str], why: str) -> None:
@@ -983,9 +1394,10 @@ PAGE = SNIPPETS["docs/how-to/kubernetes.md"]
 
 
 def test_the_options_of_the_page_are_taken() -> None:
-    given = yaml.safe_load(PAGE["kubernetes.yml"])["rollout_platform"]
-    del given["driver"]
-    driver(api.Server(), **given)
+    for name in ("kubernetes.yml", "template.yml"):
+        given = yaml.safe_load(PAGE[name])["rollout_platform"]
+        del given["driver"]
+        driver(api.Server(), **given)
     given = yaml.safe_load(PAGE["service.yml"])["rollout_traffic"]
     del given["driver"]
     service(api.Server(), **given)

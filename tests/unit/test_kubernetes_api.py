@@ -74,19 +74,23 @@ def test_what_is_sent(cluster: Cluster, server: web.Server) -> None:
     cluster.post(PODS, {"a": 1}, dryRun="All")
     cluster.patch(f"{PODS}/one", {"b": 2})
     cluster.patch(f"{PODS}/one", [{"op": "test"}])
+    cluster.patch_by_keys(f"{PODS}/one", {"c": 3}, dryRun="All")
     cluster.delete(f"{PODS}/one")
     sent = [
         (one.method, one.path, one.headers.get("Content-Type"), one.body.decode())
         for one in server.requests
     ]
+    mine, strategic = "fieldManager=progressive-rollout", "application/strategic-merge-patch+json"
     assert sent == [
         ("GET", f"{PODS}?labelSelector=app%3Dshop", None, ""),
-        ("POST", f"{PODS}?dryRun=All", "application/json", '{"a": 1}'),
-        ("PATCH", f"{PODS}/one", "application/merge-patch+json", '{"b": 2}'),
-        ("PATCH", f"{PODS}/one", "application/json-patch+json", '[{"op": "test"}]'),
+        ("POST", f"{PODS}?dryRun=All&{mine}", "application/json", '{"a": 1}'),
+        ("PATCH", f"{PODS}/one?{mine}", "application/merge-patch+json", '{"b": 2}'),
+        ("PATCH", f"{PODS}/one?{mine}", "application/json-patch+json", '[{"op": "test"}]'),
+        ("PATCH", f"{PODS}/one?dryRun=All&{mine}", strategic, '{"c": 3}'),
         ("DELETE", f"{PODS}/one", "application/json", "{}"),
     ]
     assert {one.headers["authorization"] for one in server.requests} == {"Bearer s3cr3t"}
+    assert {one.headers["User-Agent"] for one in server.requests} == {"progressive.rollout"}
 
 
 def test_the_namespace_is_that_of_the_context(tmp_path: Path) -> None:
@@ -151,6 +155,33 @@ def test_an_answer_that_is_too_large(
     server.replies = [(200, "x" * 2**21)]
     with pytest.raises(ApiError, match="a line of more than 1 MiB"):
         list(cluster.watch(PODS, "4"))
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_read_is_repeated_when_the_server_asks_for_it(
+    cluster: Cluster, server: web.Server, status: int
+) -> None:
+    busy = (status, refused("too many requests"), {"Retry-After": "1"})
+    server.replies = [busy, (200, '{"items": []}')]
+    began = time.monotonic()
+    assert cluster.get(PODS) == {"items": []}
+    assert time.monotonic() - began >= 1, "not before the time that the server names"
+    server.replies = [(status, refused("etcdserver: request timed out"))]
+    with pytest.raises(ApiError, match=rf"etcdserver: request timed out \({status}\)"):
+        cluster.get(PODS)
+    assert len(server.requests) == 2 + 1 + kubernetes.REPEATS
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_change_and_a_watch_are_not_repeated(
+    cluster: Cluster, server: web.Server, status: int
+) -> None:
+    server.replies = [(status, refused("too many requests"))]
+    with pytest.raises(ApiError):
+        cluster.patch(f"{PODS}/one", {})
+    with pytest.raises(ApiError):
+        list(cluster.watch(PODS, "4"))
+    assert len(server.requests) == 2
 
 
 def test_a_change_is_not_sent_twice(cluster: Cluster, server: web.Server) -> None:

@@ -23,7 +23,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
     HealthCheck,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     NOWHERE,
     Labels,
@@ -38,6 +40,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import
     kubernetes_service,
 )
 from ansible_collections.progressive.rollout.tests.support import kubernetes as api
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows, leased, tell
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 from ansible_collections.progressive.rollout.tests.support.waiting import until
 from ansible_collections.progressive.rollout.tests.unit.test_kubernetes import is_ordinary
@@ -76,18 +79,6 @@ class Cluster(api.Server):
         return super().patch(path, body, **query)
 
 
-class Leased(Context):
-    """A context whose lease was taken once, and has always had the same epoch."""
-
-    @property  # type: ignore[override]
-    def epoch(self) -> int:
-        return 1
-
-    @epoch.setter
-    def epoch(self, epoch: int) -> None:
-        """Keep it."""
-
-
 @dataclass
 class Clusters(World):
     """Pods in clusters, perhaps with a Service in each as its load balancer."""
@@ -106,9 +97,8 @@ class Clusters(World):
 
     def platform(self) -> t.Any:
         assert self.context
-        self.context.__class__ = Leased
         options = kubernetes.OPTIONS.parse({**GIVEN, "clusters": self.listed}, "rollout_platform.")
-        made = kubernetes.Driver.variant(options)(options, self.context)
+        made = kubernetes.Driver.variant(options)(options, leased(self.context))
         assert isinstance(made, kubernetes.InClusters)
         for name, server in self.apis.items():
             made._members[name].driver.__dict__["_cluster"] = server
@@ -120,7 +110,7 @@ class Clusters(World):
             return super().traffic()
         given = {"service": "shop", "clusters": self.listed, "settle": "0s"}
         options = kubernetes_service.OPTIONS.parse(given, "rollout_traffic.")
-        made = kubernetes_service.Driver.variant(options)(options, self.context)
+        made = kubernetes_service.Driver.variant(options)(options, leased(self.context))
         assert isinstance(made, kubernetes_service.InClusters)
         for name, server in self.apis.items():
             made._members[name].__dict__["_cluster"] = server
@@ -274,7 +264,7 @@ def test_without_a_cluster_nothing_begins(tmp_path: Path) -> None:
 def both(tmp_path: Path) -> tuple[Shop, t.Any]:
     shop = Shop(tmp_path)
     transport = t.cast(t.Any, None)
-    shop.world.context = Context("shop", transport, HealthCheck(), epoch=1)
+    shop.world.context = DriverContext("shop", transport, HealthCheck(), known=Knows(epoch=1))
     return shop, shop.world.platform()
 
 
@@ -297,19 +287,20 @@ def test_what_a_lost_cluster_may_have_started_counts(tmp_path: Path) -> None:
     found = driver.sync([Labels("", "shop", "2", 2, "eu", NOWHERE, 0)])
     mine = [report for report in found if report.labels.id.startswith("eu/")]
     assert [report.process for report in mine] == [Process.UNREACHABLE] * 3
-    assert list(driver.context.away) == ["eu"]
+    assert list(driver.away) == ["eu"]
+    tell(shop.world, away=driver.away)
     later = shop.world.platform()  # of another run, with the same journal
     assert [r.labels for r in later.sync() if r.labels.host.startswith("eu")] == [
         report.labels for report in mine
     ]
     shop.eu.gone = False
     until_answered(later)
-    assert later.context.away == {}
+    assert later.away == {}
     assert sum(r.labels.id.startswith("eu/") for r in later.sync()) == 2
 
 
 def until_answered(driver: t.Any) -> None:
-    until(lambda: driver.sync() and not driver.context.away)
+    until(lambda: driver.sync() and not driver.away)
 
 
 def test_a_newer_lease_in_one_cluster_ends_the_run(tmp_path: Path) -> None:
@@ -347,7 +338,7 @@ def test_what_is_no_list_of_clusters_is_refused(clusters: t.Any, message: str) -
 
 def made(given: dict[str, t.Any]) -> None:
     options = kubernetes.OPTIONS.parse({**GIVEN, **given}, "rollout_platform.")
-    kubernetes.Driver.variant(options)(options, Context("shop", t.cast(t.Any, None)))
+    kubernetes.Driver.variant(options)(options, DriverContext("shop", t.cast(t.Any, None)))
 
 
 def test_places_are_refused() -> None:
@@ -364,4 +355,4 @@ def test_a_match_is_refused() -> None:
     }
     options = gateway_api.OPTIONS.parse(given, "rollout_traffic.")
     with pytest.raises(InputError, match=r"rollout_traffic\.match: "):
-        gateway_api.Driver.variant(options)(options, Context("shop", t.cast(t.Any, None)))
+        gateway_api.Driver.variant(options)(options, DriverContext("shop", t.cast(t.Any, None)))

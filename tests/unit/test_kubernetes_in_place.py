@@ -28,7 +28,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
     HealthCheck,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    InstanceSettings,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import (
     _on_delete,
     _pods,
@@ -36,6 +41,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms impo
     kubernetes,
 )
 from ansible_collections.progressive.rollout.tests.support import kubernetes as api
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows, tell
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 from ansible_collections.progressive.rollout.tests.support.pages import ROOT, SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.statefulsets import (
@@ -55,7 +61,7 @@ def driver(server: Server, epoch: int = 1) -> t.Any:
     said: list[str] = []
     transport = t.cast(t.Any, SimpleNamespace(say=said.append, said=said))
     made = kubernetes.Driver.variant(options)(
-        options, Context("shop", transport, HealthCheck(), epoch=epoch)
+        options, DriverContext("shop", transport, HealthCheck(), known=Knows(epoch=epoch))
     )
     assert isinstance(made, _on_delete.OnDeleteDriver)
     made.__dict__["_cluster"] = server
@@ -373,6 +379,20 @@ def test_what_the_pods_were_made_of_is_found_in_the_history() -> None:
     assert server.objects[DB]["spec"]["template"] == before, "as the pods are, not as it was"
     made.refill("2", 2)
     assert server.objects[DB]["spec"]["template"]["spec"]["nodeSelector"] == {"disk": "fast"}
+
+
+def test_a_revision_that_ran_before_gets_the_pod_template_that_it_had() -> None:
+    """Whatever was changed since, and of whichever generation it was."""
+    server = Server(2)
+    made = driver(server)
+    made.refill("2", 2)
+    server.patch(DB, {"spec": {"template": api.template("2", nodeSelector={"disk": "fast"})}})
+    made.refill("3", 3)
+    assert server.objects[DB]["spec"]["template"]["spec"]["nodeSelector"]
+    tell(made, settings={4: InstanceSettings("kubernetes", {}, {}, again=True)})
+    made.refill("1", 4)
+    assert server.template == "1"
+    assert "nodeSelector" not in server.objects[DB]["spec"]["template"]["spec"]
 
 
 @pytest.mark.parametrize("generation", [None, 2])

@@ -7,10 +7,13 @@ long; what ends without a verdict says so.
 
 from __future__ import annotations
 
+import re
 import time
 import typing as t
 from dataclasses import replace
+from random import Random
 
+import numpy as np
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import progress, spec
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import gates
@@ -44,6 +47,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record i
     Outcome,
     Rollout,
 )
+from ansible_collections.progressive.rollout.tests.support import short_rollouts
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -121,17 +125,35 @@ def test_only_a_new_side_that_fails_more_is_doubted() -> None:
         assert progress.left_open(analysis, {"errors": metric.memory}) == ""
     metric, analysis = counted((60, 1), (60, 0), looks=2)
     assert metric.phase != "Failed"
-    assert progress.doubts([metric], analysis).startswith("errors 4 of 240 against 0 of 240")
+    assert progress.doubts([metric], analysis).startswith(
+        "errors 4 of 240 (1.7 %) against 0 of 240"
+    )
     assert (
         progress.left_open(analysis, {"errors": metric.memory})
-        == "errors 4 of 240 against 0 of 240"
+        == "errors 4 of 240 (1.7 %) against 0 of 240"
     )
+
+
+@pytest.mark.parametrize(
+    ("each", "looks", "takes"),
+    [(5, 4, ", about 14 s at this rate"), (5, 1, ""), (0, 4, "")],
+)
+def test_what_has_had_little_traffic_says_how_long_the_rest_takes(
+    each: int, looks: int, takes: str
+) -> None:
+    """Of ten requests a second to the new side; of none, and of one look, that is not known."""
+    metric, _analysis = counted((each, 0), (15, 0), looks)
+    assert metric.memory["sentence"].endswith(takes or ("requests" if each else "to compare"))
+    if takes:
+        (more,) = re.findall(r"needs (\d+) more requests, about (\d+) s", metric.memory["sentence"])
+        assert int(more[0]) == pytest.approx(10 * int(more[1]), abs=5)
 
 
 def test_without_instances_to_compare_with_errors_are_still_told() -> None:
     metric, analysis = counted((60, 1), (0, 0))
     assert (
-        progress.left_open(analysis, {"errors": metric.memory}) == "errors 8 of 480 against 0 of 0"
+        progress.left_open(analysis, {"errors": metric.memory})
+        == "errors 8 of 480 (1.7 %) against 0 of 0"
     )
     assert progress.left_open(analysis, {}) == ""
     assert progress.left_open(replace(analysis, dry_run=True), {"errors": metric.memory}) == ""
@@ -152,6 +174,37 @@ def test_a_promotion_without_a_verdict_says_so_with_the_numbers_and_is_no_good_e
     )
     assert told.tone == "warn" and told.marks[-1].tone == "warn"
     assert story.tell("shop", {"outcome": "promoted", "reason": ""}, []).tone == "good"
+
+
+# -- a rolling that is over in seconds --------------------------------------------------------------
+
+
+def watched(seed: int, rate: float, per_second: float = 550.0) -> short_rollouts.Watched:
+    metric = progress.MetricProgress(spec.parse(ERRORS.options, "analysis", ()).metrics[0])
+    return short_rollouts.Watched(metric, np.random.default_rng(seed), rate, per_second)
+
+
+@pytest.mark.slow
+@pytest.mark.seeded
+@pytest.mark.parametrize("interval", [1.0, 2.5, 5.0])
+@pytest.mark.parametrize("stages", [short_rollouts.PAIRS, short_rollouts.SINGLY])
+def test_a_rolling_of_six_that_fails_one_request_in_twenty_is_failed(
+    stages: t.Any, interval: float, dice: Random
+) -> None:
+    """Whether it has had several looks, or a single one before the last old instances would go."""
+    seeds = [dice.getrandbits(32) for _run in range(20)]
+    ends = [watched(seed, 0.05).failed(stages, interval, min(interval, 3.5)) for seed in seeds]
+    assert sum(end is not None for end in ends) >= 18
+
+
+@pytest.mark.slow
+@pytest.mark.seeded
+@pytest.mark.parametrize("interval", [1.0, 2.5])
+def test_a_good_rolling_of_six_is_not_waited_for(interval: float, dice: Random) -> None:
+    for _run in range(20):
+        one = watched(dice.getrandbits(32), 0.0)
+        assert one.failed(short_rollouts.PAIRS, interval, interval) is None
+        assert not one.metric.doubt
 
 
 # -- how often it looks ----------------------------------------------------------------------------

@@ -69,9 +69,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
     HealthCheck,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Endpoint,
+    InstanceSettings,
     Labels,
     PlatformDriver,
     Report,
@@ -125,7 +128,7 @@ def walking(tmp_path: Path) -> t.Iterator[Callable[..., Walk]]:
             )
             world.instances[labels.id] = Report(labels, Process.RUNNING, clock.now() - 60)
             world.servers[labels.endpoint] = Server(Rotation.IN, True, 0)
-        context = Context("shop", t.cast(Transport, Here()))
+        context = DriverContext("shop", t.cast(Transport, Here()))
         settings = replace(
             parse({**ARGS, **args}, drivers=False),
             platform=choice(PlatformDriver, world.platform),
@@ -787,3 +790,33 @@ def test_the_last_old_instance_stays_for_a_verdict_where_the_new_side_looks_wors
     assert (15 <= last < 17) if doubted else last < 5
     assert not [revisions for _when, revisions in served if not revisions]
     assert walk.rollout.elapsed < 5
+
+
+# What drivers know
+# --------------------------------------------------------------------------------------------------
+
+
+def test_drivers_know_the_lease_and_the_journal_as_they_are(walking: Callable[..., Walk]) -> None:
+    """Also before anything was observed: an autoscaler may have to be put back first."""
+    walk = walking(World())
+    context, session = walk.loop.context, walk.session
+    assert context.known().epoch == session.epoch > 0
+    assert context.settings_of(2) is None
+    session.record.settings = {2: InstanceSettings("process", {"command": "/opt/shop"}, {})}
+    assert context.settings_of(2) == session.record.settings[2]
+    walk.loop.observe()
+    assert context.counters.served == walk.loop.observer.counters.served != {}
+    session.release()
+    assert context.known().epoch == 0
+
+
+def test_the_journal_has_the_silent_hosts_also_where_others_fail(
+    walking: Callable[..., Walk],
+) -> None:
+    walk = walking(World())
+    silent: dict[str, list[dict[str, t.Any]]] = {"web": []}
+    walk.loop.platform.away = silent
+    walk.world.fails = lambda call: PlatformError("no answer") if call == "sync before" else None
+    with pytest.raises(PlatformError):
+        walk.loop.observer.sync()
+    assert walk.session.record.away == walk.loop.context.known().away == silent

@@ -20,7 +20,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rol
     Move,
     Moved,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import (
     Connections,
 )
@@ -41,7 +43,9 @@ def store(path: Path) -> Driver:
     transport = Transport(
         Connections({}, SimpleNamespace(timeout=10, password=None, become_pass=None), None)
     )
-    return Driver(OPTIONS.parse({"path": str(path)}, "rollout_store."), Context("shop", transport))
+    return Driver(
+        OPTIONS.parse({"path": str(path)}, "rollout_store."), DriverContext("shop", transport)
+    )
 
 
 @pytest.fixture
@@ -55,8 +59,8 @@ def old(tmp_path: Path) -> Driver:
     for id, number in EVENTS.items():
         record |= {"rollout": {**whole, "id": id}, "id": id}
         made.commit("a", 60, record, [{"at": 1.0, "n": n} for n in range(number)])
-    for word in ("pause", "resume", "skip"):
-        made.post({"word": word, "by": "ann", "rollout": "r2"})
+    for command in ("pause", "resume", "skip"):
+        made.post({"word": command, "by": "ann", "rollout": "r2"})
     made.release("a")
     return made
 
@@ -72,7 +76,7 @@ def usable(one: Driver) -> bool:
 
 def everything(one: Driver) -> t.Any:
     obeyed = one.load()["obeyed"]
-    return one.load(), {id: list(one.timeline(id)) for id in EVENTS}, list(one.words(obeyed))
+    return one.load(), {id: list(one.timeline(id)) for id in EVENTS}, list(one.commands(obeyed))
 
 
 def test_all_of_it_is_there_afterwards_and_the_old_one_says_where(
@@ -83,7 +87,7 @@ def test_all_of_it_is_there_afterwards_and_the_old_one_says_where(
     old.release("b")
     assert Move(old, new, ME).run() == Moved(True, 2, sum(EVENTS.values()), 3)
     assert everything(new) == before
-    assert [word["number"] for word in new.words(1)] == [2, 3, 4]
+    assert [command["number"] for command in new.commands(1)] == [2, 3, 4]
     assert usable(new) and not usable(old)
     with pytest.raises(StoreError, match=rf"was moved to {tmp_path}/new/.*change rollout_store"):
         Record.load("shop", old.load(), old.place)

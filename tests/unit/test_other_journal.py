@@ -12,9 +12,6 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import process
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Journal
-from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._answers import (
-    refuse_foreign,
-)
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 
 MINE = {"id": "aa", "place": "/var/lib/rollout/journal/shop.json on host lb1"}
@@ -65,6 +62,11 @@ def host(tmp_path: Path) -> Host:
     return Host(tmp_path)
 
 
+def refuse(host: Host, journal: Journal) -> None:
+    """As a run with this journal does before it takes the lease."""
+    journal.refuse_others({"web1": host.check().get("journal")}, "instances", "journal")
+
+
 def test_a_run_with_another_journal_is_refused_and_leaves_no_trace(host: Host) -> None:
     host.run(MINE, start=True)
     before = host.files()
@@ -73,14 +75,14 @@ def test_a_run_with_another_journal_is_refused_and_leaves_no_trace(host: Host) -
         assert MINE["place"] in answer["stale"] and MISTYPED["place"] in answer["stale"]
     assert host.files() == before
     with pytest.raises(InputError, match=r"web1 to .*/rollout/journal/shop\.json") as caught:
-        refuse_foreign({"web1": host.check()}, Journal(**MISTYPED), str(host.path))
+        refuse(host, Journal(**MISTYPED))
     assert caught.value.id == "PR-515" and "/rolout/" in str(caught.value)
 
 
 def test_an_empty_journal_elsewhere_is_refused(host: Host) -> None:
     host.run(MINE, start=True)
     with pytest.raises(InputError, match="correct rollout_store"):
-        refuse_foreign({"web1": host.check()}, Journal("", MISTYPED["place"]), str(host.path))
+        refuse(host, Journal("", MISTYPED["place"]))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,7 @@ def test_an_empty_journal_elsewhere_is_refused(host: Host) -> None:
 )
 def test_the_same_journal_goes_on(host: Host, later: dict[str, str]) -> None:
     host.run(MINE, start=True)
-    refuse_foreign({"web1": host.check()}, Journal(**later), str(host.path))
+    refuse(host, Journal(**later))
     assert "instances" in host.run(later, start=True)
     assert host.check()["journal"] == later
 

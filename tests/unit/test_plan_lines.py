@@ -67,7 +67,8 @@ def test_a_plan() -> None:
         "              analysis, at step 3 analysis",
         "              an operator, at step 4 approval (promote.yml or abort.yml)",
         "  requests    139 of 1,390 (10 %) show a rate of 0.05: errors, at step 3 analysis; about"
-        " 7 min 43 s as in the last rollout, and it measures for 5 min 00 s only",
+        " 7 min 43 s as in the last rollout, and it measures for 5 min 00 s only: raise count,"
+        " or add requests by probe",
         "  watched by  analysis: errors, latency (the default)",
         "  not known   how long step 3 analysis (analysis) takes to pass",
     ]

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import typing as t
 from collections import Counter
+from random import Random
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     InputError,
     PlatformError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Endpoint,
     Labels,
@@ -51,7 +54,7 @@ def labels(host: str, port: int, slot: int, address: str = "") -> Labels:
 def driver(**options: t.Any) -> Driver:
     given = {"hosts": "shop", "command": ["/bin/true"], "ports": "8100-8199", **options}
     return Driver(
-        OPTIONS.parse(given, "rollout_platform."), Context("shop", t.cast(t.Any, Inventory()))
+        OPTIONS.parse(given, "rollout_platform."), DriverContext("shop", t.cast(t.Any, Inventory()))
     )
 
 
@@ -210,3 +213,40 @@ def test_a_generation_is_spread_evenly_whatever_the_others_occupy() -> None:
     places = place(HOSTS, ADDRESSES, range(8100, 8200), 10, old, 2)
     assert Counter(host for host, _endpoint, _slot in places) == dict.fromkeys(HOSTS, 2)
     assert [host for host, _endpoint, _slot in places[:4]] == ["web3", "web4", "web5", "web2"]
+
+
+def test_the_least_loaded_host_of_the_least_loaded_zone_is_next(dice: Random) -> None:
+    """As if all hosts were compared for each instance."""
+    for _case in range(200):
+        hosts = [f"web{number}" for number in range(dice.randint(1, 8))]
+        addresses = {host: f"10.0.0.{dice.randint(1, 6)}" for host in hosts}
+        zones = {host: dice.choice("abc") for host in hosts}
+        taken = [
+            Labels(
+                f"i{slot}",
+                "shop",
+                "1",
+                dice.randint(1, 2),
+                (host := dice.choice(hosts)),
+                Endpoint(addresses[host], dice.randint(8100, 8104)),
+                slot,
+            )
+            for slot in range(dice.randint(0, 6))
+        ]
+        used = {(one.endpoint.address, one.endpoint.port) for one in taken}
+        room = 5 * len(set(addresses.values())) - len(used)
+        placed = place(hosts, addresses, range(8100, 8105), room, taken, 2, zones)
+        for number, (host, endpoint, _slot) in enumerate(placed):
+            on = Counter(one.host for one in taken) + Counter(at for at, *_ in placed[:number])
+            alike = Counter(one.host for one in taken if one.generation == 2)
+            alike += Counter(at for at, *_ in placed[:number])
+            in_zone: Counter[str] = Counter()
+            for name, count in alike.items():
+                in_zone[zones[name]] += count
+            loads = {
+                name: (in_zone[zones[name]], alike[name], on[name])
+                for name in hosts
+                if sum(address == addresses[name] for address, _port in used) < 5
+            }
+            assert host == min(loads, key=loads.__getitem__)
+            used.add((endpoint.address, endpoint.port))

@@ -30,8 +30,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.report.progres
     describe,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
-    Kind,
     Rollout,
+    RolloutKind,
 )
 
 CANARY = Plan("canary", steps=tuple(Step(f"step {n}", weight=25 * n) for n in range(1, 5)))
@@ -130,10 +130,10 @@ def test_another_stage_has_its_name() -> None:
     ("given", "title"),
     [
         ({"previous": None}, "shop 2"),
-        ({"kind": Kind.SCALE}, "shop 2 scaling to 6"),
-        ({"kind": Kind.RESTART}, "shop 2 restarting"),
-        ({"kind": Kind.REBALANCE}, "shop 2 rebalancing"),
-        ({"kind": Kind.ROLLBACK}, "shop rolling back 1 -> 2"),
+        ({"kind": RolloutKind.SCALE}, "shop 2 scaling to 6"),
+        ({"kind": RolloutKind.RESTART}, "shop 2 restarting"),
+        ({"kind": RolloutKind.REBALANCE}, "shop 2 rebalancing"),
+        ({"kind": RolloutKind.ROLLBACK}, "shop rolling back 1 -> 2"),
         ({"phase": Phase.ROLLING_BACK}, "shop rolling back 2 -> 1"),
         ({"phase": Phase.ROLLING_BACK, "previous": None}, "shop removing 2"),
     ],

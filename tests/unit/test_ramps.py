@@ -27,7 +27,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.config.fingerp
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.variables import replicas
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.stage_run import (
-    as_it_is,
+    frozen,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import (
     Bounds,
@@ -396,8 +396,8 @@ def test_no_old_instance_goes_that_is_to_stay() -> None:
 
 def test_what_serves_before_a_switch_keeps_its_share_in_a_pause() -> None:
     switch = Waypoint(2, 4, 4, 4, 100, stable=1, weight_before=80)
-    assert as_it_is([], switch).weight == 80
-    assert as_it_is([], replace(switch, weight_before=0)).weight == 0  # as of blue-green
+    assert frozen([], switch).weight == 80
+    assert frozen([], replace(switch, weight_before=0)).weight == 0  # as of blue-green
 
 
 # How many there are, and what scales a service meanwhile

@@ -18,7 +18,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis impor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import analysis
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import (
     FAIL,
     PASS,
@@ -31,6 +33,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Served
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.events import Looked
+from ansible_collections.progressive.rollout.tests.support.contexts import Counted
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
 from hypothesis import given
@@ -98,8 +101,8 @@ def measured(
 ) -> Measured:
     """The events of an analysis, as they are read from the journal; `killed` after these answers."""
     found, seconds, memory = Measured(), 0.0, None
-    context = Context(
-        "shop", t.cast(t.Any, None), counted=("errors", "latency"), served=traffic.served.copy
+    context = DriverContext(
+        "shop", t.cast(t.Any, None), counted=("errors", "latency"), counters=Counted(traffic)
     )
     with mock.patch.object(clock, "now", lambda: START + seconds):
         given = analysis.OPTIONS.parse({"interval": "10s", **options}, "gate.")
@@ -201,6 +204,20 @@ def test_fewer_measurements_end_before_the_others() -> None:
         found.events, {"count": 3, "metrics": [{"name": "errors", "detect": 0.5}]}
     )
     assert (again.overall.verdict, again.overall.look) == (PASS, 3)
+
+
+def test_measurements_are_counted_and_not_the_moments_in_which_they_came() -> None:
+    """Each metric's result may come by itself, of errors first."""
+    events = run().events
+    apart = [
+        {**event, "results": {name: coded}, "settings": event.get("settings") if at == 0 else None}
+        for event in events
+        for at, (name, coded) in enumerate(event["results"].items())
+    ]
+    assert len(apart) > len(events)
+    together, alone = (replay.replay(one, {}) for one in (events, apart))
+    assert together.overall.look == alone.overall.look == alone.metrics["errors"].look
+    assert alone.looks == together.looks
 
 
 def test_a_metric_that_is_over_is_judged_no_more() -> None:

@@ -19,7 +19,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loo
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.resources import (
     demand,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     InstanceSettings,
     Limits,
@@ -154,7 +156,7 @@ def podmans(answers: dict[str, t.Any], **options: t.Any) -> podman.Driver:
     }
     return podman.Driver(
         podman.OPTIONS.parse(given, "rollout_platform."),
-        Context("shop", t.cast(t.Any, Transport())),
+        DriverContext("shop", t.cast(t.Any, Transport())),
     )
 
 

@@ -27,7 +27,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.
     AnalysisPhase,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.verdict import Data
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import Question
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     PlatformDriver,
@@ -305,7 +307,7 @@ class Platform:
 
 def driver(platform: t.Any, **options: t.Any) -> Driver:
     transport = t.cast(t.Any, SimpleNamespace(apart=lambda: None))
-    context = Context("shop", transport, platform=lambda _transport: platform)
+    context = DriverContext("shop", transport, platform=lambda _transport: platform)
     return Driver(OPTIONS.parse(options, "metric."), context)
 
 

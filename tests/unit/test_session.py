@@ -22,7 +22,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     LeaseHeld,
     LeaseLost,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import (
     Connections,
 )
@@ -39,7 +41,7 @@ def store(tmp_path: Path) -> Driver:
         Connections({}, SimpleNamespace(timeout=10, password=None, become_pass=None), None)
     )
     return Driver(
-        OPTIONS.parse({"path": str(tmp_path)}, "rollout_store."), Context("shop", transport)
+        OPTIONS.parse({"path": str(tmp_path)}, "rollout_store."), DriverContext("shop", transport)
     )
 
 

@@ -45,7 +45,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.aut
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
     HealthCheck,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import (
     DriverChoice,
     DriverModule,
@@ -71,13 +73,13 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._las
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import ApiError
 from ansible_collections.progressive.rollout.tests.support import kubernetes as api
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows, leased, tell
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.waiting import until
 from ansible_collections.progressive.rollout.tests.unit.test_kubernetes import is_ordinary
 from ansible_collections.progressive.rollout.tests.unit.test_kubernetes_clusters import (
     Cluster,
-    Leased,
 )
 
 HOSTS = ("web1", "web2")
@@ -87,9 +89,10 @@ WAVES = [{"name": "first", "parts": ["vms"]}, {"name": "second", "parts": ["clou
 class Vms(PlatformDriver):
     """Instances on hosts that may be silent."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.world: Both = options["world"]
         self.context, self._seen = context, LastSeen(context)
+        self.away = self._seen.away
 
     def hosts(self) -> Sequence[str]:
         return HOSTS
@@ -112,7 +115,7 @@ class Vms(PlatformDriver):
         generation: int,
         among: Collection[str] | None = None,
     ) -> list[tuple[str, Endpoint, int]]:
-        hosts = [host for host in HOSTS if host not in self.context.away]
+        hosts = [host for host in HOSTS if host not in self.away]
         if not hosts:
             raise PlatformError("no host answers", "PR-219")
         first = self.world.ports
@@ -169,7 +172,6 @@ class Both(World):
 
     def platform(self) -> several.Driver:
         assert self.context
-        self.context.__class__ = Leased
         given = {"workload": "deployment/shop", "image": "local/shop:{revision}"}
         options = kubernetes.OPTIONS.parse(given, "rollout_platform.parts.cloud.")
         parts = {
@@ -182,7 +184,7 @@ class Both(World):
             name: several.Part(t.cast(t.Any, one), Fraction(self.factors.get(name, 1)))
             for name, one in parts.items()
         }
-        made = several.Driver({"parts": found}, self.context)
+        made = several.Driver({"parts": found}, leased(self.context))
         made._pods._members["cloud"].driver.__dict__["_cluster"] = self.cloud
         return made
 
@@ -308,7 +310,7 @@ def test_a_part_that_is_gone_holds_the_rollout_until_it_is_back(tmp_path: Path, 
 
 def both(tmp_path: Path) -> tuple[Both, several.Driver]:
     shop = Shop(tmp_path)
-    shop.world.context = Context("shop", t.cast(t.Any, None), epoch=1)
+    shop.world.context = DriverContext("shop", t.cast(t.Any, None), known=Knows(epoch=1))
     return shop.world, shop.world.platform()
 
 
@@ -317,8 +319,9 @@ def test_only_pods_have_the_name_of_their_part(tmp_path: Path) -> None:
     found = driver.sync()
     assert {report.labels.host for report in found} == {"web1", "web2", "cloud/node1"}
     assert sum(report.labels.id.startswith("cloud/") for report in found) == 2
-    assert driver.at({"web1"}).part == "vms"
-    assert driver.at({"cloud"}).names_instances and driver.at({"cloud/node1"}).names_instances
+    assert driver.at({"web1"}).capabilities.has_hosts
+    for pods in ("cloud", "cloud/node1"):
+        assert driver.at({pods}).capabilities.names_instances
 
 
 def test_a_silent_cluster_is_remembered_while_hosts_answer(tmp_path: Path) -> None:
@@ -328,24 +331,25 @@ def test_a_silent_cluster_is_remembered_while_hosts_answer(tmp_path: Path) -> No
     world.cloud.gone, world.silent = True, ("web1",)
     driver.sync([Labels("", "shop", "2", 2, "cloud", NOWHERE, 0)])
     found = driver.sync()
-    assert sorted(driver.context.away) == ["cloud", "web1"]
+    assert sorted(driver.away) == ["cloud", "web1"]
+    tell(world, away=driver.away)
     lost = [r.labels for r in found if r.process is Process.UNREACHABLE]
     assert sum(labels.id.startswith("cloud/") for labels in lost) == 3, "with the one ordered"
     later = world.platform()  # of another run, with the same journal
     assert {r.labels.id for r in later.sync() if r.process is Process.UNREACHABLE} == {
         labels.id for labels in lost
     }
-    assert sorted(later.context.away) == ["cloud", "web1"]
+    assert sorted(later.away) == ["cloud", "web1"]
     world.cloud.gone, world.silent = False, ()
-    until(lambda: later.sync() and not later.context.away)
+    until(lambda: later.sync() and not later.away)
     assert len(later.sync()) == 4
 
 
 def test_what_no_part_has_any_more_is_forgotten(tmp_path: Path) -> None:
-    _world, driver = both(tmp_path)
-    driver.context.away["web9"] = []
+    world, driver = both(tmp_path)
+    tell(world, away={"web9": []})
     driver.sync()
-    assert driver.context.away == {}
+    assert driver.away == {}
 
 
 def test_a_newer_lease_in_the_cluster_ends_the_run(tmp_path: Path) -> None:
@@ -376,8 +380,7 @@ def test_what_parts_have_not_in_common_is_refused(
 ) -> None:
     _world, driver = both(tmp_path)
     driver.check()
-    for name, value in given.items():
-        setattr(driver.context, name, value)
+    driver.context = replace(driver.context, **given)
     with pytest.raises(InputError, match=message) as told:
         driver.check()
     assert told.value.id == "PR-248"
@@ -434,6 +437,14 @@ def parsed(**parts: t.Any) -> dict[str, t.Any]:
             {"vms": {"driver": "static", "hosts": "web", "port": 80}, "cloud": IN_CLOUD},
             "PR-248",
             r"parts\.vms\.driver: static is deployed in place",
+        ),
+        (
+            {
+                "vms": {"driver": "swarm", "hosts": "all", "image": "shop:{revision}", "port": 80},
+                "cloud": IN_CLOUD,
+            },
+            "PR-248",
+            r"parts\.vms\.driver: swarm is an orchestrator that cannot be a part yet",
         ),
         (
             {

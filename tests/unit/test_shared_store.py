@@ -13,8 +13,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores._shared import (
     Change,
-    Found,
     SharedStore,
+    StoredTexts,
 )
 
 TTL = 30.0
@@ -30,9 +30,9 @@ class Memory(SharedStore):
         self.texts: dict[str, bytes] = {}
         self.version = 0
 
-    def _read(self, names: Collection[str]) -> Found:
+    def _read(self, names: Collection[str]) -> StoredTexts:
         texts = {name: self.texts[name] for name in names if name in self.texts}
-        return Found(texts, dict.fromkeys(texts, self.version), self.clock)
+        return StoredTexts(texts, dict.fromkeys(texts, self.version), self.clock)
 
     def _write(self, change: Change) -> bool:
         self.texts |= {name: text.encode() for name, text in change.texts.items()}

@@ -84,3 +84,31 @@ def test_only_an_answer_ends_the_wait(monkeypatch: pytest.MonkeyPatch, unreachab
     assert [line.startswith("lb1 answers again after ") for line in said[1:]] == (
         [] if unreachable else [True]
     )
+
+
+def test_a_job_that_nobody_waits_for_is_told_of_at_its_end() -> None:
+    begun, go, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> pool.Outcome:
+        begun.set()
+        assert go.wait(60)
+        return SimpleNamespace(summary="", unreachable="")
+
+    job = Job("ask", work, lambda why: SimpleNamespace(summary=why, unreachable=why), 60)
+    Pool(SilentHosts(lambda _line: None), ended.set).run({"web1": job}, 1, {"web1": -1.0})
+    assert begun.wait(60) and job.outcome is None and not ended.is_set()
+    go.set()
+    assert ended.wait(60) and job.over()
+
+
+def test_a_job_that_is_over_when_it_is_left_is_told_of() -> None:
+    ended = threading.Event()
+    job = Job(
+        "ask",
+        lambda: SimpleNamespace(summary="", unreachable=""),
+        lambda why: SimpleNamespace(summary=why, unreachable=why),
+        60,
+    )
+    Pool(SilentHosts(lambda _line: None)).run({"web1": job}, 1)
+    job.leave(ended.set)
+    assert ended.is_set()

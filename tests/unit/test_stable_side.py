@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.stage_run import (
-    as_it_is,
+    frozen,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import (
     Amount,
@@ -219,17 +219,17 @@ def test_what_is_kept_as_it_is_is_kept_in_repair() -> None:
     waypoint = Waypoint(2, 3, 4, 6, stable=1)
     # In the middle of a walk from 6 old ones, one of which died: none is brought back that was to
     # go.
-    assert as_it_is([*some(5), *some(1, 2)], waypoint, stable).old == 5
+    assert frozen([*some(5), *some(1, 2)], waypoint, stable).old == 5
     # Fewer than the stage keeps: those are missing, whoever looks first after they died.
-    assert as_it_is([*some(2), *some(3, 2)], waypoint, stable).old == 4
+    assert frozen([*some(2), *some(3, 2)], waypoint, stable).old == 4
     # But not more than there were before, and never more than there is room for.
-    assert as_it_is([*some(2), *some(3, 2)], waypoint, replace(stable, replicas=3)).old == 3
-    assert as_it_is([*some(2), *some(5, 2)], waypoint, stable).old == 2
+    assert frozen([*some(2), *some(3, 2)], waypoint, replace(stable, replicas=3)).old == 3
+    assert frozen([*some(2), *some(5, 2)], waypoint, stable).old == 2
 
 
 def test_a_pause_on_the_way_to_all_new_is_no_switch() -> None:
     fleet = [*some(4), *some(1, 2)]
-    kept = as_it_is(fleet, Waypoint(2, 4, 0, 4, 100, stable=1), Composition("1", 1, 4))
+    kept = frozen(fleet, Waypoint(2, 4, 0, 4, 100, stable=1), Composition("1", 1, 4))
     assert (kept.new, kept.old) == (1, 4)
     decision = turn(fleet, kept)
     assert decision.reached and decision.nothing_to_do

@@ -25,9 +25,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.report.status 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
     GateRecord,
     GateState,
-    Kind,
     Record,
     Rollout,
+    RolloutKind,
 )
 
 LEASE = {"holder": "me@here pid 7", "since": 0.0, "until": 60.0}
@@ -69,7 +69,7 @@ def record(phase: str, reason: str = "") -> Record:
         strategy="rolling",
         previous=Composition("1", 1, 2),
         started=0.0,
-        kind=Kind.ROLLOUT,
+        kind=RolloutKind.ROLLOUT,
         updated=0.0,
     )
     rollout.phase, rollout.reason = Phase(phase), reason

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import spec
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.fingerprint import (
@@ -574,9 +575,9 @@ NGINX = {"driver": "nginx", "hosts": "lb"}
                 "strategy": "canary",
                 "steps": [{"set_weight": 9}, {"analysis": {}}],
             },
-            None,
+            10.0,
         ),
-        ({"traffic": HAPROXY, "gates": {"post_rollout": [{"driver": "analysis"}]}}, None),
+        ({"traffic": HAPROXY, "gates": {"post_rollout": [{"driver": "analysis"}]}}, 10.0),
         (
             {
                 "traffic": HAPROXY,
@@ -603,6 +604,25 @@ def test_requests_are_compared_where_no_analysis_is_given(
     ]
     assert set(logs) == ({20.0} if "access_log" in given.get("traffic", {}) else set())
     assert fingerprint(plan) == fingerprint(replace(plan, background=()))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"steps": [{"set_weight": 9}, {"analysis": {}}]},
+        {"steps": [{"set_weight": 9}, {"analysis": {"metrics": [{"name": "errors"}]}}]},
+        {"steps": [{"set_weight": 9}], "analysis": {"interval": "5s"}},
+    ],
+    ids=str,
+)
+def test_beside_an_analysis_a_revision_that_refuses_all_is_found(given: dict[str, t.Any]) -> None:
+    """What was asked for does not compare 4xx; it has nearly all of the alarms that may be."""
+    given = {"service": "shop", "strategy": "canary", "traffic": HAPROXY, **given}
+    plan = settings.parse(given, drivers=False).plan
+    gate = plan.background[-1]
+    assert [metric["name"] for metric in gate.options["metrics"]] == ["4xx"]
+    assert gate.by_default and gate.on_error == "ignore"
+    assert gate.options["alpha"] <= 0.1 * spec.OPTIONS["alpha"].default
 
 
 ENVOY = {"driver": "envoy", "listen": "0.0.0.0:80", "path": "/etc/envoy/shop"}

@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What guides a walk: every word in every phase, pauses, freeze windows, gates and hooks. On a
+"""What guides a walk: every command in every phase, pauses, freeze windows, gates and hooks. On a
 clock of the test's own.
 """
 
@@ -53,7 +53,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import analysis, prepare
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gate import (
     FAIL,
     PASS,
@@ -71,9 +73,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.events i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
     GateRecord,
     GateState,
-    Kind,
     Record,
     Rollout,
+    RolloutKind,
 )
 
 HOUR = 3600.0
@@ -87,7 +89,7 @@ class Told(GateDriver):
 
     blocking = False
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._says: Script = options["says"]
 
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:
@@ -144,6 +146,7 @@ class Walk:
         self.said: list[dict[str, t.Any]] = []
         self.events: list[dict[str, t.Any]] = []
         self.lines: list[str] = []
+        self.question = ""  # of the platform
         self.hints: list[str] = []  # how a wait is ended, and its heartbeats
         self.rollback_gates: tuple[Gate, ...] = ()
         self.background: tuple[Gate, ...] = ()
@@ -161,10 +164,10 @@ class Walk:
             plan = Plan("canary", rollback_gates=self.rollback_gates, background=self.background)
             session = SimpleNamespace(
                 record=self.record,
-                commands=lambda: self._words(self.record.obeyed),
+                commands=lambda: self._commands(self.record.obeyed),
                 changed=False,
             )
-            context = Context("shop", t.cast(t.Any, None))
+            context = DriverContext("shop", t.cast(t.Any, None))
             settings = replace(self.settings, plan=plan)
             self._supervisor = Supervisor(
                 self.stage,
@@ -174,13 +177,18 @@ class Walk:
                 context=context,
                 background=GateRunner(plan.background, context, self.rollout.background),
                 reporter=Reporter(
-                    self._note, self._tell, self._tell, lambda: None, "run {}".format
+                    self._note,
+                    self._tell,
+                    self._tell,
+                    lambda: None,
+                    lambda: self.question,
+                    "run {}".format,
                 ),
             )
         return self._supervisor
 
-    def _words(self, after: int) -> Sequence[dict[str, t.Any]]:
-        return [word for word in self.said if word["number"] > after]
+    def _commands(self, after: int) -> Sequence[dict[str, t.Any]]:
+        return [command for command in self.said if command["number"] > after]
 
     def _tell(self, line: str) -> None:
         hint = line.startswith(("to ", "this run waits")) or "(waiting for " in line
@@ -189,10 +197,10 @@ class Walk:
     def _note(self, event: Event) -> None:
         self.events.append(event.to_dict())
 
-    def say(self, word: str, rollout: str = "r1", **more: t.Any) -> None:
+    def say(self, command: str, rollout: str = "r1", **more: t.Any) -> None:
         said = {
             "number": len(self.said) + 1,
-            "word": word,
+            "word": command,
             "rollout": rollout,
             "by": "ann",
             "why": "",
@@ -342,7 +350,7 @@ def test_the_phases_are_what_they_are_called(
     assert place(now).rollout.phase == phase
 
 
-# What each word comes to where it makes sense, with the fleet as it should be.
+# What each command comes to where it makes sense, with the fleet as it should be.
 COMES_TO = {
     ("progressing", "pause"): "stays",
     ("progressing", "promote_full"): "skips",
@@ -361,22 +369,22 @@ COMES_TO = {
 
 
 @pytest.mark.parametrize(
-    ("phase", "place", "word"), [(*place, word) for place in PLACES for word in COMMANDS]
+    ("phase", "place", "command"), [(*place, command) for place in PLACES for command in COMMANDS]
 )
-def test_every_word_in_every_phase(
-    now: SimpleNamespace, phase: str, place: Callable[[SimpleNamespace], Walk], word: str
+def test_every_command_in_every_phase(
+    now: SimpleNamespace, phase: str, place: Callable[[SimpleNamespace], Walk], command: str
 ) -> None:
     walk, silent = place(now), place(now)
-    number = {"replicas": 5} if word == "scale" else {}
-    walk.say(word, why="a hunch", **number)
-    expected = {"abort": "aborted", "hold": "hold", "scale": "renumbers"}.get(word) or COMES_TO.get(
-        (phase, word), ""
-    )
-    if place is paused and word == "resume":
+    number = {"replicas": 5} if command == "scale" else {}
+    walk.say(command, why="a hunch", **number)
+    expected = {"abort": "aborted", "hold": "hold", "scale": "renumbers"}.get(
+        command
+    ) or COMES_TO.get((phase, command), "")
+    if place is paused and command == "resume":
         expected = "waits"  # at the gate that it then comes to
-    if place is paused_at_a_pause and word == "resume":
-        expected = "waits"  # the pause was by a word: it goes on as if it had not been said
-    why_not = refusal(phase, word)
+    if place is paused_at_a_pause and command == "resume":
+        expected = "waits"  # the pause was by a command: it goes on as if it had not been sent
+    why_not = refusal(phase, command)
     came_to = outcome(walk)
     assert came_to == (outcome(silent) if why_not else expected)
     if why_not:
@@ -385,27 +393,27 @@ def test_every_word_in_every_phase(
             silent.rollout.paused.keys(),
         )
     assert walk.record.obeyed == len(walk.said)
-    ignored = phase == "progressing" and word in ("resume", "retry")
+    ignored = phase == "progressing" and command in ("resume", "retry")
     told = {
         "kind": "word",
-        "word": word,
+        "word": command,
         "by": "ann",
         "why": "a hunch",
         "refused": why_not,
     } | number
     assert walk.kinds("word") == silent.kinds("word") + ([] if ignored else [told])
-    assert ignored or f"{word}{' to 5' if number else ''} sent by ann: a hunch" in "\n".join(
+    assert ignored or f"{command}{' to 5' if number else ''} sent by ann: a hunch" in "\n".join(
         walk.lines
     )
 
 
 @pytest.mark.parametrize(("phase", "place"), PLACES)
-def test_words_for_another_rollout_are_passed_over(
+def test_commands_for_another_rollout_are_passed_over(
     now: SimpleNamespace, phase: str, place: Callable[[SimpleNamespace], Walk]
 ) -> None:
     walk, silent = place(now), place(now)
-    for word in COMMANDS:
-        walk.say(word, rollout="r0")
+    for command in COMMANDS:
+        walk.say(command, rollout="r0")
     assert outcome(walk) == outcome(silent)
     assert (walk.rollout.phase, walk.rollout.paused.keys()) == (
         silent.rollout.phase,
@@ -414,7 +422,7 @@ def test_words_for_another_rollout_are_passed_over(
     assert walk.record.obeyed == len(walk.said) and walk.kinds("word") == silent.kinds("word")
 
 
-def test_a_word_is_obeyed_once_whoever_goes_on(now: SimpleNamespace) -> None:
+def test_a_command_is_obeyed_once_whoever_goes_on(now: SimpleNamespace) -> None:
     walk = at_a_pause(now)
     walk.say("promote")
     assert walk.turn() == "passed"
@@ -424,7 +432,7 @@ def test_a_word_is_obeyed_once_whoever_goes_on(now: SimpleNamespace) -> None:
     assert len(walk.kinds("word")) == 1
 
 
-def test_a_word_whose_record_was_not_written_is_obeyed_by_the_next_run(
+def test_a_command_whose_record_was_not_written_is_obeyed_by_the_next_run(
     now: SimpleNamespace,
 ) -> None:
     walk = at_a_pause(now)
@@ -438,7 +446,7 @@ def test_a_word_whose_record_was_not_written_is_obeyed_by_the_next_run(
         walk.turn()
 
 
-def test_words_are_looked_for_once_a_second(now: SimpleNamespace) -> None:
+def test_commands_are_looked_for_once_a_second(now: SimpleNamespace) -> None:
     walk = progressing(now)
     walk.say("pause")
     assert walk.turn(0.5, arrived=False) == "goes"
@@ -446,18 +454,18 @@ def test_words_are_looked_for_once_a_second(now: SimpleNamespace) -> None:
 
 
 @pytest.mark.parametrize("phase", ["progressing", "paused"])
-@pytest.mark.parametrize("word", ["retry", "resume"])
+@pytest.mark.parametrize("command", ["retry", "resume"])
 def test_what_was_said_to_a_held_one_is_done_by_the_run_that_goes_on(
-    now: SimpleNamespace, word: str, phase: str
+    now: SimpleNamespace, command: str, phase: str
 ) -> None:
-    """Its begin makes it progressing; the word says nothing to the gates it comes to."""
+    """Its begin makes it progressing; the command says nothing to the gates it comes to."""
     walk = Walk(now, approval())
-    walk.say(word)
+    walk.say(command)
     assert walk.turn() == "waits"
     assert not walk.kinds("word")
 
 
-# Two words at once: said within a second, or while nobody ran it.
+# Two commands at once: sent within a second, or while nobody ran it.
 
 LASTING = ("pause", "resume", "promote")
 
@@ -471,14 +479,14 @@ def settled(walk: Walk) -> t.Any:
 @pytest.mark.parametrize(
     "said", list(itertools.product(LASTING, repeat=2)) + list(itertools.product(LASTING, repeat=3))
 )
-def test_words_at_once_are_obeyed_as_words_one_after_the_other(
+def test_commands_at_once_are_obeyed_as_commands_one_after_the_other(
     now: SimpleNamespace, place: Callable[[SimpleNamespace], Walk], said: Sequence[str]
 ) -> None:
-    """As long as the walk is on its way: nothing but words happens meanwhile."""
+    """As long as the walk is on its way: nothing but commands happens meanwhile."""
     once, slowly = place(now), place(now)
-    for word in said:
-        once.say(word)
-        slowly.say(word)
+    for command in said:
+        once.say(command)
+        slowly.say(command)
         slowly.turn(arrived=False)
     once.turn(arrived=False)
     assert settled(once) == settled(slowly)
@@ -487,7 +495,7 @@ def test_words_at_once_are_obeyed_as_words_one_after_the_other(
     ]
 
 
-def test_the_last_word_counts(now: SimpleNamespace) -> None:
+def test_the_last_command_counts(now: SimpleNamespace) -> None:
     walk = paused(now)
     walk.say("resume")
     walk.say("pause", why="no, wait")
@@ -502,11 +510,13 @@ def test_resume_at_a_pause_and_pause_again_stays(now: SimpleNamespace) -> None:
     assert walk.turn() == "stays"
 
 
-@pytest.mark.parametrize("word", ["resume", "promote", "promote_full", "skip"])
-def test_it_is_known_what_a_word_not_obeyed_yet_leads_to(now: SimpleNamespace, word: str) -> None:
+@pytest.mark.parametrize("command", ["resume", "promote", "promote_full", "skip"])
+def test_it_is_known_what_a_command_not_obeyed_yet_leads_to(
+    now: SimpleNamespace, command: str
+) -> None:
     """So that `control` takes a pause that follows on it."""
-    assert refusal(commands.ahead("paused", word), "pause") == ""
-    assert refusal(commands.ahead("holding", word), "abort") == ""
+    assert refusal(commands.ahead("paused", command), "pause") == ""
+    assert refusal(commands.ahead("holding", command), "abort") == ""
 
 
 # -- gates -----------------------------------------------------------------------------------------
@@ -524,10 +534,10 @@ def test_after_a_gate_it_walks_again(
     assert walk.rollout.entered > entered
 
 
-@pytest.mark.parametrize("word", ["skip", "promote_full"])
-def test_who_skips_a_wait_does_not_wait_any_more(now: SimpleNamespace, word: str) -> None:
+@pytest.mark.parametrize("command", ["skip", "promote_full"])
+def test_who_skips_a_wait_does_not_wait_any_more(now: SimpleNamespace, command: str) -> None:
     walk = awaiting_promotion(now)
-    walk.say(word)
+    walk.say(command)
     assert walk.turn() == "skips"
     walk.rollout.advance(["stage"], "switch")
     walk.next_run(gates=(), part=PROMOTE)
@@ -633,11 +643,11 @@ def test_skip_leaves_one_stage_and_no_other(now: SimpleNamespace) -> None:
     assert [walk.turn(), walk.rollout.full] == ["waits", False]
 
 
-@pytest.mark.parametrize("word", ["skip", "promote_full"])
-def test_the_last_stage_is_walked_whatever_is_said(now: SimpleNamespace, word: str) -> None:
+@pytest.mark.parametrize("command", ["skip", "promote_full"])
+def test_the_last_stage_is_walked_whatever_is_said(now: SimpleNamespace, command: str) -> None:
     walk = Walk(now, approval("post_rollout 1"), part=PROMOTE)
     assert walk.turn(arrived=False) == "goes"
-    walk.say(word)
+    walk.say(command)
     assert walk.turn(arrived=False) == "goes"
     assert walk.turn() == "passed"
 
@@ -664,6 +674,33 @@ def test_who_paused_it_is_recorded_and_a_later_run_still_stays(now: SimpleNamesp
     walk.say("resume")
     assert walk.turn(arrived=False) == "goes"
     assert (walk.rollout.phase, walk.rollout.paused) == ("progressing", {})
+
+
+def test_a_question_of_the_platform_holds_the_stage_until_it_is_answered(
+    now: SimpleNamespace,
+) -> None:
+    walk = progressing(now)
+    walk.question = "somebody else has changed it: change it back"
+    assert walk.turn(arrived=False) == "stays"
+    assert (walk.rollout.phase, walk.lines) == ("paused", [walk.question])
+    assert [hint for hint in walk.hints if hint.startswith("to ")] == ["to roll back: run abort"]
+    walk.say("resume")
+    assert walk.turn(arrived=False) == "stays"
+    with pytest.raises(Parked, match=r"change it back; the run ended .* Rerun when that is done"):
+        walk.turn(3601)
+    walk.question = ""
+    assert walk.turn(arrived=False) == "goes"
+    assert walk.rollout.phase == "progressing"
+
+
+def test_a_question_of_the_platform_does_not_keep_a_rollback(now: SimpleNamespace) -> None:
+    walk = progressing(now)
+    walk.question = "somebody else has changed it"
+    walk.say("abort")
+    with pytest.raises(Aborted):
+        walk.turn(arrived=False)
+    walk.rollout.phase = Phase.ROLLING_BACK
+    assert walk.turn(arrived=False) == "goes"
 
 
 def test_gates_are_not_asked_while_it_is_paused(now: SimpleNamespace) -> None:
@@ -703,14 +740,14 @@ def test_a_freeze_at_a_gate_comes_before_the_gate(now: SimpleNamespace) -> None:
     assert walk.turn(600) == "passed"
 
 
-@pytest.mark.parametrize("word", ["resume", "promote"])
-def test_a_word_does_not_end_a_freeze_nor_open_gates_that_are_not_reached(
-    now: SimpleNamespace, word: str
+@pytest.mark.parametrize("command", ["resume", "promote"])
+def test_a_command_does_not_end_a_freeze_nor_open_gates_that_are_not_reached(
+    now: SimpleNamespace, command: str
 ) -> None:
     walk = Walk(now, approval())
     walk.frozen((0, 60))
     assert walk.turn(arrived=False) == "stays"
-    walk.say(word)
+    walk.say(command)
     assert walk.turn(arrived=False) == "stays"
     assert walk.turn(60) == "waits"
 
@@ -721,7 +758,7 @@ def test_a_freeze_stops_neither_a_way_back_nor_a_rollback_nor_the_end(now: Simpl
     back._supervisor = None
     assert back.turn(arrived=False) == "goes"
     by_hand = Walk(now)
-    by_hand.rollout.kind = Kind.ROLLBACK
+    by_hand.rollout.kind = RolloutKind.ROLLBACK
     by_hand.frozen((0, DAY))
     assert by_hand.turn(arrived=False) == "goes"
     end = Walk(now, part=FINISH)
@@ -742,7 +779,7 @@ def test_abort_is_obeyed_in_a_freeze(now: SimpleNamespace) -> None:
 
 def test_the_reason_of_a_rollback_is_kept(now: SimpleNamespace) -> None:
     walk = Walk(now)
-    walk.rollout.kind, walk.rollout.reason = Kind.ROLLBACK, "rolled back from 2"
+    walk.rollout.kind, walk.rollout.reason = RolloutKind.ROLLBACK, "rolled back from 2"
     walk.say("pause")
     assert walk.turn() == "stays"
     walk.say("resume")
@@ -789,7 +826,7 @@ def test_who_need_not_wait_parks_at_once(now: SimpleNamespace) -> None:
     assert walk.rollout.phase == "paused" and walk.rollout.gates["approval"].state == "waiting"
 
 
-def test_a_word_that_is_said_begins_the_wait_anew(now: SimpleNamespace) -> None:
+def test_a_command_that_is_said_begins_the_wait_anew(now: SimpleNamespace) -> None:
     walk = awaiting_promotion(now)
     walk.turn(HOUR - 10)
     walk.say("pause")
@@ -909,7 +946,7 @@ def test_a_hook_that_said_no_is_asked_again_after_its_interval(now: SimpleNamesp
 def test_nobody_pulls_the_cord_of_a_way_back_or_a_rollback(now: SimpleNamespace) -> None:
     """There is never a rollback of a rollback."""
     back, by_hand = rolling_back(now), Walk(now)
-    by_hand.rollout.kind = Kind.ROLLBACK
+    by_hand.rollout.kind = RolloutKind.ROLLBACK
     for walk in (back, by_hand):
         walk.rollback_gates = (told("rollback 1", says(Answer(PASS))),)
         walk.next_run()
@@ -1012,7 +1049,7 @@ def test_a_doubt_does_not_keep_a_standby_set(now: SimpleNamespace) -> None:
 
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize(
-    ("word", "came_to"),
+    ("command", "came_to"),
     [
         ("resume", "waits"),
         ("promote", "passed"),
@@ -1022,12 +1059,14 @@ def test_a_doubt_does_not_keep_a_standby_set(now: SimpleNamespace) -> None:
         ("hold", "hold"),
     ],
 )
-def test_a_word_ends_a_doubt(now: SimpleNamespace, word: str, came_to: str, again: bool) -> None:
+def test_a_command_ends_a_doubt(
+    now: SimpleNamespace, command: str, came_to: str, again: bool
+) -> None:
     """Said to this run, or while nobody ran it."""
     walk = doubtful(now)
     if again:
         walk.next_run()
-    walk.say(word)
+    walk.say(command)
     assert outcome(walk) == came_to
     assert walk.kinds("word")[-1]["refused"] == ""
     if came_to in ("waits", "passed", "skips"):
@@ -1080,7 +1119,7 @@ def test_who_is_not_watched_is_not_asked(now: SimpleNamespace) -> None:
         *(watched(now, WORSE) for _dummy in range(3)),
     )
     back.rollout.phase = Phase.ROLLING_BACK
-    by_hand.rollout.kind = Kind.ROLLBACK
+    by_hand.rollout.kind = RolloutKind.ROLLBACK
     full.rollout.full = True
     for walk in (early, back, by_hand, full):
         assert walk.turn() == "passed"
@@ -1157,9 +1196,9 @@ def test_a_gate_that_leaves_it_to_a_person_parks_the_run(now: SimpleNamespace) -
 
 
 def test_whatever_it_ends_with_is_an_error_of_ours(now: SimpleNamespace) -> None:
-    for word in ("abort", "hold"):
-        walk = rolling_back(now) if word == "hold" else progressing(now)
-        walk.say(word)
+    for command in ("abort", "hold"):
+        walk = rolling_back(now) if command == "hold" else progressing(now)
+        walk.say(command)
         with pytest.raises(RolloutError):
             walk.turn()
 

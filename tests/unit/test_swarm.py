@@ -11,6 +11,7 @@ import os
 import socket
 import threading
 import typing as t
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
     HealthCheck,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     NOWHERE,
     Endpoint,
@@ -42,6 +45,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms impo
     swarm as platform,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
+from ansible_collections.progressive.rollout.tests.support.contexts import Knows, tell
+from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 from ansible_collections.progressive.rollout.tests.support.swarm import Managers, Server
 
 LEAST = {"hosts": "managers", "image": "shop:{revision}", "port": 8080}
@@ -64,7 +69,9 @@ def managers(server: Server, monkeypatch: pytest.MonkeyPatch) -> Managers:
 
 def driver(managers: Managers, epoch: int = 1, **options: t.Any) -> platform.Driver:
     parsed = platform.OPTIONS.parse({**LEAST, **options}, "rollout_platform.")
-    return platform.Driver(parsed, Context("shop", t.cast(t.Any, managers), epoch=epoch))
+    return platform.Driver(
+        parsed, DriverContext("shop", t.cast(t.Any, managers), known=Knows(epoch=epoch))
+    )
 
 
 def labels(*names: str, revision: str = "1", generation: int = 7) -> list[Labels]:
@@ -97,6 +104,7 @@ def test_a_service_is_one_replica_published_on_its_node() -> None:
         "generation": "7",
         "port": "8080",
         "published": "0",
+        "image": "shop:1",
     }
     assert made["TaskTemplate"]["RestartPolicy"] == {"Condition": "any"}
     container = made["TaskTemplate"]["ContainerSpec"]
@@ -192,7 +200,7 @@ def test_wrong_options_are_refused(wrong: dict[str, t.Any], managers: Managers) 
 
 def test_checks_from_hosts_are_refused(managers: Managers) -> None:
     mine = driver(managers)
-    mine.context.health = HealthCheck(from_host=True)
+    mine.context = replace(mine.context, health=HealthCheck(from_host=True))
     with pytest.raises(InputError, match=r"rollout_health\.from: host, but the nodes of a swarm"):
         mine.check()
 
@@ -238,6 +246,7 @@ def report(
         "name": "shop-1",
         "created": "2026-11-22T17:00:00.5Z",
         "labels": {"revision": "1", "generation": "7", "port": "8080"},
+        "image": "shop:1",
         "replicas": replicas,
         "restart": restart,
         "tasks": list(tasks),
@@ -336,6 +345,7 @@ def test_a_crash_before_a_move_does_not_count_after_it() -> None:
         "name": "shop-1",
         "created": "2026-11-22T17:00:00.5Z",
         "labels": {},
+        "image": "shop:1",
         "replicas": 1,
         "restart": "any",
         "tasks": [task("failed", "shutdown", 5), task("running", at=9)],
@@ -472,6 +482,42 @@ def test_all_instances_of_a_generation_run_the_very_same_image(
     assert image("shop-5") == "shop:2", "no registry says which"
 
 
+def test_an_image_that_somebody_else_gave_an_instance_is_seen_and_told(
+    managers: Managers, server: Server
+) -> None:
+    """As `docker service update --image` does: the labels stay those of the rollout."""
+    server.images["shop:1"] = "sha256:one"
+    mine = driver(managers)
+    mine.sync(start=labels("shop-1", "shop-2"))
+    assert {(one.labels.revision, one.labels.generation) for one in mine.sync()} == {("1", 7)}
+    container = server.objects["services"]["shop-2"]["Spec"]["TaskTemplate"]["ContainerSpec"]
+    container["Image"] = "shop:3@sha256:three"
+    found = {one.labels.id: one.labels for one in mine.sync()}
+    assert (found["shop-1"].revision, found["shop-1"].generation) == ("1", 7)
+    assert (found["shop-2"].revision, found["shop-2"].generation) == ("3", 0)
+    mine.sync()
+    (told,) = [line for line in managers.said if "PR-255" in line]
+    assert told.startswith("shop-2: somebody else has changed its image from shop:1 to shop:3")
+    container["Image"] = "shop"
+    assert {one.labels.revision for one in mine.sync()} == {"1", "unknown"}
+    del server.objects["services"]["shop-2"]["Spec"]["Labels"]["progressive.rollout.image"]
+    assert {one.labels.revision for one in mine.sync()} == {"1"}, "created by an earlier version"
+
+
+@pytest.mark.parametrize("changed", [1, 3], ids=["one", "all"])
+def test_instances_of_another_image_are_replaced_by_a_rollout_of_the_stable_revision(
+    tmp_path: Path, changed: int
+) -> None:
+    world = World(most=6, fewest=0)
+    shop = Service(tmp_path, world, replicas=3)
+    shop.play(revision="2")
+    for name, found in list(world.instances.items())[:changed]:
+        other = replace(found.labels, revision="3", generation=0)
+        world.instances[name] = replace(found, labels=other)
+    shop.play(revision="2")
+    assert shop.running == {"2": 3}
+
+
 def test_ports_of_a_range_are_used_evenly(managers: Managers, server: Server) -> None:
     def published() -> list[int]:
         found = server.objects["services"].values()
@@ -533,17 +579,18 @@ def test_secret_settings_are_kept_and_forgotten(managers: Managers, server: Serv
     content = {"platform": {"env": {"TOKEN": "first"}}, "salt": "x"}
     key = key_of(content)
     shape = {"image": "shop:{revision}", "port": 8080}
-    mine.context.settings = {7: InstanceSettings("swarm", shape, {}, {}, key)}
+    kept = {7: InstanceSettings("swarm", shape, {}, {}, key)}
+    tell(mine, settings=kept)
     mine.keep(key, content)
     later = driver(managers)
-    later.context.settings = mine.context.settings
+    tell(later, settings=kept)
     assert later.recall(key) == content
     assert later.recall(key_of({"salt": "y"})) is None
     later.sync(start=labels("shop-1"))
     env = server.objects["services"]["shop-1"]["Spec"]["TaskTemplate"]["ContainerSpec"]["Env"]
     assert "TOKEN=first" in env
     other = {"salt": "z"}
-    later.context.settings = {}
+    tell(later, settings={})
     later.keep(key_of(other), other)
     assert later.recall(key_of(other)) == other
     assert sorted(server.objects["configs"]) == [f"rollout-{key_of(other)}", "rollout.shop"]

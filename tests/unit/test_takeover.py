@@ -31,9 +31,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     Phase,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
-    Kind,
     Record,
     Rollout,
+    RolloutKind,
 )
 
 
@@ -46,7 +46,7 @@ class Rival:
     gives_way: int = 0
     supersede: bool = True
     phase: Phase = Phase.PAUSED
-    kind: Kind = Kind.ROLLOUT
+    kind: RolloutKind = RolloutKind.ROLLOUT
     held: LeaseHeld = field(default_factory=lambda: LeaseHeld("the lease is held by ann"))
     looks: int = 0
     deadline: float = 0.05
@@ -63,7 +63,7 @@ class Rival:
             supersede=self.supersede,
             rules=SimpleNamespace(progress_deadline=self.deadline),
         )
-        store = SimpleNamespace(post=lambda word: self.said.append(word) or len(self.said))
+        store = SimpleNamespace(post=lambda command: self.said.append(command) or len(self.said))
         self.session = SimpleNamespace(
             read=lambda: self.record, store=store, identity=SimpleNamespace(holder="bob")
         )
@@ -89,7 +89,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_is_told_to_give_way_and_waited_for() -> None:
     rival = Rival(gives_way=3)
     assert rival.begin("3") == ""
-    assert [(word["word"], word["rollout"], word["why"]) for word in rival.said] == [
+    assert [(command["word"], command["rollout"], command["why"]) for command in rival.said] == [
         ("give_way", "r1", "3")
     ]
     assert (
@@ -103,9 +103,9 @@ def test_one_that_does_not_in_time_is_told_that_it_need_not_any_more() -> None:
     rival = Rival()
     with pytest.raises(LeaseHeld, match="held by ann; told to give way, it did not within 0 s"):
         rival.begin("3")
-    assert [word["word"] for word in rival.said] == ["give_way", "withdraw"] and rival.said[1][
-        "of"
-    ] == 1
+    assert [command["word"] for command in rival.said] == ["give_way", "withdraw"] and rival.said[
+        1
+    ]["of"] == 1
 
 
 @pytest.mark.parametrize("exc", [Interrupted("SIGINT: stopped"), StoreError("it is full")])
@@ -120,7 +120,7 @@ def test_a_run_that_stops_waiting_withdraws_what_it_sent(exc: RolloutError) -> N
     with pytest.raises(type(exc)) as caught:
         rival.begin("3")
     assert caught.value is exc
-    assert [(word["word"], word.get("of")) for word in rival.said] == [
+    assert [(command["word"], command.get("of")) for command in rival.said] == [
         ("give_way", None),
         ("withdraw", 1),
     ]
@@ -139,7 +139,7 @@ def test_for_another_number_of_replicas_it_names_the_playbook_that_scales() -> N
     [
         Rival(supersede=False),
         Rival(phase=Phase.ROLLING_BACK),
-        Rival(kind=Kind.ROLLBACK),
+        Rival(kind=RolloutKind.ROLLBACK),
         Rival(held=AlreadyRunning("shop", {"task": "Begin", "host": "web1", "worker_pid": 1})),
     ],
     ids=["nobody asked for it", "on its way back", "a rollback", "the same run"],

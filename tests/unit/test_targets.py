@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import typing as t
+from collections.abc import Mapping
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -58,6 +59,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.targets
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Capabilities,
     Endpoint,
 )
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
@@ -189,9 +191,7 @@ def test_what_does_not_fit_is_refused(given: dict[str, t.Any], message: str) -> 
 
 
 class Platform:
-    in_place = names_instances = places_instances = False
-    clusters: t.ClassVar[dict[str, Fraction]] = {}
-    clusters_option = "clusters"
+    has_parts = False
 
     def within(self, cluster: str) -> frozenset[str]:
         return frozenset({cluster})
@@ -199,8 +199,9 @@ class Platform:
     def at(self, _among: t.Any) -> Platform:
         return self
 
-    def __init__(self, **more: t.Any) -> None:
-        self.__dict__.update(more)
+    def __init__(self, clusters: Mapping[str, Fraction] | None = None, **can: bool) -> None:
+        self.clusters = clusters or {}
+        self.capabilities = Capabilities(has_parts=self.has_parts, **can)
 
     def hosts(self) -> list[str]:
         return ["eu1", "eu2", "us1"]
@@ -250,8 +251,8 @@ def test_targets_are_the_hosts_of_their_patterns() -> None:
         (("eu",), {}, "us1 is in no target"),
         (("eu", "us", "far"), {}, "ap1 of target far is not among rollout_platform.hosts"),
         (("eu", "moon"), {}, r"rollout_targets\[1\].hosts: 'moon' matches no host"),
-        (("eu", "us"), {"in_place": True}, "has no hosts to divide"),
-        (("eu", "us"), {"names_instances": True}, "has no hosts to divide"),
+        (("eu", "us"), {"starts_instances": False}, "has no hosts to divide"),
+        (("eu", "us"), {"has_hosts": False, "names_instances": True}, "has no hosts to divide"),
     ],
 )
 def test_targets_divide_what_there_is(
@@ -269,7 +270,7 @@ def in_clusters(
     given: list[dict[str, t.Any]], *balancers: str, **plan: t.Any
 ) -> tuple[Target, ...]:
     return with_targets(
-        given, Platform(names_instances=True, clusters=CLUSTERS), *balancers, **plan
+        given, Platform(CLUSTERS, has_hosts=False, names_instances=True), *balancers, **plan
     )
 
 
@@ -331,9 +332,12 @@ def test_load_balancers_of_other_clusters_are_refused() -> None:
     "platform, message",
     [
         ({}, r"names clusters, and instances are on hosts; name some of rollout_platform\.hosts"),
-        ({"names_instances": True}, r"names clusters, and rollout_platform\.clusters has none"),
-        ({"places_instances": True}, "has no hosts to divide"),
-        ({"in_place": True}, "has no hosts to divide"),
+        (
+            {"has_hosts": False, "names_instances": True},
+            r"names clusters, and rollout_platform\.clusters has none",
+        ),
+        ({"has_hosts": False}, "has no hosts to divide"),
+        ({"starts_instances": False}, "has no hosts to divide"),
     ],
 )
 def test_clusters_on_a_platform_without_any_are_refused(
@@ -362,7 +366,7 @@ def test_hosts_and_clusters_need_a_platform_of_both(
 class Parts(Platform):
     """Hosts of the inventory as one part, and pods as another."""
 
-    clusters_option = "parts"
+    has_parts = True
 
     def within(self, cluster: str) -> frozenset[str]:
         return frozenset(self.hosts()) if cluster == "vms" else frozenset({cluster})
@@ -419,8 +423,6 @@ def test_the_most_instances_at_a_target() -> None:
 
 class Crowded(Platform):
     """A platform of which some hosts have no room."""
-
-    names_instances = places_instances = False
 
     def place(self, count: int, *_args: object, among: t.Any = None) -> list[t.Any]:
         if "eu1" in (among or ()):

@@ -311,8 +311,13 @@ def test_a_metric_without_data_is_not_counted_in_its_group() -> None:
     assert score((metric("a"), GOOD), (metric("c", must_have_data=True), EMPTY))[1] == 50.0
 
 
-def test_half_of_the_metrics_without_data_fail() -> None:
-    assert score((metric("a"), GOOD), (metric("c"), EMPTY)) == (Label.FAIL, 0.0)
+def test_half_of_the_metrics_without_data_are_left_to_a_person() -> None:
+    """Kayenta fails them. A metric that has to have data fails, as does another that is bad."""
+    assert score((metric("a"), GOOD), (metric("c"), EMPTY)) == (Label.MARGINAL, 0.0)
+    assert score((metric("c"), ([math.nan] * 9, A))) == (Label.MARGINAL, 0.0)
+    needed = metric("c", must_have_data=True)
+    assert score((metric("a"), GOOD), (needed, EMPTY)) == (Label.FAIL, 50.0)
+    assert score((metric("a"), BAD), (metric("c"), EMPTY)) == (Label.FAIL, 0.0)
 
 
 def test_a_critical_metric_fails_all() -> None:

@@ -21,6 +21,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.
     Span,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.errors import (
+    LONGEST,
     ErrorHistory,
     compare_errors,
     tolerated,
@@ -186,14 +187,19 @@ def evenly(new: Counts, stable: Counts, looks: int = 30) -> list[Span]:
 def test_a_revision_that_fails_more_often_is_worse() -> None:
     found = compare_errors(after(*evenly(Counts(900, 12), Counts(2700, 3))))
     assert found.worse and found.threshold == 50.0
-    assert found.sentence.startswith("errors 12 of 900 against 3 of 2,700 on stable; e-value ")
-    assert found.sentence.endswith(" >= 50") and found.e_value and found.e_value > 50
+    assert found.sentence.startswith(
+        "errors 12 of 900 (1.3 %) against 3 of 2,700 (0.11 %) on stable, 12 times as often; e-value "
+    )
+    assert found.sentence.endswith(" >= 50: 1 in 3,150 by chance")
 
 
 def test_a_revision_that_fails_as_often_is_not() -> None:
     found = compare_errors(after(*evenly(Counts(90_000, 90), Counts(270_000, 270))))
     assert not found.worse and found.data is Data.ENOUGH
-    assert found.sentence.startswith("errors 90 of 90,000 against 270 of 270,000 on stable; ")
+    assert found.sentence.startswith(
+        "errors 90 of 90,000 (0.1 %) against 270 of 270,000 (0.1 %) on stable; e-value "
+    )
+    assert "chance" not in found.sentence
 
 
 def test_one_that_fails_less_often_is_not_although_that_is_as_unlikely() -> None:
@@ -334,11 +340,117 @@ def test_a_storm_that_reaches_both_sides_at_different_times_is_one_event(lag: in
 def test_a_verdict_says_what_it_waits_for() -> None:
     """Two looks after the first errors at the latest, stable would show them, too."""
     calm = span(Counts(100, 0), Counts(900, 9))
-    bad = span({"a": Counts(50, 10), "b": Counts(50, 10)}, Counts(900, 9))
+    bad = span({"a": Counts(50, 14), "b": Counts(50, 14)}, Counts(900, 9))
     waits = compare_errors(after(*[calm] * 5, *[bad] * 2))
     assert not waits.worse and waits.data is Data.LACKING
     assert waits.sentence.endswith("; at most 2 more looks for stable to show it")
-    assert compare_errors(after(*[calm] * 5, *[bad] * 2, calm)).worse
+    assert compare_errors(after(*[calm] * 5, *[bad] * 5)).worse
+
+
+def test_evidence_that_is_gone_when_the_wait_is_over_is_no_verdict() -> None:
+    calm = span(Counts(100, 0), Counts(900, 9))
+    bad = span({"a": Counts(50, 14), "b": Counts(50, 14)}, Counts(900, 9))
+    gone = [after(*[calm] * 5, *[bad] * 2, *[calm] * quiet) for quiet in range(1, 9)]
+    less = [one for one in gone if one.log_e < math.log(50) and one.shown.held > 2]
+    assert less and not any(compare_errors(one).worse for one in less)
+
+
+def test_one_instance_with_far_more_errors_than_ever_is_one_event_until_a_second() -> None:
+    usual = span({"a": Counts(50, 1), "b": Counts(50, 0)}, Counts(900, 9))
+    crash = span({"a": Counts(50, 30), "b": Counts(50, 0)}, Counts(900, 9))
+    assert not compare_errors(after(*[usual] * 9, crash, *[usual] * 9)).worse
+    once, twice = (after(*[usual] * 9, *[crash] * times) for times in (1, 2))
+    raw = [one.bets.log_e(one.dispersion.total(one.expected)) for one in (once, twice)]
+    assert once.log_e < raw[0] and twice.log_e == raw[1]
+    both = after(span({"a": Counts(50, 30), "b": Counts(50, 20)}, Counts(900, 9)))
+    assert both.log_e == both.bets.log_e(both.dispersion.total(both.expected)) > 0
+
+
+def test_errors_that_last_on_one_instance_count_as_what_they_have_in_common() -> None:
+    """Each stable instance in turn fails for four looks; within a look that is hardly seen."""
+    new = {"a": Counts(100, 1)}
+
+    def stable(look: int) -> dict[str, Counts]:
+        failing = look // 4 % 4
+        return {f"s{one}": Counts(100, 4 if one == failing else 1) for one in range(4)}
+
+    history = after(*(span(new, stable(look)) for look in range(16)))
+    one_look = history.dispersion.weighed / history.dispersion.weight
+    assert history.dispersion.of_look > 1.5 * one_look
+
+
+@pytest.mark.parametrize("lag", [-2, -1, 1, 2])
+def test_storms_that_return_are_no_evidence(lag: int) -> None:
+    looks = [[Counts(100, 1), Counts(900, 9)] for _look in range(40)]
+    for at in range(4, 40, 12):
+        for look in (at, at + 1):
+            looks[look][1] = Counts(900, 270)
+            looks[look + lag][0] = Counts(100, 30)
+    made = [span(*look) for look in looks]
+    assert not any(compare_errors(after(*made[:end])).worse for end in range(1, 40))
+
+
+def test_while_stable_has_a_storm_a_verdict_waits_for_it() -> None:
+    """It reached the new side late in one look, and stable late in another, two looks later."""
+
+    def look(new: float, stable: float) -> Span:
+        """Of two new instances, and of nine stable ones."""
+        return span(
+            {name: Counts(150, new / 2) for name in "ab"},
+            {f"s{number}": Counts(300, stable / 9) for number in range(9)},
+        )
+
+    storm = ((87, 13), (74, 31), (55, 711), (1, 720), (1, 400))
+    made = [look(2, 18)] * 10 + [look(*counts) for counts in storm] + [look(2, 18)] * 10
+    said = [compare_errors(after(*made[:end])) for end in range(1, len(made) + 1)]
+    assert said[12].e_value and said[12].e_value > 50 and said[12].data is Data.LACKING
+    assert not any(one.worse for one in said)
+
+
+def test_a_storm_of_stable_that_lasts_is_waited_for_no_longer_than_one_of_both() -> None:
+    calm = span({"a": Counts(150, 1), "b": Counts(150, 1)}, Counts(2700, 18))
+    bad = span({"a": Counts(150, 60), "b": Counts(150, 60)}, Counts(2700, 180))
+    assert not compare_errors(after(*[calm] * 10, *[bad] * (LONGEST - 1))).worse
+    assert compare_errors(after(*[calm] * 10, *[bad] * (LONGEST + 2))).worse
+
+
+def test_where_half_of_the_requests_count_there_is_no_room_for_a_peak() -> None:
+    """As at the median of times: that all are slow for a look may be of both sides."""
+    stable = {f"s{number}": Counts(200, 60) for number in range(9)}
+    usual, slow = (span({name: Counts(100, slow) for name in "ab"}, stable) for slow in (30, 100))
+    history = after(*[usual] * 5, *[slow] * 2)
+    assert history.log_e > math.log(50) and history.steady_log_e == 0.0
+    assert not compare_errors(history).worse
+
+
+@pytest.mark.parametrize("lag", [-2, -1, 0, 1, 2])
+def test_how_often_the_new_side_fails_is_known_without_storms(lag: int) -> None:
+    looks = [[Counts(100, 1), Counts(900, 9)] for _look in range(40)]
+    for at in range(6, 36, 12):
+        looks[at][1], looks[at + lag][0] = Counts(900, 540), Counts(100, 60)
+    history = after(*(span(*look) for look in looks))
+    assert history.calm.new.rate == pytest.approx(0.01) and history.new.rate > 0.05
+
+
+def test_what_is_bet_late_looks_back_over_a_storm_that_lasts() -> None:
+    """It has three looks, and reaches the new side two looks later."""
+    looks = [[Counts(100, 1), Counts(900, 9)] for _look in range(12)]
+    for at in (6, 7, 8):
+        looks[at][1], looks[at + 2][0] = Counts(900, 540), Counts(100, 60)
+    history = after(*(span(*look) for look in looks))
+    assert history.bets.lag == 4 and history.bets.log_e() < 0
+
+
+def test_what_an_older_version_kept_of_errors_is_read() -> None:
+    looks = evenly(Counts(900, 12), Counts(2700, 3))
+    kept = after(*looks[:20]).dump()
+    for name in ("greatest", "second"):
+        del kept["bets"][name]
+    del kept["dispersion"]["blocks"], kept["shown"]["above"], kept["calm"]
+    history = ErrorHistory.load(json.loads(json.dumps(kept)))
+    for look in looks[20:]:
+        history = history.after([look], ALPHA, 1.0)
+    assert compare_errors(history).worse
 
 
 def test_what_has_failed_for_long_is_not_waited_for() -> None:
@@ -349,9 +461,10 @@ def test_what_has_failed_for_long_is_not_waited_for() -> None:
     assert any(one.worse for one in said)
     assert not any("for stable to show it" in one.sentence for one in said)
     quiet = span({"a": Counts(50, 1), "b": Counts(50, 0)}, Counts(900, 9))
-    waits = [compare_errors(after(*[quiet] * 9, *[peak] * number)) for number in (1, 2, 3)]
-    assert waits[0].sentence.endswith("; at most 2 more looks for stable to show it")
-    assert [one.worse for one in waits] == [False, False, True]
+    waits = [compare_errors(after(*[quiet] * 9, *[peak] * number)) for number in (1, 2, 3, 4)]
+    assert "for stable to show it" not in waits[0].sentence  # one event
+    assert waits[1].sentence.endswith("; at most 2 more looks for stable to show it")
+    assert [one.worse for one in waits] == [False, False, False, True]
 
 
 def test_who_loses_most_of_its_requests_is_not_waited_for() -> None:
@@ -512,7 +625,10 @@ def test_the_bad_one_is_named() -> None:
     new = {"web1": Counts(100, 0), "web2": Counts(100, 3), "web3": Counts(100, 0)}
     found = judged(*[span(new, STABLE)] * 6)
     assert found.names == ("web2",)
-    assert found.sentence.startswith("web2: errors 18 of 600 against 0 of 3,600 on all others; ")
+    assert found.sentence.startswith(
+        "web2: errors 18 of 600 (3 %) against 0 of 3,600 on all others; e-value "
+    )
+    assert found.sentence.endswith(" >= 150: less than 1 in 1,000,000 by chance")
 
 
 def failed(new: dict[str, Counts]) -> str:
@@ -568,8 +684,8 @@ def test_a_host_that_is_bad_for_old_and_new_alike_is_said_and_is_no_verdict() ->
     found = judged(*[span(new, stable | {"s7": Counts(100, 9)}, **hosts)] * 30)
     assert found.names == ()
     assert found.remark == (
-        "host web7 is bad for old and new alike: errors 270 of 3,000 on n7, 270 of 3,000 on its old"
-        " instances"
+        "host web7 is bad for old and new alike: errors 270 of 3,000 (9 %) on n7,"
+        " 270 of 3,000 (9 %) on its old instances"
     )
     alone = judged(*[span(new, stable, **hosts)] * 30)
     assert alone.names == ("n7",) and not alone.remark

@@ -8,7 +8,10 @@ type.
 from __future__ import annotations
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import (
+    Decision,
+    Start,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Composition
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.view import (
     NextView,
@@ -75,6 +78,6 @@ def test_without_a_rollout_most_fields_are_null() -> None:
 
 
 def test_next_is_plain_data() -> None:
-    shown = NextView.of(Decision(create=1, drain=("shop-1",))).to_dict()
+    shown = NextView.of(Decision(starts=(Start(None, 1, 0),), drain=("shop-1",))).to_dict()
 
     assert (shown["create"], shown["drain"], shown["admit"]) == (1, ["shop-1"], [])

@@ -70,7 +70,14 @@ def _code(source: str | bytes, name: str) -> t.Any:
 
 
 def _magic() -> str:
-    """Return the number of this Python's compiled code, in hexadecimal, and a colon."""
+    """Return the number of this Python's compiled code, in hexadecimal, and a colon; no number
+    where it could not be unpacked.
+    """
+    try:
+        import binascii  # noqa: F401
+        import zlib  # noqa: F401
+    except ImportError:
+        return ":"
     return getattr(sys.modules.get("_frozen_importlib_external"), "MAGIC_NUMBER", b"").hex() + ":"
 
 

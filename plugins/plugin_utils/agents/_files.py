@@ -1,7 +1,8 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Files of agents on a host: replaced in one step, locked, and fenced by the lease's epoch.
+"""Files of agents on a host: replaced in one step, locked, fenced by the lease's epoch, and marked
+with the journal that they belong to.
 
 Needs Python 3.8. What most calls do not need is imported where it is used.
 """
@@ -11,6 +12,8 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _bootstrap
 
 TYPE_CHECKING = False  # importing typing costs start-up time
 if TYPE_CHECKING:
@@ -22,7 +25,7 @@ DRAFT = ".tmp"  # ends the name of a file that is being written
 
 
 class Stale(Exception):
-    """A newer lease holder has acted here."""
+    """A newer lease holder has acted here, or a run with another journal."""
 
 
 class Refused(Exception):
@@ -66,19 +69,25 @@ class Locked:
 class Fenced(Locked):
     """Keep all but the newest lease holder out: `STEM.lock` is held, `STEM.epoch` is its epoch.
 
-    Epoch 0, without a lease, which only looks, neither waits nor leaves anything behind. A new
-    holder removes the drafts that a killed one left of the files `written` under this lock.
+    Epoch 0, without a lease, which only looks, neither waits nor leaves anything behind. A run with
+    another journal than that of the `mark` is kept out, too. A new holder removes the drafts that a
+    killed one left of the files `written` under this lock.
     """
 
-    def __init__(self, stem: str, epoch: int, written: t.Iterable[str] = ()) -> None:
+    def __init__(
+        self, stem: str, epoch: int, mark: JournalMark | None = None, written: t.Iterable[str] = ()
+    ) -> None:
         super().__init__(stem + ".lock")
-        self.record, self.epoch, self.written = stem + ".epoch", epoch, written
+        self.record, self.epoch, self.mark = stem + ".epoch", epoch, mark
+        self.written = written
 
     def __enter__(self) -> None:
         if self.epoch > 0:
             os.makedirs(os.path.dirname(self.path), 0o750, exist_ok=True)
             super().__enter__()
             try:
+                if self.mark:
+                    self.mark.check()
                 if newer(self.record, self.epoch):
                     for path in self.written:
                         discard(draft(path))
@@ -90,6 +99,49 @@ class Fenced(Locked):
     def __exit__(self, *exc: object) -> None:
         if self.epoch > 0:
             super().__exit__(*exc)
+
+
+class JournalMark:
+    """The journal that something on this host belongs to, kept in a file.
+
+    That is the journal of the last run that changed it. A journal that was lost is made anew in the
+    same place; one that was moved keeps its id.
+    """
+
+    def __init__(self, path: str, what: str, mine: dict[str, str] | None = None) -> None:
+        """Take what belongs to it, for people, and this run's journal, if it has one."""
+        self.path, self.what, self.mine = path, what, mine
+
+    def owner(self) -> dict[str, str] | None:
+        """Return the journal; None: there is none, or none that can be read."""
+        try:
+            with open(self.path, encoding="utf-8") as file:
+                found = _bootstrap.load(file.read(4096))
+        except (OSError, ValueError):
+            return None
+        names = ("id", "place")
+        whole = isinstance(found, dict) and all(isinstance(found.get(name), str) for name in names)
+        return {name: found[name] for name in names} if whole else None
+
+    def shown(self) -> dict[str, t.Any]:
+        """Return the journal as part of an answer."""
+        owner = self.owner()
+        return {"journal": owner} if owner else {}
+
+    def check(self) -> None:
+        """Refuse a run of another journal."""
+        there, mine = self.owner() if self.mine else None, self.mine
+        if there and mine and there["id"] != mine["id"] and there["place"] != mine["place"]:
+            raise Stale(
+                "%s here belong to the journal %s, and this run's is %s; correct rollout_store, or"
+                " remove %s if that journal is lost"
+                % (self.what, there["place"], mine["place"], self.path)
+            )
+
+    def claim(self) -> None:
+        """Note that this run changes it; call it with the lock held."""
+        if self.mine and self.owner() != self.mine:
+            write(self.path, _bootstrap.dump(self.mine))
 
 
 def newer(path: str, epoch: int) -> bool:

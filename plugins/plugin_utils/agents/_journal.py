@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 SCHEMA = 2
 NEEDS = "0.1.0"  # the first release that reads it
 LEASE_SCHEMA = 1
-KEEP = 50  # timelines, and operators' words, of a service
+KEEP = 50  # timelines, and operators' commands, of a service
 LONGEST = 3600.0  # seconds a lease may live
 
 RECORD = "restore it, or move it away: then the next rollout begins from what it observes"
 # The kinds of fields that are read again.
 _NUMBER = (int, float)
 EVENT: dict[str, Any] = {"at": _NUMBER, "kind": str, "instance": str, "state": str, "shares": dict}
-WORD: dict[str, Any] = {
+COMMAND: dict[str, Any] = {
     "number": int,
     "at": _NUMBER,
     "rollout": str,
@@ -197,23 +197,23 @@ def posted(
 
     What a play asks for (`request`) is taken for the first of its hosts (`host`) only.
     """
-    for word in kept:
+    for command in kept:
         if (
             new.get("request")
-            and word.get("request") == new["request"]
-            and word.get("host") != new["host"]
+            and command.get("request") == new["request"]
+            and command.get("host") != new["host"]
         ):
-            return word["number"], None
-    # Words that were lost do not begin with numbers that were obeyed already.
+            return command["number"], None
+    # Commands that were lost do not begin with numbers that were obeyed already.
     number = max(kept[-1]["number"] if kept else 0, obeyed) + 1
     return number, [*kept, dict(new, number=number)][-KEEP:]
 
 
-def words(data: bytes, where: str) -> list[dict[str, Any]]:
+def commands(data: bytes, where: str) -> list[dict[str, Any]]:
     """Return the operators' commands that are kept, oldest first."""
-    found = lines(data, where, WORD)
-    for number, word in enumerate(found, 1):
-        if word.get("number") is None:
+    found = lines(data, where, COMMAND)
+    for number, command in enumerate(found, 1):
+        if command.get("number") is None:
             raise Refused(
                 "damaged",
                 f"{where}: line {number}: number is missing or wrong; delete that line or"

@@ -12,7 +12,8 @@ host>/<service>/`: `instances/<id>.json` (one record an instance), `logs/<id>.lo
 Request: service, host, path, epoch, journal (id and place of this run's), start (labels, env,
 stop_timeout in seconds, the hooks before_start and after_stop, and what the agent needs; with
 pass_over it is not started where its port is in use, which the answer's "occupied" has then), stop
-(ids), forget (ids), keep (settings by key), retain (keys of all settings that are still wanted),
+(ids), wait (seconds for the end of those that are told to stop, if the agent can; else a moment),
+forget (ids), keep (settings by key), retain (keys of all settings that are still wanted),
 stop_timeout and hook_timeout (seconds), and the agent's own settings. With `usage`, reports of
 running instances also have what they use.
 Answer: {"instances": [labels, process, age in seconds, detail; of one
@@ -102,10 +103,11 @@ def _serve(kind: type[Service], request: dict[str, t.Any]) -> dict[str, t.Any]:
         if not os.path.isdir(folder):  # most calls find them
             os.makedirs(folder, 0o750, exist_ok=True)
     with _files.Locked(os.path.join(home, "lock")):
-        mine = request.get("journal")
-        if request["epoch"] > 0 and mine:
-            _belong(home, mine, bool(start))
+        mark = _mark(home, request.get("journal") if request["epoch"] > 0 else None)
+        mark.check()
         _fence(home, request["epoch"])
+        if start:
+            mark.claim()
         kept = _keep(home, keep, request.get("retain"), bool(start or forget))
         service = kind(home, request)
         reports = _work(service, request)
@@ -158,37 +160,13 @@ def owner(request: dict[str, t.Any]) -> dict[str, t.Any]:
     """Return the journal that the service's instances here belong to, if they belong to one."""
     if "service" not in request:
         return {}
-    there = _owner(os.path.join(request["check"]["path"], request["host"], request["service"]))
-    return {"journal": there} if there else {}
+    home = os.path.join(request["check"]["path"], request["host"], request["service"])
+    return _mark(home).shown()
 
 
-def _owner(home: str) -> dict[str, str] | None:
-    """Return the journal that instances belong to; None: none, or one that cannot be read."""
-    try:
-        with open(os.path.join(home, JOURNAL), encoding="utf-8") as file:
-            found = _bootstrap.load(file.read(4096))
-    except (OSError, ValueError):
-        return None
-    names = ("id", "place")
-    whole = isinstance(found, dict) and all(isinstance(found.get(name), str) for name in names)
-    return {name: found[name] for name in names} if whole else None
-
-
-def _belong(home: str, mine: dict[str, str], starts: bool) -> None:
-    """Refuse a run of another journal than the one that instances here belong to.
-
-    They belong to the journal of the last run that started one. A journal that was lost is made
-    anew in the same place.
-    """
-    there = _owner(home)
-    if there and there["id"] != mine["id"] and there["place"] != mine["place"]:
-        path = os.path.join(home, JOURNAL)
-        raise Stale(
-            f"the instances here belong to the journal {there['place']}, and this run's is"
-            f" {mine['place']}; correct rollout_store, or remove {path} if that journal is lost"
-        )
-    if starts and there != mine:
-        write(os.path.join(home, JOURNAL), _bootstrap.dump(mine))
+def _mark(home: str, mine: dict[str, str] | None = None) -> _files.JournalMark:
+    """Return which journal instances belong to: that of the last run that started one."""
+    return _files.JournalMark(os.path.join(home, JOURNAL), "the instances", mine)
 
 
 def _fence(home: str, epoch: int) -> None:

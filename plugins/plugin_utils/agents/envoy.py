@@ -4,9 +4,10 @@
 """Write the files that an Envoy watches, and read back that it took them.
 
 Runs on Python 3.8 and later. `main` returns {"entries": [...]} (and more for `check`), {"error":
-"..."}, or {"stale": "..."} where a newer lease holder has acted here; an entry is {address, port,
+"..."}, or {"stale": "..."} where a newer lease holder has acted here, or a run with another
+journal; an entry is {address, port,
 in, weight, name} and, as Envoy shows it, also proven, active and requests. `OWNER.epoch` and
-`OWNER.lock` in the directory fence what is done for a service.
+`OWNER.lock` in the directory fence what is done for a service, whose journal `OWNER.journal` names.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def main(request: Request) -> dict[str, t.Any]:
     try:
         epoch = 0 if request["op"] == "check" else request["epoch"]
         stem = os.path.join(request["path"], request["owner"])
-        with _files.Fenced(stem, epoch, [endpoints(request)]):
+        with _files.Fenced(stem, epoch, mark(request), [endpoints(request)]):
             return {"check": check, "observe": observe, "apply": apply}[request["op"]](request)
     except _files.Stale as exc:
         return {"stale": str(exc)}
@@ -59,6 +60,12 @@ def main(request: Request) -> dict[str, t.Any]:
                 % (type(exc).__name__, _talk.shown(exc))
             )
         }
+
+
+def mark(request: Request) -> _files.JournalMark:
+    """Return which journal the service's entries belong to."""
+    path = os.path.join(request["path"], request["owner"] + ".journal")
+    return _files.JournalMark(path, "the entries of %s" % request["owner"], request["journal"])
 
 
 # --- the admin interface ---
@@ -334,7 +341,7 @@ def check(request: Request) -> dict[str, t.Any]:
             "error": "service %s listens there; give each service its own port" % other,
             "field": "listen",
         }
-    return {"entries": [], "version": info.get("version", "")}
+    return {"entries": [], "version": info.get("version", ""), **mark(request).shown()}
 
 
 def neighbour(request: Request) -> str:
@@ -369,6 +376,7 @@ def apply(request: Request) -> dict[str, t.Any]:
         refuse(request, now or [])
         if request.get("dry"):
             return {"entries": now or []}
+        mark(request).claim()
         frame(request, now is None)
         return {"entries": fill(request, now or [])}
 

@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 
 
 def main(request: Request) -> dict[str, t.Any]:
-    """Answer `{sockets: {address: work}, path, service, epoch, timeout, state_file}` with
-    `{address: answer}`.
+    """Answer `{sockets: {address: work}, path, service, pool, epoch, journal, timeout, state_file}`
+    with `{address: answer}`.
 
     Work is `lines` and, where it is a check, which leaves nothing behind, `folders`: by option,
     those that this user has to be able to write in. Where something is changed it has `change`: its
     `line` shows the servers, and its `servers` are those that the lines change, each with the
     address it has to have (none: it must not be there). `save` is `{path, line}`: the text of one
-    more line, kept in a file. An answer is `{texts}`, `{error}`, `{stale}` where a newer lease
-    holder has acted, or `{unusable: {option: why}}`. `timeout` is of each socket.
+    more line, kept in a file. An answer is `{texts}`, of a check with the `journal` that the pool
+    belongs to, `{error}`, `{stale}` where a newer lease holder or another journal's run has acted,
+    or `{unusable: {option: why}}`. `timeout` is of each socket.
     """
     return {
         address: _answer(address, work, request) for address, work in request["sockets"].items()
@@ -45,8 +46,10 @@ def _answer(address: str, work: dict[str, t.Any], request: Request) -> dict[str,
         return {"unusable": {option: why for option, why in unusable.items() if why}}
     try:
         epoch, saved = 0 if looks else request["epoch"], filter(None, [request["state_file"]])
-        with _files.Fenced(_stem(request, address), epoch, saved):
-            return {"texts": _work(address, work, request)}
+        mark = _mark(request, address)
+        with _files.Fenced(_stem(request, address), epoch, mark, saved):
+            texts = _work(address, work, request, mark)
+        return {"texts": texts, **(mark.shown() if looks else {})}
     except _files.Stale as exc:
         return {"stale": str(exc)}
     except _files.Refused as exc:
@@ -67,7 +70,18 @@ def _stem(request: Request, address: str) -> str:
     )
 
 
-def _work(address: str, work: dict[str, t.Any], request: Request) -> list[str]:
+def _mark(request: Request, address: str) -> _files.JournalMark:
+    """Return which journal the service's servers in the pool belong to.
+
+    Services of one name may have pools of their own at one HAProxy.
+    """
+    path = "%s@%s.journal" % (_stem(request, address), request["pool"])
+    return _files.JournalMark(path, "the servers of pool %s" % request["pool"], request["journal"])
+
+
+def _work(
+    address: str, work: dict[str, t.Any], request: Request, mark: _files.JournalMark
+) -> list[str]:
     """Return the answers to the lines.
 
     HAProxy closes the connection after a line, so each line has its own.
@@ -88,6 +102,7 @@ def _work(address: str, work: dict[str, t.Any], request: Request) -> list[str]:
         if request["epoch"] <= 0:
             raise _files.Refused("nothing is changed without a lease (epoch 0 only looks)")
         _compare(ask(change["line"]), change["servers"])
+        mark.claim()
     texts = [ask(line) for line in work["lines"]]
     if work.get("save"):
         _files.write(work["save"]["path"], ask(work["save"]["line"]).rstrip() + "\n", 0o644)

@@ -3,11 +3,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Write the file that an nginx includes, have it read, and find out what its workers serve.
 
-Needs Python 3.8 and Linux. `main` returns {"entries": [...]}, {"stale": "..."} where a newer lease
-holder has acted here, or {"error": "...", "field": "..."}, where `field` is the option to look at.
+Needs Python 3.8 and Linux. `main` returns {"entries": [...]} (and of `check` the "journal" that
+they belong to), {"stale": "..."} where a newer lease holder has acted here, or a run with another
+journal, or {"error": "...", "field": "..."}, where `field` is the option to look at.
 An entry is {address, port, in, weight, name} and, as nginx has it, active. Its two files in the
 directory `path` are those of `_nginx_config.py`; NAME.lock and NAME.epoch fence what is done for
-it.
+it, and NAME.journal names its journal.
 """
 
 from __future__ import annotations
@@ -55,12 +56,10 @@ def main(request: Request) -> dict[str, t.Any]:
     try:
         epoch = 0 if request["op"] == "check" else request["epoch"]
         stem = os.path.join(request["path"], request["upstream"])
-        with _files.Fenced(stem, epoch, _nginx_config.paths(request)):
-            return {
-                "entries": {"check": check, "observe": observe, "apply": apply}[request["op"]](
-                    request
-                )
-            }
+        with _files.Fenced(stem, epoch, mark(request), _nginx_config.paths(request)):
+            work = {"check": check, "observe": observe, "apply": apply}[request["op"]]
+            entries = work(request)
+        return {"entries": entries, **(mark(request).shown() if work is check else {})}
     except _files.Stale as exc:
         return {"stale": str(exc)}
     except _files.Refused as exc:
@@ -79,6 +78,12 @@ def main(request: Request) -> dict[str, t.Any]:
             "error": "%s: %s" % (exc.filename or "the system", exc.strerror or exc),
             "field": "",
         }
+
+
+def mark(request: Request) -> _files.JournalMark:
+    """Return which journal the entries belong to."""
+    path = os.path.join(request["path"], request["upstream"] + ".journal")
+    return _files.JournalMark(path, "the entries of %s" % request["upstream"], request["journal"])
 
 
 # --- its processes ---
@@ -390,6 +395,7 @@ def apply(request: Request) -> list[Entry]:
         same = _nginx_config.status_texts(entries) == _nginx_config.status_texts(
             _nginx_config.ordered(now)
         )
+        mark(request).claim()
         if not same or _nginx_config.render(request, entries) != read(conf):
             publish(request, pid, entries)
         elif _nginx_config.dump(entries) != read(known):

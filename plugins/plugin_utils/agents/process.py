@@ -144,7 +144,7 @@ class Service(_service.Service):
         ready, go = os.pipe()
         pid = os.fork()
         if pid == 0:
-            _become(wanted["argv"], env, wanted["cwd"], ignored, log, ready, tell)
+            _become(wanted["argv"], env, wanted["cwd"], ignored, log=log, ready=ready, tell=tell)
         for fd in (log, ready, tell):
             os.close(fd)
         try:
@@ -172,7 +172,7 @@ class Service(_service.Service):
         )
 
     def settle(self, told: list[Record]) -> None:
-        deadline = time.monotonic() + _service.STOP_WAIT
+        deadline = time.monotonic() + self.request.get("wait", _service.STOP_WAIT)
         while any(self.alive(record) for record in told) and time.monotonic() < deadline:
             time.sleep(_service.STOP_POLL)
 
@@ -248,6 +248,7 @@ def _become(
     env: dict[str, str],
     cwd: str,
     ignored: list[t.Any],
+    *,
     log: int,
     ready: int,
     tell: int,

@@ -42,7 +42,7 @@ class Files:
         self.record = stem + ".json"
         self.lease = stem + ".lease.json"
         self.lock = stem + ".lock"
-        self.words = stem + ".words.jsonl"
+        self.commands = stem + ".words.jsonl"  # the name that it has had from the beginning
         self.timelines = stem
 
     def timeline(self, rollout: object) -> str:
@@ -97,7 +97,7 @@ def acquire(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]
 
     `instead` is a lease that may be replaced unexpired.
     """
-    for path in (files.record, files.lease, files.words):
+    for path in (files.record, files.lease, files.commands):
         # left by a killed operation, of this version or of one before
         for left in (_files.draft(path), path + _files.DRAFT):
             _files.discard(left)
@@ -162,22 +162,26 @@ def timeline(files: Files, request: dict[str, Any], now: float) -> dict[str, Any
 
 
 def post(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
-    """Take an operator's command (`word`); return its `number`.
+    """Take an operator's command (`command`); return its `number`.
 
     It needs no lease: an operator speaks to whoever holds it. The last commands are kept, each with
     its number.
     """
     obeyed = load(files, request, now)["record"].get("obeyed", 0)
-    number, kept = _journal.posted(_words(files), request["word"], obeyed)
+    number, kept = _journal.posted(_commands(files), request["command"], obeyed)
     if kept is not None:
-        _files.write(files.words, _journal.joined(kept), 0o600)
+        _files.write(files.commands, _journal.joined(kept), 0o600)
         _sync(files.journal)
     return {"number": number}
 
 
-def words(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
+def commands(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
     """Take a number (`after`); return the commands with higher ones, oldest first."""
-    return {"words": [word for word in _words(files) if word["number"] > request["after"]]}
+    return {
+        "commands": [
+            command for command in _commands(files) if command["number"] > request["after"]
+        ]
+    }
 
 
 _OPERATIONS = {
@@ -188,7 +192,7 @@ _OPERATIONS = {
     "release": release,
     "timeline": timeline,
     "post": post,
-    "words": words,
+    "commands": commands,
 }
 
 
@@ -256,9 +260,9 @@ def _read(path: str) -> bytes | None:
         return None
 
 
-def _words(files: Files) -> list[dict[str, Any]]:
+def _commands(files: Files) -> list[dict[str, Any]]:
     """Return the operators' commands that are kept, oldest first."""
-    return _journal.words(_read(files.words) or b"", files.words)
+    return _journal.commands(_read(files.commands) or b"", files.commands)
 
 
 def _write(files: Files, lease: dict[str, Any]) -> None:

@@ -426,6 +426,8 @@ def seen(api: Api, service: str) -> dict[str, t.Any]:
                     for name, text in one["Spec"]["Labels"].items()
                     if name.startswith(OURS)
                 },
+                "image": (one["Spec"]["TaskTemplate"].get("ContainerSpec") or {}).get("Image")
+                or "",
                 "replicas": (one["Spec"]["Mode"].get("Replicated") or {}).get("Replicas") or 0,
                 "restart": (one["Spec"]["TaskTemplate"].get("RestartPolicy") or {}).get("Condition")
                 or "any",

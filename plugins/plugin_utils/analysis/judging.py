@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from ..base.errors import MetricError
 from ..base.text import clean
-from ..engine.judges import kayenta
+from ..engine.judges import counts, kayenta
 from ..engine.judges.comparison import SIDES, Comparison
 from ..engine.judges.counts import Counts, Span
 from ..engine.judges.latency import (
@@ -38,6 +38,7 @@ from .spec import KAYENTA, NEW_MESSAGES, SEQUENTIAL, THRESHOLD, Analysis, Metric
 
 State = dict[str, t.Any]
 MOST = 1000  # samples of each side that Kayenta's judge keeps
+WARM = 300.0  # seconds that a verdict waits for new instances to warm up, or half of the looks
 MORE = 1.1  # errors for each request that are an estimate's rounding, and not another thing
 
 
@@ -51,6 +52,7 @@ class Measurement:
     lacking: bool = False  # there is not enough data yet to say that all is well
     evidence: float | None = None  # against the new revision, if the judge has a number for it
     threshold: float | None = None  # from which on it is enough
+    missing: int = 0  # requests to the new side, where there is not enough data yet
 
 
 def judge_result(metric: Metric, state: State, result: t.Any) -> Measurement:
@@ -106,18 +108,29 @@ def _by_sequential(metric: Metric, state: State, result: t.Any) -> Measurement:
 def _by_times(metric: Metric, state: State, look: Samples) -> Measurement:
     """Judge by the times of both sides, and of each new instance."""
     rules = metric.rules
+    if any(
+        seconds < 0 for side in (look.new, look.stable) for one in side.values() for seconds in one
+    ):
+        raise MetricError("a time is negative; check the query", "PR-423")
     history = LatencyHistory.load(state).after(look)
     state.update(history.dump())
     alpha, quantile, tolerance = rules["alpha"], rules["quantile"], rules["tolerance"]
-    verdict = compare_quantile(history, quantile, SIDES * alpha, tolerance)
+    patience = _patience(metric)
+    verdict = compare_quantile(history, quantile, SIDES * alpha, tolerance, patience)
     slow, remark = slow_instances(history, quantile, (1 - SIDES) * alpha, tolerance)
-    if slow and not verdict.worse:
+    if slow and not verdict.worse and not history.warming.waits(patience):
         verdict = Verdict(True, slow)
     value = {
         "new": _last([one for found in look.new.values() for one in found]),
         "stable": _last([one for found in look.stable.values() for one in found]),
     }
     return _measurement(verdict, value, remark)
+
+
+def _patience(metric: Metric) -> int:
+    """Return the looks that a verdict waits for new instances to warm up, at most."""
+    limits = metric.limits
+    return max((limits.count or 0) // 2, math.ceil(WARM / (limits.interval or WARM)))
 
 
 def _by_errors(metric: Metric, state: State, look: Sequence[Span]) -> Measurement:
@@ -152,7 +165,7 @@ def _by_tails(metric: Metric, state: State, look: Times) -> Measurement:
     known = Tails.load(state["tails"]) if "tails" in state else Tails()
     tails = known.after(look, alpha, tolerance)
     state["tails"] = tails.dump()
-    verdict, remark = tails.verdict(alpha, rules["detect"])
+    verdict, remark = tails.verdict(alpha, rules["detect"], _patience(metric))
     value = {"new": _quantiles(look.new), "stable": _quantiles(look.stable)}
     return _measurement(verdict, value, remark)
 
@@ -250,7 +263,9 @@ def _measurement(verdict: Verdict, value: t.Any, remark: str = "") -> Measuremen
     phase = AnalysisPhase.FAILED if verdict.worse else AnalysisPhase.SUCCESSFUL
     sentence = f"{verdict.sentence}; {remark}" if remark else verdict.sentence
     lacking = verdict.data is not Data.ENOUGH
-    return Measurement(phase, sentence, value, lacking, verdict.e_value, verdict.threshold)
+    return Measurement(
+        phase, sentence, value, lacking, verdict.e_value, verdict.threshold, verdict.missing
+    )
 
 
 def _by_kayenta(metric: Metric, state: State, result: t.Any) -> Measurement:
@@ -346,6 +361,12 @@ def _counts(found: t.Any, whose: str) -> Counts:
             f"expected a mapping with requests and errors, got {_shown(found)}", "PR-423"
         )
     requests, errors = float(found["requests"]), float(found["errors"])
+    if max(requests, errors) > counts.MOST:
+        raise MetricError(
+            f"{whose}: {_shown(found)}: no source counts more than {counts.MOST:.0e}; check the"
+            " query",
+            "PR-423",
+        )
     if errors > MORE * requests + 1:
         raise MetricError(
             f"{whose}: {errors:g} errors in {requests:g} requests; both have to count the same"

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 
 from ..base.errors import MetricError
-from ..base.text import clean
+from ..base.text import clean, span
 from ..engine.judges.counts import Counts
 from ..engine.judges.threshold import AnalysisPhase, MeasurementCounts, assess, worst
 from ..interfaces.gate import FAIL, PASS, PERSON, WAIT
@@ -56,6 +56,11 @@ class MetricProgress:
         return more or not self.phase.over
 
     @property
+    def measurements(self) -> int:
+        """How many there were, with those that failed."""
+        return self._counts.count + self._counts.error
+
+    @property
     def doubt(self) -> str:
         """By what the new side looks worse, where that is not enough for a failure."""
         last = self.recent[-1] if self.recent else {}
@@ -66,6 +71,7 @@ class MetricProgress:
     def judge(self, result: t.Any, error: MetricError | None, at: float) -> None:
         """Judge one measurement."""
         evidence: dict[str, float | None] = {}
+        missing = 0
         try:
             if error is not None:
                 raise error
@@ -75,6 +81,7 @@ class MetricProgress:
             phase, value = measured.phase, measured.value
             evidence = {"evidence": measured.evidence, "threshold": measured.threshold}
             self._sentence, self._short = measured.sentence, measured.lacking
+            missing = measured.missing
         except MetricError as exc:  # the metric's name is shown, so its option need not be
             text = str(exc).removeprefix(f"{self.metric.variable}.")
             phase, value = AnalysisPhase.ERROR, clean(text, LONGEST)
@@ -88,6 +95,8 @@ class MetricProgress:
         taken = {"at": round(at, 3), "phase": phase.value, "value": value}
         taken |= {name: number for name, number in evidence.items() if number is not None}
         self.recent = [*self.recent, taken][-KEPT:]
+        if missing:
+            self._sentence += self._takes(missing)
         limits = self.metric.limits
         self.phase, self._reason = assess(limits, self._counts)
         if self.phase is AnalysisPhase.INCONCLUSIVE:  # a failure is a failure while a person sleeps
@@ -98,6 +107,20 @@ class MetricProgress:
             self.phase = AnalysisPhase.INCONCLUSIVE
         if phase is AnalysisPhase.ERROR:
             self._reason = f"{self._reason}: {value}"
+
+    def _takes(self, missing: int) -> str:
+        """Return how long so many requests take if they come as in the last measurements."""
+        counted = [
+            (taken["at"], taken["value"]["new"]["requests"])
+            for taken in self.recent
+            if taken["phase"] == AnalysisPhase.SUCCESSFUL.value
+            and isinstance(taken["value"].get("new"), Mapping)
+            and "requests" in taken["value"]["new"]
+        ]
+        if len(counted) < 2 or counted[-1][1] <= counted[0][1]:
+            return ""
+        (began, before), (ended, after) = counted[0], counted[-1]
+        return f", about {span(missing * (ended - began) / (after - before))} at this rate"
 
     @property
     def left_open(self) -> str:

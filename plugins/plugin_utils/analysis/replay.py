@@ -46,7 +46,7 @@ class Verdict:
     """What an analysis or a metric of it said, and after which measurements."""
 
     verdict: str = WAIT  # or a phase, of a metric
-    look: int | None = None  # the number of the measurements that led to it
+    look: int | None = None  # how many measurements led to it; of an analysis, of one metric
     at: float | None = None  # when, in seconds since the epoch
     message: str = ""
 
@@ -139,7 +139,7 @@ def _look(found: Replay, analysis: Analysis, event: Event) -> None:
         if name in found.progress and found.progress[name].measures:
             error = MetricError(str(one["error"]), "PR-420") if "error" in one else None
             found.progress[name].judge(one.get("result"), error, one["at"])
-    found.looks += 1
+    found.looks = max((metric.measurements for metric in found.progress.values()), default=0)
     found.began = at if found.began is None else found.began
     verdict, sentence = decide([*found.progress.values()], analysis)
     if verdict == PERSON and event.get("by_default"):
@@ -148,7 +148,7 @@ def _look(found: Replay, analysis: Analysis, event: Event) -> None:
     for name, progress in found.progress.items():
         phase = progress.phase.value if progress.phase.over else WAIT
         known = found.metrics.setdefault(name, Verdict())
-        _note(known, Verdict(phase, found.looks, at, progress.summary))
+        _note(known, Verdict(phase, progress.measurements, at, progress.summary))
 
 
 def _note(known: Verdict, now: Verdict) -> None:

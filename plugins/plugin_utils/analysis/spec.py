@@ -21,10 +21,10 @@ from ..inputs.options import (
     Field,
     Kind,
     Options,
-    as_it_is,
     choice,
     duration,
     number,
+    unparsed,
     whole,
 )
 from ..interfaces import loader
@@ -222,7 +222,7 @@ OPTIONS = Options(
         "metrics",
         Kind(
             "list",
-            as_it_is,
+            unparsed,
             elements="dict",
             fields=Options(
                 *METRIC.fields,

@@ -14,7 +14,7 @@ from functools import cached_property
 from ..base.errors import AutoscalerError, AutoscalerGone, InputError, LeaseLost
 from ..inputs.options import Field, Kind, Options
 from ..interfaces.autoscaler import AutoscalerDriver, State
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..remote import kubernetes_rights
 from ..remote.kubernetes import CLUSTER, ApiError, Cluster, Object
 
@@ -42,7 +42,7 @@ class ObjectDriver(AutoscalerDriver):
     _group: t.ClassVar[str]
     _kinds: t.ClassVar[str]
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._options, self._context = options, context
 
     @abc.abstractmethod
@@ -50,7 +50,7 @@ class ObjectDriver(AutoscalerDriver):
         """Return the version of the API to use; raises InputError if the server has none."""
 
     @abc.abstractmethod
-    def _state(self, one: Object) -> State:
+    def _state(self, scaler: Object) -> State:
         """Return the state that an object shows."""
 
     @abc.abstractmethod
@@ -74,12 +74,12 @@ class ObjectDriver(AutoscalerDriver):
         return self._state(self._get())
 
     def write(self, before: State, after: State) -> None:
-        one = self._get()
-        self._check_epoch(one)
-        if self._state(one) != before:
+        scaler = self._get()
+        self._check_epoch(scaler)
+        if self._state(scaler) != before:
             raise AutoscalerError(f"{self._where} was changed by somebody else meanwhile", "PR-260")
         try:
-            self._cluster.patch(self._path, self._patch(one, after))
+            self._cluster.patch(self._path, self._patch(scaler, after))
         except ApiError as exc:
             raise AutoscalerError(f"{self._where}: {exc}", exc.id) from None
 
@@ -111,21 +111,21 @@ class ObjectDriver(AutoscalerDriver):
                 raise
         raise AutoscalerGone(f"there is no {self._where}", "PR-261")
 
-    def _check_epoch(self, one: Object) -> None:
+    def _check_epoch(self, scaler: Object) -> None:
         """Raise LeaseLost where the holder of a newer lease has changed the object."""
-        seen = str(_notes(one).get(_EPOCH, ""))
-        if seen.isdecimal() and int(seen) > self._context.epoch:
+        seen = str(_notes(scaler).get(_EPOCH, ""))
+        if seen.isdecimal() and int(seen) > self._context.known().epoch:
             raise LeaseLost(
                 f"{self._where}: a newer lease holder has acted here (epoch {seen}, ours is"
-                f" {self._context.epoch})"
+                f" {self._context.known().epoch})"
             )
 
-    def _patch(self, one: Object, after: State) -> list[Object]:
+    def _patch(self, scaler: Object, after: State) -> list[Object]:
         """Return the patch to a state, which fails if the object was changed since it was read."""
         notes, spec = self._change(after)
-        kept = {**_notes(one), **notes, _EPOCH: str(self._context.epoch)}
+        kept = {**_notes(scaler), **notes, _EPOCH: str(self._context.known().epoch)}
         kept = {name: value for name, value in kept.items() if value is not None}
-        version = one["metadata"]["resourceVersion"]
+        version = scaler["metadata"]["resourceVersion"]
         patch: list[Object] = [
             {"op": "test", "path": "/metadata/resourceVersion", "value": version},
             {"op": "add", "path": "/metadata/annotations", "value": kept},
@@ -133,10 +133,10 @@ class ObjectDriver(AutoscalerDriver):
         for name, value in spec.items():
             if value is not None:
                 patch.append({"op": "add", "path": f"/spec/{name}", "value": value})
-            elif name in one["spec"]:
+            elif name in scaler["spec"]:
                 patch.append({"op": "remove", "path": f"/spec/{name}"})
         return patch
 
 
-def _notes(one: Object) -> Mapping[str, t.Any]:
-    return one["metadata"].get("annotations") or {}
+def _notes(scaler: Object) -> Mapping[str, t.Any]:
+    return scaler["metadata"].get("annotations") or {}

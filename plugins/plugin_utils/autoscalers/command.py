@@ -20,7 +20,7 @@ from ..inputs import values
 from ..inputs.options import Field, Kind, Options, duration
 from ..inputs.placeholders import Template
 from ..interfaces.autoscaler import AutoscalerDriver, State
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..remote import command
 
 _VARIABLE = "rollout_autoscaler"
@@ -30,8 +30,8 @@ _LONGEST = 10_000  # characters of an answer
 
 def _sets(given: t.Any, variable: str) -> list[str]:
     words: list[str] = command.argv(_SET).parse(given, variable)
-    there = {name for word in words for name in Template(word, variable, _SET).names}
-    if missing := [f"{{{name}}}" for name in ("min", "max") if name not in there]:
+    placeholders = {name for word in words for name in Template(word, variable, _SET).names}
+    if missing := [f"{{{name}}}" for name in ("min", "max") if name not in placeholders]:
         raise InputError(
             f"{variable}: has no {' and no '.join(missing)}, so it would always set the same; write"
             ' ["/opt/scaler", "set", "{min}", "{max}"]',
@@ -58,7 +58,7 @@ class Driver(AutoscalerDriver):
 
     follows = True
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         def program(name: str, placeholders: t.Collection[str]) -> command.Program:
             given = {**options, "command": options[name]}
             return command.Program(
@@ -79,8 +79,8 @@ class Driver(AutoscalerDriver):
             raise InputError(f"{_VARIABLE}.get: {exc}", "PR-261") from None
 
     def read(self) -> State:
-        found = self._ask()
-        return {"min": found["min"], "max": found["max"]}
+        numbers = self._ask()
+        return {"min": numbers["min"], "max": numbers["max"]}
 
     def write(self, before: State, after: State) -> None:
         self._expect(before, "was changed by somebody else meanwhile")
@@ -94,13 +94,13 @@ class Driver(AutoscalerDriver):
         return {"min": number, "max": number}
 
     def wanted(self, present: int, replicas: int) -> int | None:
-        found = self._ask()
-        return found["desired"] if "desired" in found else None
+        numbers = self._ask()
+        return numbers["desired"] if "desired" in numbers else None
 
     def _expect(self, state: State, otherwise: str) -> None:
-        if (found := self.read()) != state:
+        if (state_now := self.read()) != state:
             raise AutoscalerError(
-                f"{self.name} {otherwise}: min {found['min']}, max {found['max']}, not min"
+                f"{self.name} {otherwise}: min {state_now['min']}, max {state_now['max']}, not min"
                 f" {state['min']}, max {state['max']}",
                 "PR-260",
             )
@@ -113,29 +113,29 @@ class Driver(AutoscalerDriver):
         ended = self._get.run({"service": self._service}, {"service": self._service})
         if ended.code:
             raise AutoscalerError(ended.text, "PR-260")
-        found = _numbers(ended.stdout)
-        if found is None:
+        numbers = _numbers(ended.stdout)
+        if numbers is None:
             raise AutoscalerError(
                 f'{ended.text}; it has to print JSON like {{"min": 4, "max": 12}}, whole numbers up'
                 f" to {values.MOST}, with min not more than max",
                 "PR-260",
             )
-        return found
+        return numbers
 
 
-def _is_count(found: object) -> bool:
-    return isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= values.MOST
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= values.MOST
 
 
 def _numbers(text: str) -> dict[str, int] | None:
     """Return the numbers of an answer; None for any other answer."""
     try:
-        found = json.loads(text) if len(text) <= _LONGEST else None
+        answer = json.loads(text) if len(text) <= _LONGEST else None
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, Mapping):
+    if not isinstance(answer, Mapping):
         return None
-    known = {name: found[name] for name in ("min", "max", "desired") if name in found}
+    known = {name: answer[name] for name in ("min", "max", "desired") if name in answer}
     if (
         not all(map(_is_count, known.values()))
         or not {"min", "max"} <= set(known)

@@ -48,8 +48,8 @@ class Driver(ObjectDriver):
     follows = True
 
     def _version(self) -> str:
-        found = self._cluster.get("/apis/autoscaling").get("versions", ())
-        served = [one["version"] for one in found]
+        versions = self._cluster.get("/apis/autoscaling").get("versions", ())
+        served = [version["version"] for version in versions]
         for version in VERSIONS:
             if version in served:
                 return version
@@ -72,13 +72,13 @@ class Driver(ObjectDriver):
 
     def wanted(self, present: int, replicas: int) -> int | None:
         """Compute it from the metrics: what the status says is bounded by the held behavior."""
-        one = self._get()
-        there = one.get("status", {}).get("currentReplicas") or present
-        numbers = list(_wishes(one, present, replicas, there))
+        scaler = self._get()
+        current = scaler.get("status", {}).get("currentReplicas") or present
+        numbers = list(_wishes(scaler, present, replicas, current))
         return max(numbers) if numbers else None
 
-    def _state(self, one: Object) -> State:
-        spec = one["spec"]
+    def _state(self, scaler: Object) -> State:
+        spec = scaler["spec"]
         return {
             "min": spec.get("minReplicas", 1),
             "max": spec["maxReplicas"],
@@ -90,14 +90,16 @@ class Driver(ObjectDriver):
         return {}, {"minReplicas": least, "maxReplicas": most, "behavior": behavior}
 
 
-def _wishes(one: Object, present: int, replicas: int, there: int) -> Iterator[int]:
+def _wishes(scaler: Object, present: int, replicas: int, current_replicas: int) -> Iterator[int]:
     """Yield how many pods each metric asks for, as the controller computes it.
 
-    `there` are the pods that an average of an object's or an external metric is of.
+    `current_replicas` are the pods that an average of an object's or an external metric is of.
     https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#algorithm-details
     """
-    current = {_key(metric): metric for metric in one.get("status", {}).get("currentMetrics") or ()}
-    for metric in one["spec"].get("metrics") or ():
+    current = {
+        _key(metric): metric for metric in scaler.get("status", {}).get("currentMetrics") or ()
+    }
+    for metric in scaler["spec"].get("metrics") or ():
         measured = current.get(_key(metric))
         if measured is None:
             continue
@@ -105,12 +107,16 @@ def _wishes(one: Object, present: int, replicas: int, there: int) -> Iterator[in
         source = kind[:1].lower() + kind[1:]
         target, value = metric[source].get("target") or {}, measured[source].get("current") or {}
         name = next((n for n in _AVERAGES if n in target), "value")
-        asked, found = _quantity(target.get(name)), _quantity(value.get(name))
-        if not asked or found is None:
+        asked, reading = _quantity(target.get(name)), _quantity(value.get(name))
+        if not asked or reading is None:
             continue
-        total = there if name == "averageValue" and kind in ("Object", "External") else present
-        steady = abs(found / asked - 1) <= TOLERANCE
-        yield replicas if steady else _up(total * found / asked)
+        total = (
+            current_replicas
+            if name == "averageValue" and kind in ("Object", "External")
+            else present
+        )
+        steady = abs(reading / asked - 1) <= TOLERANCE
+        yield replicas if steady else _up(total * reading / asked)
 
 
 _AVERAGES = ("averageUtilization", "averageValue")
@@ -129,11 +135,11 @@ def _quantity(given: t.Any) -> Fraction | None:
 
     https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
     """
-    found = _QUANTITY.fullmatch(str(given))
-    if not found:
+    match = _QUANTITY.fullmatch(str(given))
+    if not match:
         return None
-    number = Fraction(f"{found[1]}.{found[2] or 0}")
-    return number / _SMALL[found[3]] if found[3] in _SMALL else number * _UNITS[found[3]]
+    number = Fraction(f"{match[1]}.{match[2] or 0}")
+    return number / _SMALL[match[3]] if match[3] in _SMALL else number * _UNITS[match[3]]
 
 
 def _up(number: Fraction) -> int:

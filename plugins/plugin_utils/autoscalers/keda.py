@@ -35,8 +35,8 @@ class Driver(ObjectDriver):
     def held(self, state: State, replicas: int) -> State:
         return {**state, "paused": "true"}
 
-    def _state(self, one: Object) -> State:
-        spec, notes = one["spec"], one["metadata"].get("annotations") or {}
+    def _state(self, scaler: Object) -> State:
+        spec, notes = scaler["spec"], scaler["metadata"].get("annotations") or {}
         least, most = spec.get("minReplicaCount"), spec.get("maxReplicaCount")
         return {"min": least, "max": most, "paused": notes.get(PAUSED)}
 

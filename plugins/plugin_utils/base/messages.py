@@ -317,6 +317,13 @@ MESSAGES: Mapping[str, Message] = {
         "Do what the message says; each part is a platform of its own, and all are behind the same"
         " load balancers.",
     ),
+    "PR-249": Message(
+        "Annotations of the Deployment's pod template were changed while a rollout lasted, as"
+        " `kubectl rollout restart` and tools that follow secrets do. The new revision takes them"
+        " over; pods of it that were started before stay.",
+        "If those pods have to read something anew, restart the service after the rollout"
+        " (`restart.yml`).",
+    ),
     "PR-250": Message(
         "No swarm manager answers, or one of several does not.",
         "Start Docker there, restore the quorum, or correct `hosts`, `socket` or `become`;"
@@ -340,6 +347,11 @@ MESSAGES: Mapping[str, Message] = {
         " retrying.",
     ),
     # -- load balancers
+    "PR-255": Message(
+        "The image of an instance on a Swarm was changed by something other than a rollout. The"
+        " instance is shown with the revision of that image, and the next rollout replaces it.",
+        "Roll out the revision that is to run.",
+    ),
     "PR-260": Message(
         "The autoscaler could not be read or changed, or something else changed it at the same"
         " time. The rollout keeps retrying.",
@@ -359,6 +371,13 @@ MESSAGES: Mapping[str, Message] = {
         "The autoscaler could not be restored to what it was. The journal has the original.",
         "Fix what the message names, then run one of the service's playbooks again: it restores the"
         " autoscaler.",
+    ),
+    "PR-264": Message(
+        "The number of replicas of the workload was changed there while a rollout lasted: by hand,"
+        " by an autoscaler or by GitOps. The rollout, and a rollback, go on to that number, unless"
+        " `rollout_replicas` gives another one.",
+        "Check that the new number is intended. A number that is given is changed with"
+        " `control.yml`, or in the playbook.",
     ),
     "PR-300": Message(
         "A load balancer could not be queried or changed.",
@@ -524,7 +543,8 @@ MESSAGES: Mapping[str, Message] = {
         "Remove the copy, then run store.yml again.",
     ),
     "PR-515": Message(
-        "The instances on a host belong to a journal in another place than `rollout_store`.",
+        "Instances on a host, or entries at a load balancer, belong to a journal in another place"
+        " than `rollout_store`.",
         "Correct `rollout_store`; move a journal with store.yml. If the journal is lost, remove the"
         " file that the message names.",
     ),

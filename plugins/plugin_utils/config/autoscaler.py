@@ -63,12 +63,12 @@ def parse(given: t.Any, variable: str) -> Autoscaler | None:
     options = values.mapping(given, variable)
     if not options:
         return None
-    own = _OWN.parse(_OWN.part(options), f"{variable}.")
+    general = _OWN.parse(_OWN.part(options), f"{variable}.")
     rest = {name: value for name, value in options.items() if name not in _OWN}
     chosen = _DRIVER.parse(rest, variable)
-    if own["mode"] == FOLLOW and not chosen.driver.follows:
+    if general["mode"] == FOLLOW and not chosen.driver.follows:
         raise InputError(
             f"{variable}.mode: {chosen.name} cannot say what it wants while it is held; use hold",
             "PR-107",
         )
-    return Autoscaler(chosen, own["mode"], own["limit"])
+    return Autoscaler(chosen, general["mode"], general["limit"])

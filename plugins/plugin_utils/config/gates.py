@@ -50,6 +50,7 @@ LOOKS = 15
 # outage of an instance is in, which the judge takes for several,
 PACE = (1.0, 10.0)
 UNKNOWN = 30.0  # and how many seconds a rollout takes of which nothing is known
+_BESIDE = 0.002  # its probability of a false alarm beside an analysis that was asked for
 
 
 # Options --------------------------------------------------------------------------------------
@@ -98,7 +99,7 @@ APPROVAL = Options(
     Field("url", TEXT, "Web service that approves in the same way."),
 )
 ANALYSIS = Options(
-    *(one for one in spec.OPTIONS.fields if one.name not in ("count", "baseline")),
+    *(option for option in spec.OPTIONS.fields if option.name not in ("count", "baseline")),
     GATE["on_error"],
     Field(
         "starting_step",
@@ -143,9 +144,9 @@ def person_of(given: t.Any) -> Person:
     given = values.mapping(given, variable)
     if not given:
         return Person()
-    found = APPROVAL.parse(given, f"{variable}.")
+    parsed = APPROVAL.parse(given, f"{variable}.")
     places = {key: value for key, value in given.items() if key in ("file", "url")}
-    bounds = bounded(Person().gate(""), found)
+    bounds = bounded(Person().gate(""), parsed)
     return Person(bounds.timeout, bounds.on_timeout, _set(check_gate("approval", places, variable)))
 
 
@@ -163,10 +164,10 @@ def by_moment(given: t.Any, person: Person) -> dict[str, tuple[Gate, ...]]:
     """
     given = values.mapping(given, "rollout_gates")
     values.refuse_unknown(given, CALLS, "rollout_gates.")
-    found = {
+    parsed = {
         call: in_list(given.get(call), call, f"rollout_gates.{call}", person) for call in CALLS
     }
-    for gate in found["rollback"]:
+    for gate in parsed["rollback"]:
         if gate.driver == "pause":
             raise InputError(
                 f"{gate.variable}.driver: 'pause' would roll back every rollout after its time; use"
@@ -179,7 +180,7 @@ def by_moment(given: t.Any, person: Person) -> dict[str, tuple[Gate, ...]]:
                 f" back; write it as {_ANALYSIS}",
                 "PR-119",
             )
-    return found
+    return parsed
 
 
 def in_list(given: t.Any, prefix: str, variable: str, person: Person) -> tuple[Gate, ...]:
@@ -187,11 +188,11 @@ def in_list(given: t.Any, prefix: str, variable: str, person: Person) -> tuple[G
     if given in (None, ""):
         return ()
     given = values.sequence(given, variable, "[{driver: web, url: ...}]")
-    found = (
+    parsed = (
         of_driver(item, f"{prefix} {n}", f"{variable}[{n - 1}]", person)
         for n, item in enumerate(given, 1)
     )
-    return tuple(_without_baseline(gate) for gate in found)
+    return tuple(_without_baseline(gate) for gate in parsed)
 
 
 def gate(given: t.Any, key: str, variable: str) -> Gate:
@@ -293,26 +294,30 @@ def background(given: t.Any) -> tuple[tuple[Gate, ...], tuple[Gate, ...], int]:
             "PR-107",
         )
     # Long enough for one more measurement.
-    once = min(one.interval or 0.0 for one in limits)
+    once = min(limit.interval or 0.0 for limit in limits)
     return (gate,), (timer("bake", max(bake, once)),), first
 
 
 def watched(plan: Plan, traffic: DriverChoice[TrafficDriver], alike: bool = True) -> Plan:
-    """Return a plan without an analysis with one of what the load balancers count.
+    """Return a plan with an analysis of what the load balancers count.
 
-    A dry run takes the place of none. Latencies are compared where all instances run `alike`.
+    Where it has an analysis that decides, the default one is of refusals alone, since that does not
+    compare these. Latencies are compared where all instances run `alike`.
     """
     logs, counted = bool(traffic.options.get("access_log")), traffic.module.driver.counts
-    has_own = any(gate.driver == "analysis" and not gate.options["dry_run"] for gate in plan.gates)
-    if has_own or not (logs or counted) or plan.strategy == "blue_green":
+    if plan.strategy == "blue_green":
         return plan
-    usual = [one for one in spec.standard(counted, logs) if alike or one["name"] != "latency"]
+    has_own = any(gate.driver == "analysis" and not gate.options["dry_run"] for gate in plan.gates)
+    standard = spec.standard(counted, logs) if (logs or counted) and not has_own else []
     metrics = [
-        {**one, "interval": _LOGGED} if one.get("driver") == "access_log" else one
-        for one in [*usual, *spec.refusals(counted, logs)]
+        {**metric, "interval": _LOGGED} if metric.get("driver") == "access_log" else metric
+        for metric in [*standard, *spec.refusals(counted, logs)]
+        if alike or metric["name"] != "latency"
     ]
+    if not metrics:
+        return plan
     key = "default analysis" if plan.background else "analysis"
-    given = {"metrics": metrics, "timeout": "unlimited"}
+    given = {"metrics": metrics, "timeout": "unlimited", **({"alpha": _BESIDE} if has_own else {})}
     gate = analysis(given, key, _ANALYSIS, Person())
     options = {**gate.options, "count": 0}
     gate = replace(gate, options=options, by_default=True, on_error="ignore")
@@ -341,15 +346,15 @@ def _lasts(gate: Gate) -> float:
     if gate.driver == "pause" and gate.options.get("duration") is not None:
         return float(gate.options["duration"])
     if gate.driver == "analysis":
-        usual = spec.standard(("errors", "latency"), False)
-        return spec.parse(gate.options, gate.variable, usual).lasts
+        standard = spec.standard(("errors", "latency"), False)
+        return spec.parse(gate.options, gate.variable, standard).lasts
     return math.inf
 
 
 def absolute(analysis: Gate) -> list[Limits]:
     """Return the limits of the metrics that need no stable instance to compare with."""
     metrics = spec.parse(analysis.options, _ANALYSIS, spec.standard(("errors",), False)).metrics
-    return [one.limits for one in metrics if one.judge == THRESHOLD and not one.dry_run]
+    return [metric.limits for metric in metrics if metric.judge == THRESHOLD and not metric.dry_run]
 
 
 def bounded(gate: Gate, common: Mapping[str, t.Any]) -> Gate:

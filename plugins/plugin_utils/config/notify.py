@@ -13,7 +13,7 @@ from ..base.errors import InputError
 from ..inputs import values
 from ..inputs.options import TEXT, Field, Kind, Options, choice, one_or_more, whole
 from ..interfaces import loader
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.loader import DriverChoice
 from ..interfaces.notifier import EVENTS, Notice, NotifierDriver
 
@@ -74,7 +74,7 @@ class Receiver:
     retries: int
     driver: DriverChoice[NotifierDriver]
 
-    def make(self, context: Context) -> NotifierDriver:
+    def make(self, context: DriverContext) -> NotifierDriver:
         """Make its driver. Raises InputError for options that it refuses."""
         try:
             return self.driver.make(context)
@@ -91,7 +91,9 @@ def parse(given: t.Any, variable: str) -> tuple[Receiver, ...]:
         raise InputError(
             f"{variable}: it has {len(listed)} receivers; give at most {MOST}", "PR-104"
         )
-    return tuple(_receiver(one, n, f"{variable}[{n - 1}]") for n, one in enumerate(listed, 1))
+    return tuple(
+        _receiver(receiver, n, f"{variable}[{n - 1}]") for n, receiver in enumerate(listed, 1)
+    )
 
 
 def _receiver(given: t.Any, number: int, variable: str) -> Receiver:

@@ -94,7 +94,7 @@ def restored(kept: Mapping[str, t.Any], args: Mapping[str, t.Any]) -> dict[str, 
     Raises InputError for missing secrets.
     """
     missing: list[str] = []
-    found = {
+    filled = {
         name: _filled(value, args.get(name), f"rollout_{name}", missing)
         for name, value in kept.items()
     }
@@ -105,12 +105,16 @@ def restored(kept: Mapping[str, t.Any], args: Mapping[str, t.Any]) -> dict[str, 
             f"{' and '.join(variables)}, as when the rollout began",
             "PR-116",
         )
-    own = {
+    options = {
         name: args[name]
         for name, default in OF_RUN.items()
         if args.get(name) not in (None, "", default)
     }
-    return {**{name: args[name] for name in ("service", "store") if name in args}, **found, **own}
+    return {
+        **{name: args[name] for name in ("service", "store") if name in args},
+        **filled,
+        **options,
+    }
 
 
 def _filled(kept: t.Any, given: t.Any, path: str, missing: list[str]) -> t.Any:
@@ -158,10 +162,10 @@ def _driven(kind: type[BaseDriver], default: str, given: Mapping[str, t.Any]) ->
     spec = loader.load(kind, str(given.get("driver", default)), "driver").options
     marked = _marked(spec, given)
     if kind is PlatformDriver and isinstance(marked.get(PARTS), Mapping):
-        marked[PARTS] = {name: _driven(kind, "", one) for name, one in marked[PARTS].items()}
+        marked[PARTS] = {name: _driven(kind, "", part) for name, part in marked[PARTS].items()}
     if isinstance(marked.get("metrics"), list):
         marked["metrics"] = [
-            _driven(MetricDriver, "load_balancer", one) for one in marked["metrics"]
+            _driven(MetricDriver, "load_balancer", metric) for metric in marked["metrics"]
         ]
     return marked
 
@@ -174,11 +178,11 @@ def _steps(given: t.Any) -> t.Any:
     """Return a list of steps, or groups with gates, without secrets."""
     if isinstance(given, Mapping):
         return (
-            {**given, "gates": [_gate(one) for one in given["gates"]]}
+            {**given, "gates": [_gate(entry) for entry in given["gates"]]}
             if given.get("gates")
             else dict(given)
         )
-    return [dict(_step(one)) for one in given]
+    return [dict(_step(entry)) for entry in given]
 
 
 def _step(given: Mapping[str, t.Any]) -> Iterator[tuple[str, t.Any]]:
@@ -194,13 +198,15 @@ def _step(given: Mapping[str, t.Any]) -> Iterator[tuple[str, t.Any]]:
 
 
 def _calls(given: Mapping[str, t.Any]) -> dict[str, t.Any]:
-    return {call: [_gate(one) for one in gates or ()] for call, gates in given.items()}
+    return {call: [_gate(gate) for gate in gates or ()] for call, gates in given.items()}
 
 
 def _targets(given: t.Any) -> t.Any:
     return [
-        {**one, "gates": [_gate(gate) for gate in one["gates"]]} if one.get("gates") else one
-        for one in given
+        {**target, "gates": [_gate(gate) for gate in target["gates"]]}
+        if target.get("gates")
+        else target
+        for target in given
     ]
 
 

@@ -110,9 +110,10 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
     on_failure = FailureAction(known["on_failure"])
     limit, total = (None, None) if on_failure is FailureAction.CONTINUE else known["failure_limit"]
     plan, platform = strategy.parse(args), known["platform"] or NO_PLATFORM
+    can = platform.driver.capabilities
     if args.get("analysis") in (None, "") or plan.background:
-        plan = gates.watched(plan, known["traffic"], platform.driver.alike)
-    if platform.driver.refills:
+        plan = gates.watched(plan, known["traffic"], not can.has_parts)
+    if can.refills_places:
         _check_refilled(plan, known["budget"], known["autoscaler"])
         # Nothing is started beside what is there, and no part of a fleet with an identity is given
         # up at once.

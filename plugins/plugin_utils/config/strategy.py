@@ -25,8 +25,8 @@ from ..inputs.options import (
     Field,
     Kind,
     Options,
-    as_it_is,
     choice,
+    unparsed,
     whole,
 )
 from . import gates, waves
@@ -82,7 +82,7 @@ STEP = Options(
     ),
     Field(
         "pause",
-        Kind("raw", as_it_is, fields=PAUSE),
+        Kind("raw", unparsed, fields=PAUSE),
         "A duration, a mapping, or an empty mapping, which waits for an operator.",
     ),
     Field("gate", MAPPING, "A gate, with the options of M(progressive.rollout.gate)."),
@@ -111,7 +111,7 @@ GROUPS = Options(
     ),
     Field(
         "gates",
-        Kind("list", as_it_is, elements="dict"),
+        Kind("list", unparsed, elements="dict"),
         "Gates with C(acceptance=checks), or, in a C(ramp), after C(every) at each share, with the"
         " options of M(progressive.rollout.gate).",
     ),
@@ -159,7 +159,7 @@ VARIABLES = Options(
     waves.FIELD,
     Field(
         "steps",
-        Kind("raw", as_it_is, fields=Options(*STEP.fields, *GROUPS.fields, *RAMP.fields)),
+        Kind("raw", unparsed, fields=Options(*STEP.fields, *GROUPS.fields, *RAMP.fields)),
         "The steps of O(strategy=canary), a list. After the last one, all instances are new. Each"
         " item has exactly one of C(set_weight), C(set_replicas), C(instance_weight), C(pause),"
         " C(gate) and C(analysis), and may have C(name), C(on_failure) and C(reversible).\nOr a"
@@ -173,10 +173,10 @@ VARIABLES = Options(
         "gates",
         Kind(
             "dict",
-            as_it_is,
+            unparsed,
             fields=Options(
                 *(
-                    Field(name, Kind("list", as_it_is, elements="dict"), text)
+                    Field(name, Kind("list", unparsed, elements="dict"), text)
                     for name, text in gates.CALLS.items()
                 )
             ),
@@ -188,7 +188,7 @@ VARIABLES = Options(
     ),
     Field(
         "analysis",
-        Kind("dict", as_it_is, fields=gates.ANALYSIS),
+        Kind("dict", unparsed, fields=gates.ANALYSIS),
         "What is measured from a given step on, and judged after each measurement. A metric that"
         " fails ends the rollout as O(on_failure) says. One that cannot be measured holds the fleet"
         " as it is and waits for an operator. If not given, and there is no analysis in O(steps),"
@@ -198,7 +198,7 @@ VARIABLES = Options(
     ),
     Field(
         "approval",
-        Kind("dict", as_it_is, fields=gates.APPROVAL),
+        Kind("dict", unparsed, fields=gates.APPROVAL),
         "How a rollout waits for an operator.",
         default={},
     ),
@@ -470,17 +470,17 @@ def _check_order(steps: Sequence[Step], kinds: Sequence[str]) -> None:
 
 def _shares(given: Mapping[str, t.Any]) -> tuple[int, ...]:
     """Return the percentages of a ramp."""
-    found = RAMP.parse(given, f"{_STEPS}.")
-    kind, most = found["ramp"], found["max"]
+    options = RAMP.parse(given, f"{_STEPS}.")
+    kind, most = options["ramp"], options["max"]
     name, default = OF_KIND[kind]
     for other in {"factor", "increment"} - {name}:
-        if found[other] is not None:
+        if options[other] is not None:
             raise InputError(
                 f"{_STEPS}.{other}: has no effect with ramp: {kind}; write {name}, or remove it",
                 "PR-107",
             )
-    rise = default if found[name] is None else found[name]
-    start = found["start"] or (10 if kind == "geometric" else rise)
+    rise = default if options[name] is None else options[name]
+    start = options["start"] or (10 if kind == "geometric" else rise)
     if most < start:
         raise InputError(
             f"{_STEPS}.max: {most} is less than start ({start}); raise it, or lower start", "PR-104"
@@ -493,13 +493,13 @@ def _ramp(given: Mapping[str, t.Any], person: Person, first: int) -> tuple[Step,
 
     Its words are those of [Picchu](https://github.com/Medium/picchu).
     """
-    shares, found = _shares(given), RAMP.parse(given, f"{_STEPS}.")
+    shares, options = _shares(given), RAMP.parse(given, f"{_STEPS}.")
     waits: list[tuple[Gate, ...]] = []
     for number, share in enumerate(shares, 1):
         name = f"step {number}"
-        asked = gates.in_list(found["gates"], f"{name} gate", f"{_STEPS}.gates", person)
-        stays = share == found["max"] < 100
-        timer = () if stays else gates.lasting(gates.timer(f"{name} every", found["every"]))
+        asked = gates.in_list(options["gates"], f"{name} gate", f"{_STEPS}.gates", person)
+        stays = share == options["max"] < 100
+        timer = () if stays else gates.lasting(gates.timer(f"{name} every", options["every"]))
         waits.append((*timer, *asked, *([person.gate(f"{name} max")] if stays else [])))
     if not any(waits):
         raise InputError(
@@ -507,7 +507,7 @@ def _ramp(given: Mapping[str, t.Any], person: Person, first: int) -> tuple[Step,
             " every: 10m",
             "PR-109",
         )
-    return tuple(ramp.steps(shares, waits, found["ahead"], first))
+    return tuple(ramp.steps(shares, waits, options["ahead"], first))
 
 
 def _groups(given: Mapping[str, t.Any], person: Person) -> Groups:
@@ -515,9 +515,9 @@ def _groups(given: Mapping[str, t.Any], person: Person) -> Groups:
 
     They are those of [Singularity](https://github.com/HubSpot/Singularity).
     """
-    found = GROUPS.parse(given, f"{_STEPS}.")
-    acceptance, wait = found["acceptance"], gates.timer("wait", found["wait"])
-    asked = gates.in_list(found["gates"], "gate", f"{_STEPS}.gates", person)
+    options = GROUPS.parse(given, f"{_STEPS}.")
+    acceptance, wait = options["acceptance"], gates.timer("wait", options["wait"])
+    asked = gates.in_list(options["gates"], "gate", f"{_STEPS}.gates", person)
     if asked and acceptance != "checks":
         raise InputError(
             f"{_STEPS}.gates: has no effect with acceptance: {acceptance}, only with checks",
@@ -528,10 +528,10 @@ def _groups(given: Mapping[str, t.Any], person: Person) -> Groups:
             f"{_STEPS}.wait: has no effect with acceptance: {acceptance}, only with timed", "PR-107"
         )
     return Groups(
-        found["group_size"],
-        found["cycles"],
+        options["group_size"],
+        options["cycles"],
         asked or gates.lasting(wait),
-        found["allowed_failures"] + 1,
+        options["allowed_failures"] + 1,
     )
 
 
@@ -539,15 +539,15 @@ def _pause(given: t.Any, key: str, variable: str, person: Person) -> Gate:
     """Return a pause for a time (`10m` or `{duration: 10m}`), or until `promote` is sent (`{}`)."""
     if given is not None and not isinstance(given, Mapping):
         return gates.timer(key, values.duration(given, variable))
-    found = PAUSE.parse(given or {}, f"{variable}.")
-    if found["duration"] is None:
-        return gates.bounded(person.gate(key), found)
+    options = PAUSE.parse(given or {}, f"{variable}.")
+    if options["duration"] is None:
+        return gates.bounded(person.gate(key), options)
     if given and len(given) > 1:
         raise InputError(
             f"{variable}: timeout and on_timeout have no effect with a duration; remove them",
             "PR-107",
         )
-    return gates.timer(key, found["duration"])
+    return gates.timer(key, options["duration"])
 
 
 READ = {

@@ -23,9 +23,9 @@ from ..inputs.options import (
     Field,
     Kind,
     Options,
-    as_it_is,
     choice,
     duration,
+    unparsed,
     whole,
 )
 from ..interfaces.platform import PlatformDriver
@@ -83,8 +83,8 @@ def replicas(given: t.Any, variable: str) -> int | Bounds:
         )
     if not given:
         raise InputError(f"{variable}: must not be empty; write {{min: 4, max: 40}}", "PR-125")
-    found = _REPLICAS.parse(given, f"{variable}.")
-    least, most = found["min"], found["max"]
+    bounds = _REPLICAS.parse(given, f"{variable}.")
+    least, most = bounds["min"], bounds["max"]
     if most is not None and least > most:
         raise InputError(
             f"{variable}: min {least} is more than max {most}; lower it, or raise max", "PR-106"
@@ -100,9 +100,9 @@ def replicas(given: t.Any, variable: str) -> int | Bounds:
 
 def budget(given: t.Any, variable: str) -> Budget:
     """Return the budget of `{max_surge, max_unavailable}` or `{max_in_flight}`."""
-    found = _BUDGET.parse(values.mapping(given, variable), f"{variable}.")
+    parsed = _BUDGET.parse(values.mapping(given, variable), f"{variable}.")
     surge, unavailable, flight = (
-        found[name] for name in ("max_surge", "max_unavailable", "max_in_flight")
+        parsed[name] for name in ("max_surge", "max_unavailable", "max_in_flight")
     )
     if flight is not None:
         if surge is not None or unavailable is not None:
@@ -130,9 +130,9 @@ def failures(given: t.Any, variable: str) -> tuple[int, Amount | None]:
     """
     if not isinstance(given, Mapping):
         return values.whole(given, variable, 1, "write one (3), or {in_a_row: 3, total: 25%}"), None
-    found = _FAILURES.parse(given, f"{variable}.")
-    total = found["total"]
-    return found["in_a_row"], None if total is None else _positive(total, f"{variable}.total")
+    limits = _FAILURES.parse(given, f"{variable}.")
+    total = limits["total"]
+    return limits["in_a_row"], None if total is None else _positive(total, f"{variable}.total")
 
 
 def _positive(value: Amount, variable: str) -> Amount:
@@ -210,8 +210,8 @@ _METRICS = Options(
 
 def metrics(given: t.Any, variable: str) -> dict[str, t.Any] | None:
     """Return where metrics go, None for nowhere."""
-    found = _METRICS.parse(values.mapping(given, variable), f"{variable}.")
-    return found if any(found.values()) else None
+    options = _METRICS.parse(values.mapping(given, variable), f"{variable}.")
+    return options if any(options.values()) else None
 
 
 # The table ------------------------------------------------------------------------------------
@@ -448,13 +448,13 @@ COMMON = Options(
 
 VARIABLE_NAMES = Field(
     "variables",
-    Kind("list", as_it_is, elements="str"),
+    Kind("list", unparsed, elements="str"),
     "Names of the variables that are defined. A name that begins with C(rollout_) and that no step"
     " takes is refused as misspelled. The roles pass all of them.",
 )
 PLAY_HOSTS = Field(
     "hosts",
-    Kind("list", as_it_is, elements="str"),
+    Kind("list", unparsed, elements="str"),
     "The hosts that may be worked on, which are the hosts of the play. Only for a service that is"
     " deployed in place (C(driver=static) of O(platform)).",
 )
@@ -539,12 +539,6 @@ WATCH = Field(
     "How long C(watch.yml) asks background gates and analysis, and rollback gates, after a"
     " promotion. If one of them calls for it, it rolls back to the previous revision.",
     default=0,
-)
-OF = Field(
-    "of",
-    TEXT,
-    "Id of a rollout. Nothing is done unless it is the last one, or the last one is its rollback."
-    " Any if not given.",
 )
 OF_ROLES = Options(
     ID,

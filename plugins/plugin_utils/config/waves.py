@@ -10,7 +10,7 @@ import typing as t
 from ..base.errors import InputError
 from ..engine.strategy import Plan, Wave
 from ..inputs import values
-from ..inputs.options import DURATION, FACTOR, NAME, TEXT, Field, Kind, Options, as_it_is
+from ..inputs.options import DURATION, FACTOR, NAME, TEXT, Field, Kind, Options, unparsed
 from . import gates
 from .gates import Person
 
@@ -33,27 +33,27 @@ TARGET = Options(
     ),
     Field(
         "clusters",
-        Kind("list", as_it_is, elements="str"),
+        Kind("list", unparsed, elements="str"),
         "Its clusters, by their names in C(clusters) of O(platform), instead of C(hosts).",
         default=[],
     ),
     Field(
         "parts",
-        Kind("list", as_it_is, elements="str"),
+        Kind("list", unparsed, elements="str"),
         "Its parts, by their names in C(parts) of O(platform), instead of C(hosts).",
         default=[],
     ),
     FACTOR_OF_TARGET,
     Field(
         "load_balancers",
-        Kind("list", as_it_is, elements="str"),
+        Kind("list", unparsed, elements="str"),
         "The load balancers that send requests to this target alone, by the names that C(status)"
         " shows. All others send requests to all instances.",
         default=[],
     ),
     Field(
         "gates",
-        Kind("list", as_it_is, elements="dict"),
+        Kind("list", unparsed, elements="dict"),
         "Gates before the next target, with the options of M(progressive.rollout.gate).",
     ),
     Field(
@@ -65,7 +65,7 @@ TARGET = Options(
 )
 FIELD = Field(
     "targets",
-    Kind("list", as_it_is, elements="dict", fields=TARGET),
+    Kind("list", unparsed, elements="dict", fields=TARGET),
     "The parts that the fleet is divided into, such as regions, in the order in which they are"
     " rolled out. O(strategy) is carried out in one target after the other. A failure in any of"
     " them rolls all of them back. Each host, cluster or part of O(platform) is in exactly one.",
@@ -76,7 +76,9 @@ FIELD = Field(
 def parse(given: t.Any, plan: Plan, person: Person) -> tuple[Wave, ...]:
     """Return the waves of `rollout_targets`, which this plan is carried out in."""
     given = values.sequence(given or (), VARIABLE, "targets, as in [{name: eu, hosts: eu}]")
-    waves = tuple(_wave(one, f"{VARIABLE}[{number}]", person) for number, one in enumerate(given))
+    waves = tuple(
+        _wave(target, f"{VARIABLE}[{number}]", person) for number, target in enumerate(given)
+    )
     _refuse_twice("name", [wave.name for wave in waves])
     _refuse_twice("load_balancers", [name for wave in waves for name in wave.balancers])
     _refuse_twice("clusters", [name for wave in waves for name in wave.clusters])
@@ -86,29 +88,31 @@ def parse(given: t.Any, plan: Plan, person: Person) -> tuple[Wave, ...]:
 
 
 def _wave(given: t.Any, variable: str, person: Person) -> Wave:
-    found = TARGET.parse(values.mapping(given, variable), f"{variable}.")
-    name = found["name"]
-    named = values.sequence(found["load_balancers"], f"{variable}.load_balancers", "names")
-    soak = gates.lasting(gates.timer(f"{name} soak", found["soak"]))
-    asked = gates.in_list(found["gates"], f"{name} gate", f"{variable}.gates", person)
-    balancers = tuple(values.text(one, f"{variable}.load_balancers") for one in named)
-    clusters = _clusters(found, variable)
-    return Wave(name, found["hosts"] or "", found["factor"], balancers, soak + asked, clusters)
+    options = TARGET.parse(values.mapping(given, variable), f"{variable}.")
+    name = options["name"]
+    named = values.sequence(options["load_balancers"], f"{variable}.load_balancers", "names")
+    soak = gates.lasting(gates.timer(f"{name} soak", options["soak"]))
+    asked = gates.in_list(options["gates"], f"{name} gate", f"{variable}.gates", person)
+    balancers = tuple(values.text(balancer, f"{variable}.load_balancers") for balancer in named)
+    clusters = _clusters(options, variable)
+    return Wave(name, options["hosts"] or "", options["factor"], balancers, soak + asked, clusters)
 
 
-def _clusters(found: dict[str, t.Any], variable: str) -> tuple[str, ...]:
+def _clusters(options: dict[str, t.Any], variable: str) -> tuple[str, ...]:
     """Return the clusters or parts of a target; raises InputError for what they cannot have."""
-    option = "parts" if found["parts"] else "clusters"
+    option = "parts" if options["parts"] else "clusters"
     where = f"{variable}.{option}"
-    names = tuple(values.text(one, where) for one in values.sequence(found[option], where, "names"))
-    if not (names or found["hosts"]):
+    names = tuple(
+        values.text(cluster, where) for cluster in values.sequence(options[option], where, "names")
+    )
+    if not (names or options["hosts"]):
         raise InputError(
             f"{variable}.hosts: not given; name its hosts, its clusters, or its parts", "PR-102"
         )
     others = [
         name
         for name in ("hosts", "clusters", "factor")
-        if name != option and found[name] not in (None, "", [], 1)
+        if name != option and options[name] not in (None, "", [], 1)
     ]
     if names and others:
         raise InputError(
@@ -116,7 +120,7 @@ def _clusters(found: dict[str, t.Any], variable: str) -> tuple[str, ...]:
             f" are in rollout_platform.{option})",
             "PR-151",
         )
-    if len(names) > 1 and found["load_balancers"]:
+    if len(names) > 1 and options["load_balancers"]:
         raise InputError(
             f"{variable}.load_balancers: given, and {len(names)} {option}; a load balancer sends"
             " requests to one of them: make a target of each",

@@ -26,7 +26,9 @@ def minimum(waypoint: Waypoint, least: int, most: int) -> int:
 
 def measured(fleet: Sequence[Instance]) -> int:
     """Return how many instances the metrics of a service are of: those that start have none."""
-    return sum(one.state.counted and one.state is not model.State.STARTING for one in fleet)
+    return sum(
+        instance.state.counted and instance.state is not model.State.STARTING for instance in fleet
+    )
 
 
 def foreign(now: State, original: State, ours: Sequence[State]) -> list[str]:
@@ -34,7 +36,7 @@ def foreign(now: State, original: State, ours: Sequence[State]) -> list[str]:
     return [
         name
         for name, before in original.items()
-        if now.get(name) != before and all(now.get(name) != one.get(name) for one in ours)
+        if now.get(name) != before and all(now.get(name) != state.get(name) for state in ours)
     ]
 
 

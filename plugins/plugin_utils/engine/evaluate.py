@@ -45,9 +45,7 @@ class Start:
 class Decision:
     """What to do now, and why. Instances are named by id, oldest first."""
 
-    create: int = 0  # new instances to start
-    create_old: int = 0  # stable instances to start: the old ones that stay are repaired
-    starts: tuple[Start, ...] = ()  # the same by target, where there are any
+    starts: tuple[Start, ...] = ()  # instances to start, by target
     admit: tuple[str, ...] = ()  # put in rotation
     standby: tuple[str, ...] = ()  # take out of rotation in the same update, and keep ready
     drain: tuple[str, ...] = ()  # take out of rotation, to be stopped later
@@ -61,6 +59,16 @@ class Decision:
     then: FailureAction | None = None
     stable_lost: bool = False  # no stable instance serves any more, and new ones are ready
     progress: ProgressTracker = field(default_factory=lambda: ProgressTracker(0.0))
+
+    @property
+    def create(self) -> int:
+        """How many new instances to start."""
+        return sum(start.create for start in self.starts)
+
+    @property
+    def create_old(self) -> int:
+        """How many stable instances to start: the old ones that stay are repaired."""
+        return sum(start.create_old for start in self.starts)
 
     @property
     def actions(self) -> tuple[int | tuple[str, ...], ...]:
@@ -116,11 +124,11 @@ def evaluate(
     may_switch = all(_may_switch(part) for part in parts)
     moves = [_move(part, rules, progress, now, may_switch) for part in parts]
     starts = _bounded(
-        parts, moves, count, limit(waypoint, allowed) - count.total, allowed, rules, progress
+        parts, moves, count, allowed, rules, progress, free=limit(waypoint, allowed) - count.total
     )
     actions = wording.Actions(
-        sum(one.create for one in starts),
-        sum(one.create_old for one in starts),
+        sum(start.create for start in starts),
+        sum(start.create_old for start in starts),
         *(
             [instance for move in moves for instance in getattr(move, name)]
             for name in ("admit", "standby", "drain", "retire")
@@ -128,9 +136,7 @@ def evaluate(
     )
     most, floor = limit(waypoint, allowed), waypoint.desired - allowed.unavailable
     return Decision(
-        create=actions.create,
-        create_old=actions.create_old,
-        starts=starts if waypoint.parts else (),
+        starts=starts,
         admit=ids(actions.admit),
         standby=ids(actions.standby),
         drain=ids(actions.drain),
@@ -170,14 +176,14 @@ def _parts(
     now: float,
 ) -> list[_Part]:
     """Return the part of each target. What is safe for each of them is safe for all together."""
-    found = targets.split(fleet, waypoint)
-    counts = [count_fleet(part, point, rules, began, now) for _target, point, part in found]
+    divided = targets.split(fleet, waypoint)
+    counts = [count_fleet(part, point, rules, began, now) for _target, point, part in divided]
     shares = targets.apportion(
-        allowed, [(point, count) for (_t, point, _p), count in zip(found, counts, strict=True)]
+        allowed, [(point, count) for (_t, point, _p), count in zip(divided, counts, strict=True)]
     )
     return [
-        _Part(target, point, count, own)
-        for (target, point, _part), count, own in zip(found, counts, shares, strict=True)
+        _Part(target, point, count, budget)
+        for (target, point, _part), count, budget in zip(divided, counts, shares, strict=True)
     ]
 
 
@@ -206,10 +212,11 @@ def _bounded(
     parts: Sequence[_Part],
     moves: Sequence[wording.Actions],
     count: FleetCount,
-    free: int,
     allowed: ResolvedBudget,
     rules: Rules,
     progress: ProgressTracker,
+    *,
+    free: int,
 ) -> tuple[Start, ...]:
     """Return what to start at each part, at most what the whole fleet allows; `free`: its room.
 
@@ -222,16 +229,18 @@ def _bounded(
         [move.create for move in moves], _may_fail(free - sum(old), count.new, rules, progress)
     )
     return tuple(
-        Start(part.target, *both) for part, *both in zip(parts, new, old, strict=True) if any(both)
+        Start(part.target, *numbers)
+        for part, *numbers in zip(parts, new, old, strict=True)
+        if any(numbers)
     )
 
 
 def _first_come(wanted: Iterable[int], left: int) -> list[int]:
-    found = []
+    allotted = []
     for number in wanted:
-        found.append(max(0, min(number, left)))
-        left -= found[-1]
-    return found
+        allotted.append(max(0, min(number, left)))
+        left -= allotted[-1]
+    return allotted
 
 
 # -- how the stage is going ------------------------------------------------------------------------

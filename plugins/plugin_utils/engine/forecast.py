@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from .budget import Budget
-from .evaluate import Decision, Start, evaluate
+from .evaluate import Decision, evaluate
 from .instances import is_available
 from .model import Instance, Rotation, State, total
 from .progress import ProgressTracker, Rules
@@ -48,6 +48,7 @@ def forecast(
     rules: Rules,
     start: float,
     stop: float,
+    *,
     looks: float = math.inf,
 ) -> Forecast:
     """Forecast a rollout of `fleet` along `path`, where an instance takes `start` seconds to be
@@ -85,19 +86,19 @@ def observed(fleet: Iterable[Instance], now: float) -> list[Instance]:
     What is not ready is taken to start, what is ready to pass the load balancers' checks, and what
     has ended or does not answer is left out.
     """
-    found = []
-    for one in fleet:
-        since, place = one.ready_since, Rotation.IN if one.in_rotation else Rotation.OUT
-        one = replace(one, created=one.created - now, active=0, lb_healthy=True)
-        if one.state is State.READY:
+    instances = []
+    for instance in fleet:
+        since, place = instance.ready_since, Rotation.IN if instance.in_rotation else Rotation.OUT
+        instance = replace(instance, created=instance.created - now, active=0, lb_healthy=True)
+        if instance.state is State.READY:
             since = float("-inf") if since is None else since - now
-            found.append(replace(one, ready_since=since, rotation=place))
-        elif one.state in (State.STARTING, State.NOT_READY):
-            found.append(replace(one, state=State.STARTING, rotation=Rotation.OUT))
-        elif one.state is State.DRAINING:
-            since = 0.0 if one.draining_since is None else one.draining_since - now
-            found.append(replace(one, draining_since=since, rotation=Rotation.OUT))
-    return found
+            instances.append(replace(instance, ready_since=since, rotation=place))
+        elif instance.state in (State.STARTING, State.NOT_READY):
+            instances.append(replace(instance, state=State.STARTING, rotation=Rotation.OUT))
+        elif instance.state is State.DRAINING:
+            since = 0.0 if instance.draining_since is None else instance.draining_since - now
+            instances.append(replace(instance, draining_since=since, rotation=Rotation.OUT))
+    return instances
 
 
 class _Simulation:
@@ -127,18 +128,20 @@ class _Simulation:
 
     def _under_way(self) -> Iterator[tuple[float, str]]:
         """Yield when what has begun will be over; what is late may be so at any moment."""
-        for name, one in self.instances.items():
-            if one.state is State.STARTING:
-                yield max(0.0, one.created + self.start), name
-                self.instances[name] = replace(one, created=max(one.created, -self.start))
-            elif one.state is State.DRAINING and one.draining_since is not None:
-                yield max(0.0, one.draining_since + self.stop), name
+        for name, instance in self.instances.items():
+            if instance.state is State.STARTING:
+                yield max(0.0, instance.created + self.start), name
+                self.instances[name] = replace(instance, created=max(instance.created, -self.start))
+            elif instance.state is State.DRAINING and instance.draining_since is not None:
+                yield max(0.0, instance.draining_since + self.stop), name
 
     @property
     def seconds(self) -> float:
         """How long the whole path takes: as long as it took, or at the same pace."""
-        there = sum(one.generation != self.path[-1].generation for one in self.instances.values())
-        left = max(0, there - self.path[-1].old)
+        old = sum(
+            instance.generation != self.path[-1].generation for instance in self.instances.values()
+        )
+        left = max(0, old - self.path[-1].old)
         return self.clock * (1 + left / self.replaced) if self.cut else self.clock
 
     def run(self, looks: float) -> bool:
@@ -185,7 +188,7 @@ class _Simulation:
                 draining_since=self.clock,
             )
             heapq.heappush(self.alarms, (self.clock + self.stop, name))
-        for start in decision.starts or [Start(None, decision.create, decision.create_old)]:
+        for start in decision.starts:
             host = min(start.target.hosts) if start.target else ""
             self._launch([waypoint.generation] * start.create, host)
             self._launch([waypoint.stable] * start.create_old, host)

@@ -35,7 +35,7 @@ class ReplicaSet:
 
 
 @dataclass(frozen=True)
-class Deployment:
+class UserDeployment:
     """The user's Deployment."""
 
     replicas: int  # it is to have
@@ -45,7 +45,7 @@ class Deployment:
     pending: str = ""  # the ReplicaSet that it was paused for, by a hand-back
 
 
-class Step(Enum):
+class HandBackStep(Enum):
     """A change of one object, or what to do instead."""
 
     PAUSE = "pause the Deployment"
@@ -63,7 +63,7 @@ class Step(Enum):
 class Action:
     """The next step, and the ReplicaSet that it is about."""
 
-    step: Step
+    step: HandBackStep
     name: str = ""
 
 
@@ -71,46 +71,54 @@ class Blocked(ValueError):
     """The Deployment cannot take the ReplicaSet over as it is. The text says why."""
 
 
-def next_step(deployment: Deployment, sets: Collection[ReplicaSet], new: str | None) -> Action:
+def next_step(deployment: UserDeployment, sets: Collection[ReplicaSet], new: str | None) -> Action:
     """Return the next step until the Deployment consists of the ReplicaSet `new`.
 
     None: no ReplicaSet of the rollouts is to stay. Raises Blocked.
     """
     if new is None:
-        return _delete_rest(sets, "") or Action(Step.DONE)
-    others = [one for one in sets if one.name != new]
-    found = next((one for one in sets if one.name == new), None)
-    if found is None:
+        return _delete_rest(sets, "") or Action(HandBackStep.DONE)
+    others = [replica_set for replica_set in sets if replica_set.name != new]
+    new_set = next((replica_set for replica_set in sets if replica_set.name == new), None)
+    if new_set is None:
         raise Blocked(f"ReplicaSet {new} is gone")
-    if busy := [one for one in others if one.replicas]:
+    if busy := [replica_set for replica_set in others if replica_set.replicas]:
         raise Blocked(f"ReplicaSet {busy[0].name} is still to have {busy[0].replicas} pods")
-    if not found.owned:
-        return _take_over(deployment, found, others)
-    if found.template != deployment.template:
+    if not new_set.owned:
+        return _take_over(deployment, new_set, others)
+    if new_set.template != deployment.template:
         raise Blocked("somebody else has changed the Deployment's pod template")
-    return _complete(deployment, found, others)
+    return _complete(deployment, new_set, others)
 
 
-def _take_over(deployment: Deployment, new: ReplicaSet, others: Collection[ReplicaSet]) -> Action:
+def _take_over(
+    deployment: UserDeployment, new: ReplicaSet, others: Collection[ReplicaSet]
+) -> Action:
     """Return the next step until the Deployment owns the new ReplicaSet."""
     if deployment.template not in (new.template, new.base or deployment.template):
         raise Blocked("somebody else has changed the Deployment's pod template")
     if deployment.paused and deployment.pending != new.name:
         raise Blocked("somebody else has paused the Deployment; resume it (kubectl rollout resume)")
     aimed = (deployment.template, deployment.replicas) == (new.template, new.replicas)
-    mine = sorted(one.name for one in others if one.owned or one.labelled)
+    mine = sorted(
+        replica_set.name for replica_set in others if replica_set.owned or replica_set.labelled
+    )
     if not deployment.paused:
-        return Action(Step.PAUSE)
+        return Action(HandBackStep.PAUSE)
     if not deployment.observed:
-        return Action(Step.WAIT)
+        return Action(HandBackStep.WAIT)
     if new.labelled:
-        return Action(Step.WAIT)
+        return Action(HandBackStep.WAIT)
     if mine:
-        return Action(Step.RELEASE, mine[0])
-    return Action(Step.ADOPT, new.name) if aimed else Action(Step.RETARGET, new.name)
+        return Action(HandBackStep.RELEASE, mine[0])
+    return (
+        Action(HandBackStep.ADOPT, new.name) if aimed else Action(HandBackStep.RETARGET, new.name)
+    )
 
 
-def _complete(deployment: Deployment, new: ReplicaSet, others: Collection[ReplicaSet]) -> Action:
+def _complete(
+    deployment: UserDeployment, new: ReplicaSet, others: Collection[ReplicaSet]
+) -> Action:
     """Return the next step from where the Deployment owns the new ReplicaSet.
 
     One of its history with the same template is not given back: the Deployment would prefer it to
@@ -118,22 +126,29 @@ def _complete(deployment: Deployment, new: ReplicaSet, others: Collection[Replic
     """
     if action := _delete_rest(others, new.template):
         return action
-    if back := sorted(one.name for one in others if one.released and not one.labelled):
-        return Action(Step.GIVE_BACK, back[0])
-    adopted = all(one.owned for one in others)
+    if back := sorted(
+        replica_set.name
+        for replica_set in others
+        if replica_set.released and not replica_set.labelled
+    ):
+        return Action(HandBackStep.GIVE_BACK, back[0])
+    adopted = all(replica_set.owned for replica_set in others)
     if not adopted or not deployment.observed or deployment.replicas != new.replicas:
-        return Action(Step.WAIT)
+        return Action(HandBackStep.WAIT)
     ours = deployment.paused and deployment.pending == new.name
-    return Action(Step.RESUME if ours else Step.DONE)
+    return Action(HandBackStep.RESUME if ours else HandBackStep.DONE)
 
 
 def _delete_rest(sets: Collection[ReplicaSet], template: str) -> Action | None:
     """Return the deletion of a ReplicaSet of another rollout, or of a second one of a template."""
     rest = [
-        one
-        for one in sets
-        if not (one.owned or one.labelled) and (not one.released or one.template == template)
+        replica_set
+        for replica_set in sets
+        if not (replica_set.owned or replica_set.labelled)
+        and (not replica_set.released or replica_set.template == template)
     ]
-    if busy := [one for one in rest if one.replicas]:
+    if busy := [replica_set for replica_set in rest if replica_set.replicas]:
         raise Blocked(f"ReplicaSet {busy[0].name} is still to have {busy[0].replicas} pods")
-    return Action(Step.DELETE, min(one.name for one in rest)) if rest else None
+    return (
+        Action(HandBackStep.DELETE, min(replica_set.name for replica_set in rest)) if rest else None
+    )

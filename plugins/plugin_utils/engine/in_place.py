@@ -90,17 +90,17 @@ def batches(
 
     None is bigger than what may be unavailable, and one ends where a waypoint is reached.
     """
-    found: list[Batch] = []
+    planned: list[Batch] = []
     finished, size = deployed(fleet, path[-1]), 0
     hosts: list[str] = []
     for mine in hosts_left(fleet, path[-1], scope):
-        goal = next((point.new for point in path if point.new > finished), path[-1].new)
-        if hosts and size + len(mine) > min(allowed.unavailable, goal - finished):
-            found.append(tuple(hosts))
+        target = next((point.new for point in path if point.new > finished), path[-1].new)
+        if hosts and size + len(mine) > min(allowed.unavailable, target - finished):
+            planned.append(tuple(hosts))
             finished, hosts, size = finished + size, [], 0
         hosts.append(mine[0].host)
         size += len(mine)
-    return [*found, tuple(hosts)] if hosts else found
+    return [*planned, tuple(hosts)] if hosts else planned
 
 
 def drain_batch(
@@ -132,7 +132,17 @@ def drain_batch(
     if not left or finished >= waypoint.new:
         return Decision(admit=admit, reached=True, progress=progress)
     if not chosen:
-        return _stuck(admit, fleet, left[0], waypoint, rules, progress, now, allowed, scope)
+        return _stuck(
+            admit,
+            fleet,
+            left[0],
+            waypoint,
+            rules=rules,
+            progress=progress,
+            now=now,
+            allowed=allowed,
+            scope=scope,
+        )
     reason = f"drain {names(chosen)}: {capacity.available} available, {capacity.floor} needed"
     return Decision(admit=admit, drain=ids(chosen), reasons=(reason,), progress=progress)
 
@@ -290,6 +300,7 @@ def _stuck(
     fleet: Sequence[Instance],
     first: Sequence[Instance],
     waypoint: Waypoint,
+    *,
     rules: Rules,
     progress: ProgressTracker,
     now: float,

@@ -103,8 +103,10 @@ class ProgressTracker:
         if self.old is None:
             return self._begin(new, old, failed, now, kept, lasting)
         fresh = [failure for failure in failed if failure.id not in self.judged]
-        repaired = [one for one in fresh if one.stable and one.started >= self.stable_failed]
-        counted = [one for one in fresh if not one.stable] + repaired[:1]
+        repaired = [
+            failure for failure in fresh if failure.stable and failure.started >= self.stable_failed
+        ]
+        counted = [failure for failure in fresh if not failure.stable] + repaired[:1]
         progressed = new > self.new or old < self.old or kept > self.kept
         lasted = lasting > self.lasting
         if not fresh and not progressed and not lasted:

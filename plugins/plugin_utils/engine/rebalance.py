@@ -68,11 +68,11 @@ class _Spread:
 
     def improves(self, instance: Instance) -> bool:
         """Choose an instance to leave, if the spread is more even without it."""
-        found = self._unevenness([*self.leaving, instance.id])
-        if found is None or self._best is None or found >= self._best:
+        unevenness = self._unevenness([*self.leaving, instance.id])
+        if unevenness is None or self._best is None or unevenness >= self._best:
             return False
         self.leaving.append(instance.id)
-        self._best = found
+        self._best = unevenness
         return True
 
     def crowded(self) -> list[Instance]:

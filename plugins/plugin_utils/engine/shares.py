@@ -49,10 +49,10 @@ def counted(instances: int, targets: Collection[Target]) -> int:
     """Return a count for which the targets together have as many instances as there are, or the
     least more.
     """
-    found = 0
-    while total(found, targets) < instances:
-        found += len(targets)  # all counts up to the next are rounded up to the same
-    return min(found, instances) if total(instances, targets) >= instances else found
+    count = 0
+    while total(count, targets) < instances:
+        count += len(targets)  # all counts up to the next are rounded up to the same
+    return min(count, instances) if total(instances, targets) >= instances else count
 
 
 def shows(balancer: str, host: str, targets: Sequence[Target]) -> bool:
@@ -63,4 +63,4 @@ def shows(balancer: str, host: str, targets: Sequence[Target]) -> bool:
 
 def owner_of(balancer: str, targets: Sequence[Target]) -> Target | None:
     """Return the target that a load balancer belongs to; None: it sends requests to all."""
-    return next((one for one in targets if balancer in one.balancers), None)
+    return next((target for target in targets if balancer in target.balancers), None)

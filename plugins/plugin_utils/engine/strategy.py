@@ -347,14 +347,14 @@ def _canary(plan: Plan, target: RolloutTarget) -> Iterator[Stage]:
     kept = 0 if plan.standby is None else min(target.before, up(plan.standby, target.before))
     reached = target.waypoint(0, target.before, 0 if weighted else None)
     asked, reversible = None, True
-    found, fresh = [Stage("begin", reached, plan.confirm_rollout + plan.opening)], 0
+    listed, fresh = [Stage("begin", reached, plan.confirm_rollout + plan.opening)], 0
     for step in steps:
         asked = asked if step.replicas is None else up(step.replicas, target.desired)
         reached = _reach(step, reached, asked, target)
         reached = replace(reached, old=max(reached.old, kept))
         reversible = reversible and step.reversible
         fresh = max(fresh, _fresh(step, reached)) if step.baseline else fresh
-        found.append(
+        listed.append(
             Stage(
                 step.name,
                 target.grow(reached),
@@ -367,29 +367,29 @@ def _canary(plan: Plan, target: RolloutTarget) -> Iterator[Stage]:
         )
     if kept:
         ready = _complete(reached, kept, target)
-        found.append(Stage("prepare", ready, reversible=reversible, watched=True))
+        listed.append(Stage("prepare", ready, reversible=reversible, watched=True))
     end = target.end(100 if weighted else None, kept)
     end = replace(end, weight_before=reached.weight or 0) if kept else end
-    found.append(
+    listed.append(
         Stage("promote", end, plan.post_rollout, PROMOTE, reversible=reversible, watched=True)
     )
-    yield from _with_gates(plan, target, found, fresh)
+    yield from _with_gates(plan, target, listed, fresh)
     if kept:
         yield from _hold(plan, target, end, reversible)
 
 
 def _with_gates(
-    plan: Plan, target: RolloutTarget, found: Sequence[Stage], fresh: int
+    plan: Plan, target: RolloutTarget, listed: Sequence[Stage], fresh: int
 ) -> Iterator[Stage]:
     """Yield the stages with the gates between them, and after the first that of the baseline.
 
     `fresh`: how many instances the baseline has.
     """
-    for stage, following in pairwise(found):
+    for stage, following in pairwise(listed):
         gates = stage.gates + _before(plan, stage, following)
         if gates or stage.name != "begin":
             yield replace(stage, gates=gates)
-        if fresh and stage is found[0]:
+        if fresh and stage is listed[0]:
             waypoint = replace(
                 stage.waypoint,
                 generation=target.baseline,
@@ -398,7 +398,7 @@ def _with_gates(
                 weight=None,
             )
             yield Stage("baseline", waypoint)
-    yield found[-1]
+    yield listed[-1]
 
 
 def _complete(last: Waypoint, kept: int, target: RolloutTarget) -> Waypoint:
@@ -441,11 +441,11 @@ def _fresh(step: Step, reached: Waypoint) -> int:
 
 def _before(plan: Plan, stage: Stage, following: Stage) -> tuple[Gate, ...]:
     """Return the gates between one stage and the next."""
-    here, there = stage.waypoint, following.waypoint
+    point, next_point = stage.waypoint, following.waypoint
     rises = (
-        there.new > here.new
-        if here.weight is None or there.weight is None
-        else there.weight > here.weight
+        next_point.new > point.new
+        if point.weight is None or next_point.weight is None
+        else next_point.weight > point.weight
     )
     raising = plan.confirm_traffic_increase if rises else ()
     named = tuple(replace(gate, key=f"{gate.key} before {following.name}") for gate in raising)

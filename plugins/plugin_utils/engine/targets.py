@@ -22,22 +22,24 @@ from .shares import Target, cluster_of, share
 from .strategy import PROMOTE, REPLACE, Gate, Plan, RolloutTarget, Stage, Wave, Waypoint
 
 
-def stages(plan: Plan, goal: RolloutTarget, targets: Sequence[Target]) -> tuple[Stage, ...]:
+def stages(
+    plan: Plan, rollout_target: RolloutTarget, targets: Sequence[Target]
+) -> tuple[Stage, ...]:
     """Return the stages of a plan over these targets. A first deployment has no waves.
 
     Raises InvalidSteps.
     """
-    if targets and plan.waves and goal.before:
-        return tuple(_in_waves(plan, goal, targets))
-    found = strategy.stages(plan, goal)
-    return tuple(replace(one, waypoint=divide(one.waypoint, targets)) for one in found)
+    if targets and plan.waves and rollout_target.before:
+        return tuple(_in_waves(plan, rollout_target, targets))
+    listed = strategy.stages(plan, rollout_target)
+    return tuple(replace(stage, waypoint=divide(stage.waypoint, targets)) for stage in listed)
 
 
 def divide(waypoint: Waypoint, targets: Sequence[Target]) -> Waypoint:
     """Return a waypoint with a part for each target, as large as their shares are together."""
     if not targets or waypoint.parts:
         return waypoint
-    return join(waypoint, [(one, _part(waypoint, one, len(targets))) for one in targets])
+    return join(waypoint, [(target, _part(waypoint, target, len(targets))) for target in targets])
 
 
 def most_at(listed: Iterable[Stage], budget: Budget) -> dict[Target, int]:
@@ -50,8 +52,8 @@ def most_at(listed: Iterable[Stage], budget: Budget) -> dict[Target, int]:
     for stage in listed:
         surge = budget.resolve(stage.waypoint.desired).surge
         for target, part in stage.waypoint.parts:
-            there = max(part.desired + min(surge, part.new), part.new + part.old)
-            most[target] = max(most.get(target, 0), there)
+            needed = max(part.desired + min(surge, part.new), part.new + part.old)
+            most[target] = max(most.get(target, 0), needed)
     return most
 
 
@@ -85,79 +87,98 @@ def _part(waypoint: Waypoint, target: Target, targets: int) -> Waypoint:
 # -- waves -----------------------------------------------------------------------------------------
 
 
-def _in_waves(plan: Plan, goal: RolloutTarget, targets: Sequence[Target]) -> Iterator[Stage]:
+def _in_waves(
+    plan: Plan, rollout_target: RolloutTarget, targets: Sequence[Target]
+) -> Iterator[Stage]:
     """Yield the stages of one target after the other, then the promotion of all."""
-    goals = {one.name: _goal_of(goal, one, len(targets)) for one in targets}
-    by_name = {one.name: one for one in targets}
-    points = {name: _untouched(one) for name, one in goals.items()}
+    rollout_targets = {
+        target.name: _rollout_target_of(rollout_target, target, len(targets)) for target in targets
+    }
+    by_name = {target.name: target for target in targets}
+    points = {name: _untouched(rollout_target) for name, rollout_target in rollout_targets.items()}
     for number, wave in enumerate(plan.waves):
-        own = {name: goals[name] for name in wave.targets}
+        moving = {name: rollout_targets[name] for name in wave.targets}
         first, last = number == 0, number == len(plan.waves) - 1
-        for stage, moved in _of_wave(plan, own, wave, first, last):
+        for stage, moved in _of_wave(plan, moving, wave, first, last):
             points |= moved
             parts = [(by_name[name], point) for name, point in points.items()]
             outer = replace(stage.waypoint, weight=None)
             yield replace(stage, waypoint=join(outer, parts))
-    ends = [(by_name[name], one.end()) for name, one in goals.items()]
+    ends = [
+        (by_name[name], rollout_target.end()) for name, rollout_target in rollout_targets.items()
+    ]
     yield Stage("promote", join(ends[-1][1], ends), plan.post_rollout, PROMOTE, watched=True)
 
 
-def _goal_of(goal: RolloutTarget, target: Target, targets: int) -> RolloutTarget:
+def _rollout_target_of(
+    rollout_target: RolloutTarget, target: Target, targets: int
+) -> RolloutTarget:
     """Return what a rollout leads to in one target."""
-    desired, before = (share(one, targets, target.factor) for one in (goal.desired, goal.before))
-    return replace(goal, desired=desired, before=before, grown=0)
+    desired, before = (
+        share(number, targets, target.factor)
+        for number in (rollout_target.desired, rollout_target.before)
+    )
+    return replace(rollout_target, desired=desired, before=before, grown=0)
 
 
-def _untouched(goal: RolloutTarget) -> Waypoint:
+def _untouched(rollout_target: RolloutTarget) -> Waypoint:
     """Return the waypoint of a target before its wave."""
-    return replace(goal.waypoint(0, goal.before), desired=goal.before)
+    return replace(rollout_target.waypoint(0, rollout_target.before), desired=rollout_target.before)
 
 
 def _of_wave(
-    plan: Plan, goals: Mapping[str, RolloutTarget], wave: Wave, first: bool, last: bool
+    plan: Plan, rollout_targets: Mapping[str, RolloutTarget], wave: Wave, first: bool, last: bool
 ) -> Iterator[tuple[Stage, Mapping[str, Waypoint]]]:
     """Yield the stages of one wave, each with the waypoints of its targets.
 
     The gates that come after the wave are those of its last stage. A target that has fewer stages
     than another is at its last one meanwhile.
     """
-    own = replace(
+    plan_of_wave = replace(
         plan,
         opening=plan.opening if first else (),
         confirm_rollout=plan.confirm_rollout if first else (),
         confirm_promotion=(),
         post_rollout=(),
     )
-    by_target = {name: _of_target(own, goal) for name, goal in goals.items()}
-    found = max(by_target.values(), key=len)
-    for number, stage in enumerate(found):
+    by_target = {
+        name: _of_target(plan_of_wave, rollout_target)
+        for name, rollout_target in rollout_targets.items()
+    }
+    longest = max(by_target.values(), key=len)
+    for number, stage in enumerate(longest):
         gates = tuple(replace(gate, key=f"{wave.name} {gate.key}") for gate in stage.gates)
         after: tuple[Gate, ...] = ()
-        if stage is found[-1]:
+        if stage is longest[-1]:
             after = wave.gates + (plan.confirm_promotion if last else ())
         named = replace(stage, name=f"{wave.name} {stage.name}", gates=gates + after)
         yield (
             named,
-            {name: one[min(number, len(one) - 1)].waypoint for name, one in by_target.items()},
+            {
+                name: listed[min(number, len(listed) - 1)].waypoint
+                for name, listed in by_target.items()
+            },
         )
 
 
-def _of_target(plan: Plan, goal: RolloutTarget) -> list[Stage]:
+def _of_target(plan: Plan, rollout_target: RolloutTarget) -> list[Stage]:
     """Return the stages of one target, to its last new instance.
 
     None of them lowers its capacity: only the promotion does, at all targets together. By number,
     a surplus of old instances stays; by weight, as many new ones carry all requests.
     """
-    found = [stage for stage in strategy.stages(plan, goal) if stage.part == REPLACE]
+    listed = [stage for stage in strategy.stages(plan, rollout_target) if stage.part == REPLACE]
     if plan.strategy == "canary":
-        by_number = found[-1].waypoint.weight is None
+        by_number = listed[-1].waypoint.weight is None
         every = (
-            goal.waypoint(goal.desired, goal.base - goal.desired)
+            rollout_target.waypoint(
+                rollout_target.desired, rollout_target.base - rollout_target.desired
+            )
             if by_number
-            else goal.waypoint(goal.base, 0, 100)
+            else rollout_target.waypoint(rollout_target.base, 0, 100)
         )
-        found.append(Stage("all", every, watched=True))
-    return found
+        listed.append(Stage("all", every, watched=True))
+    return listed
 
 
 # -- one decision ----------------------------------------------------------------------------------
@@ -182,12 +203,12 @@ def split(
     for instance in fleet:
         number = numbers.get(instance.host, numbers.get(cluster_of(instance.host)))
         (others if number is None else groups[number]).append(instance)
-    found: list[tuple[Target | None, Waypoint, Sequence[Instance]]] = [
+    divided: list[tuple[Target | None, Waypoint, Sequence[Instance]]] = [
         (target, part, group) for (target, part), group in zip(waypoint.parts, groups, strict=True)
     ]
     if others:
-        found.append((None, replace(waypoint, new=0, old=0, desired=0, parts=()), others))
-    return found
+        divided.append((None, replace(waypoint, new=0, old=0, desired=0, parts=()), others))
+    return divided
 
 
 def apportion(
@@ -209,7 +230,7 @@ def apportion(
         _unavailable(allowed, parts, lambda count: count.available),
         _unavailable(allowed, parts, lambda count: count.serving),
     )
-    return [ResolvedBudget(*both) for both in zip(surge, unavailable, strict=True)]
+    return [ResolvedBudget(*numbers) for numbers in zip(surge, unavailable, strict=True)]
 
 
 def _unavailable(

@@ -30,8 +30,8 @@ class WeightSplit:
 
     def at(self, target: Target | None) -> WeightSplit:
         """Return how the requests of one target are divided; None: those of all."""
-        own = [part for one, part in self.waypoint.parts if one == target]
-        return WeightSplit(own[0]) if own else self
+        parts = [part for owner, part in self.waypoint.parts if owner == target]
+        return WeightSplit(parts[0]) if parts else self
 
     def is_new(self, generation: int) -> bool:
         """Whether an instance of a generation counts as new. On a rollback the baseline does,
@@ -65,12 +65,12 @@ class WeightSplit:
         if self.waypoint.headroom is not None:
             bad = self._bad(new, old, left)
             return _whole((1 - bad) / new, bad / old)
-        each, usual = self.parts
+        new_part, old_part = self.parts
         if self.waypoint.carrying:  # more than carry the weight do not raise it
-            each = min(each, Fraction(self.waypoint.weight, 100) / new)
-        if each * new + usual * old < 1:
-            return _whole(*_level(each, new, usual, old))
-        return _whole(each, (1 - min(each * new, Fraction(1))) / old)
+            new_part = min(new_part, Fraction(self.waypoint.weight, 100) / new)
+        if new_part * new + old_part * old < 1:
+            return _whole(*_level(new_part, new, old_part, old))
+        return _whole(new_part, (1 - min(new_part * new, Fraction(1))) / old)
 
     def _bad(self, stable: int, bad: int, left: Fraction) -> Fraction:
         """Return the share of bad instances: what stable ones cannot carry, at most an even one."""
@@ -80,15 +80,15 @@ class WeightSplit:
         return max(Fraction(0), min(left, 1 - carried, even))
 
 
-def _level(each: Fraction, new: int, usual: Fraction, old: int) -> tuple[Fraction, Fraction]:
+def _level(new_part: Fraction, new: int, old_part: Fraction, old: int) -> tuple[Fraction, Fraction]:
     """Return the part of each new and each old instance where both together are too little: the
     lower is raised as far as the higher, then both.
     """
     even = Fraction(1, new + old)
-    if each > even:
-        return each, (1 - each * new) / old
-    if usual > even:
-        return (1 - usual * old) / new, usual
+    if new_part > even:
+        return new_part, (1 - new_part * new) / old
+    if old_part > even:
+        return (1 - old_part * old) / new, old_part
     return even, even
 
 

@@ -25,7 +25,7 @@ from ..analysis.spec import SEQUENTIAL, THRESHOLD, Metric
 from ..base import clock
 from ..base.errors import InputError, MetricError
 from ..engine.judges.threshold import AnalysisPhase, due
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.gate import FAIL, PASS, PERSON, WAIT, Answer, GateDriver
 from ..interfaces.metric import MetricDriver, Question
 
@@ -47,7 +47,7 @@ class Driver(GateDriver):
 
     watches = True
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         usual = spec.standard(context.counted, bool(context.access_log))
         self._analysis = spec.parse(options, "gate", usual)
         # for the timeline, with the first results; None: they are there
@@ -58,7 +58,7 @@ class Driver(GateDriver):
             from ..health.probe_traffic import Prober  # few analyses probe
 
             self._prober = Prober(probe, context, "gate.probe")
-            context = replace(context, served=self._prober.served, cuts=tuple)
+            context = replace(context, counters=self._prober)
         self._metrics = [_Measured(metric, context) for metric in self._analysis.metrics]
         self._results: SimpleQueue[_Result] = clock.queue()
         self._asked = 0  # measurements in progress
@@ -146,7 +146,7 @@ class _Result:
 class _Measured(MetricProgress):
     """A metric that is measured."""
 
-    def __init__(self, metric: Metric, context: Context) -> None:
+    def __init__(self, metric: Metric, context: DriverContext) -> None:
         super().__init__(metric)
         try:
             self._driver: MetricDriver = metric.module.driver(metric.options, context)
@@ -205,16 +205,16 @@ class _Measured(MetricProgress):
         clock.alongside(partial(self._measure, question, results), "metric")
 
     def _measure(self, question: Question, results: SimpleQueue[_Result]) -> None:
-        found: t.Any = None
+        measured: t.Any = None
         error: MetricError | None = None
         try:
-            found = self._driver.measure(question)
+            measured = self._driver.measure(question)
         except MetricError as exc:
             error = exc
         # a third party's driver; even SystemExit would end the thread without a result
         except BaseException as exc:
             error = MetricError(f"its driver failed: {type(exc).__name__}: {exc}", "PR-420")
-        results.put(_Result(self, question, found, error, clock.now()))
+        results.put(_Result(self, question, measured, error, clock.now()))
 
     def take(self, result: _Result) -> None:
         """Judge the measurement that was asked for."""
@@ -222,5 +222,5 @@ class _Measured(MetricProgress):
         self.judge(result.found, result.error, result.at)
         last = self.recent[-1]
         failed = last["phase"] == AnalysisPhase.ERROR
-        found = {"error": last["value"]} if failed else {"result": result.found}
-        self.sample, self.kept = samples.packed(found, result.at, self.kept)
+        measured = {"error": last["value"]} if failed else {"result": result.found}
+        self.sample, self.kept = samples.packed(measured, result.at, self.kept)

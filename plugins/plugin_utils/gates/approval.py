@@ -26,7 +26,7 @@ from ..base.errors import GateError
 from ..inputs import values
 from ..inputs.options import Field, Kind, Options
 from ..inputs.placeholders import Template
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.gate import FAIL, PASS, WAIT, Answer, GateDriver
 from ..remote.http_client import Client, origin, url
 
@@ -62,7 +62,7 @@ _TIMEOUT = 10.0  # seconds for the answer of the service
 class Driver(GateDriver):
     """Passes once a person has approved."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         file, address = options.get("file"), options.get("url")
         self._file = Template(file, "gate.file") if file else None
         self._url = Template(address, "gate.url") if address else None

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from ..base.errors import GateError
 from ..inputs.placeholders import OF_GATES
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.gate import FAIL, PASS, WAIT, Answer, GateDriver
 from ..remote import command
 
@@ -28,7 +28,7 @@ _NOT_YET = 75  # EX_TEMPFAIL of sysexits.h
 class Driver(GateDriver):
     """Passes when a command exits with 0."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._program = command.Program(options, context.transport, "gate", OF_GATES, GateError)
 
     def cancel(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from ..base.text import span
 from ..inputs.options import DURATION, Field, Options
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.gate import PASS, WAIT, Answer, GateDriver
 
 OPTIONS = Options(
@@ -24,7 +24,7 @@ class Driver(GateDriver):
 
     blocking = False
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._duration = options["duration"]
 
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from ..base.errors import RolloutError
 from ..inputs.options import Options
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.gate import FAIL, PASS, Answer, GateDriver
 
 OPTIONS = Options()
@@ -24,7 +24,7 @@ class Driver(GateDriver):
 
     waiting = "preparing the hosts"
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._context = context
 
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:

@@ -24,7 +24,7 @@ from ..base import clock
 from ..base.errors import InputError
 from ..inputs.options import FLAG, TEXT, Field, Kind, Options, choice, duration, whole
 from ..inputs.placeholders import Template
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.gate import FAIL, PASS, WAIT, Answer, GateDriver
 from ..remote import http_client
 
@@ -65,7 +65,7 @@ _NOT_YET = (409, 425)
 class Driver(GateDriver):
     """Passes when a web service says so."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._url = Template(options["url"], "gate.url")
         self._method, self._secret = options["method"], options["secret"] or ""
         if self._secret and self._method == "GET":

@@ -41,12 +41,12 @@ def _encoded(data: bytes) -> str:
 
 def probes(check: CheckDriver, value: Mapping[str, t.Any]) -> dict[str, Probe]:
     """Return the outcomes in the agent's answer, by name. It may have stopped reading early."""
-    found = {}
+    results = {}
     for name, (encoded, error) in value["replies"].items():
         reply = binascii.a2b_base64(encoded)
         probe = None if error and not reply else judged(check, reply)
-        found[name] = probe or ended(len(reply), error)
-    return found
+        results[name] = probe or ended(len(reply), error)
+    return results
 
 
 def judged(check: CheckDriver, reply: bytes) -> Probe | None:

@@ -43,7 +43,7 @@ SOCKETS = 256  # open at the same time; processes are commonly allowed 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class CheckedInstance:
     """An instance to ask. `known`: it existed before this step began; `created` in seconds since
     the epoch.
     """
@@ -69,7 +69,7 @@ class _Watched:
     """One target and its outcomes so far. `vital` is replaced whole, so any thread may read it."""
 
     id: str
-    target: Target
+    target: CheckedInstance
     vital: HealthStatus
     streak: Streak = field(default_factory=Streak)
     asked: bool = False
@@ -125,17 +125,17 @@ class HealthMonitor:
                 ):
                     self._watched[name] = old
                 else:
-                    target = Target(endpoint, host, known, created, health)
+                    target = CheckedInstance(endpoint, host, known, created, health)
                     self._watched[name] = self._begin(name, target)
                     begun.append(self._watched[name])
             gone = [old for name, old in before.items() if self._watched.get(name) is not old]
             self._unasked -= {old.id for old in gone}
             self._unasked |= {new.id for new in begun if new.target.health.enabled}
-        for health in {one.target.health for one in (*begun, *gone)}:
+        for health in {probed.target.health for probed in (*begun, *gone)}:
             if health.enabled:
                 self._worker(health).replace(
-                    [one for one in begun if one.target.health == health],
-                    [one for one in gone if one.target.health == health],
+                    [probed for probed in begun if probed.target.health == health],
+                    [probed for probed in gone if probed.target.health == health],
                 )
 
     def _worker(self, health: HealthCheck) -> _Worker:
@@ -144,7 +144,7 @@ class HealthMonitor:
             self._workers[health] = _Worker(health, self._transport, self._forks, self._note)
         return self._workers[health]
 
-    def _begin(self, name: str, target: Target) -> _Watched:
+    def _begin(self, name: str, target: CheckedInstance) -> _Watched:
         if not target.health.enabled:
             return _Watched(name, target, HealthStatus(Health.NONE, target.created))
         return _Watched(name, target, HealthStatus(Health.PENDING, clock.now(), "not asked yet"))

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import typing as t
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..base.errors import InputError
 from ..interfaces.check import Probe
-from ..interfaces.context import Context
-from ..interfaces.traffic import Served
+from ..interfaces.context import DriverContext
+from ..interfaces.traffic import Cut, Served
 from . import spec
 from .monitor import HealthMonitor
 
@@ -25,7 +25,7 @@ class Prober:
     counted.
     """
 
-    def __init__(self, given: Mapping[str, t.Any], context: Context, variable: str) -> None:
+    def __init__(self, given: Mapping[str, t.Any], context: DriverContext, variable: str) -> None:
         """Take the options; raise InputError for wrong ones."""
         self._health = spec.parse(given, variable)
         if not self._health.enabled:
@@ -35,6 +35,8 @@ class Prober:
         if self._health.deadline is not None:
             raise InputError(f"{variable}.deadline: has no effect on probes; remove it", "PR-107")
         self._context = context
+        # The requests made here do not follow the share of the balancers.
+        self.cuts: Sequence[Cut] = ()
         self._monitor: HealthMonitor | None = None
         self._asked: Counter[str] = Counter()  # by instance
         self._failed: Counter[str] = Counter()
@@ -46,12 +48,12 @@ class Prober:
                 self._health, self._context.transport.apart(), on_outcome=self._count
             )
         serving = {
-            name: one
-            for name, one in self._context.served().items()
-            if one.serving and one.generation == generation
+            name: counted
+            for name, counted in self._context.counters.served.items()
+            if counted.serving and counted.generation == generation
         }
         self._monitor.watch(
-            {name: (one.endpoint, one.host, True, 0.0) for name, one in serving.items()}
+            {name: (counted.endpoint, counted.host, True, 0.0) for name, counted in serving.items()}
         )
 
     def _count(self, name: str, probe: Probe) -> None:
@@ -61,14 +63,17 @@ class Prober:
         self._failed[name] += not probe.passed
         self._asked[name] += 1
 
+    @property
     def served(self) -> Mapping[str, Served]:
         """Return what the load balancers have counted, and the requests made here."""
         asked, failed = self._asked.copy(), self._failed.copy()
         return {
             name: replace(
-                one, requests=one.requests + asked[name], errors=one.errors + failed[name]
+                counted,
+                requests=counted.requests + asked[name],
+                errors=counted.errors + failed[name],
             )
-            for name, one in self._context.served().items()
+            for name, counted in self._context.counters.served.items()
         }
 
     def close(self) -> None:

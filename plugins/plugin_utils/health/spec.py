@@ -78,7 +78,7 @@ def table(given: Mapping[str, t.Any]) -> Options:
     """
     names = [str(given["driver"])] if given.get("driver") else BUILT_IN
     return Options(
-        *(one for name in names for one in _load(name, "rollout_health").options.fields),
+        *(field for name in names for field in _load(name, "rollout_health").options.fields),
         *OPTIONS.fields,
     )
 
@@ -91,12 +91,12 @@ def _driver(given: Mapping[str, t.Any], variable: str) -> str:
         "http": http is not None,
         "tcp": tcp not in (None, "") and values.boolean(tcp, f"{variable}.tcp"),
     }
-    found = [name for name, wanted in asked.items() if wanted]
-    if len(found) > 1:
+    named = [name for name, wanted in asked.items() if wanted]
+    if len(named) > 1:
         raise InputError(
-            f"{variable}: {' and '.join(found)} are both set; keep one of them", "PR-107"
+            f"{variable}: {' and '.join(named)} are both set; keep one of them", "PR-107"
         )
-    return str(given["driver"]) if found == ["driver"] else "".join(found)
+    return str(given["driver"]) if named == ["driver"] else "".join(named)
 
 
 def _load(name: str, variable: str) -> DriverModule[CheckDriver]:

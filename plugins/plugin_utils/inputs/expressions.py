@@ -95,10 +95,10 @@ class Expression:
     def value(self, result: t.Any) -> t.Any:
         """Return the value for a result. Raises MetricError if the expression fails on it."""
         try:
-            found = self._compiled(result=result)
-            if isinstance(found, Undefined):
-                str(found)  # a strict one raises
-            return found
+            value = self._compiled(result=result)
+            if isinstance(value, Undefined):
+                str(value)  # a strict one raises
+            return value
         except Exception as exc:  # comparisons and divisions may raise anything
             raise MetricError(
                 f"{self._variable}: `{self._text}` fails on {_kind(result)}: {_line(exc)}", "PR-423"
@@ -109,14 +109,14 @@ class Expression:
 
         Raises MetricError if it fails, or is neither true nor false.
         """
-        found = self.value(result)
-        if not isinstance(found, bool):
+        value = self.value(result)
+        if not isinstance(value, bool):
             raise MetricError(
-                f"{self._variable}: `{self._text}` is {_kind(found)}, neither true nor false;"
+                f"{self._variable}: `{self._text}` is {_kind(value)}, neither true nor false;"
                 " compare it",
                 "PR-423",
             )
-        return found
+        return value
 
 
 class Path:
@@ -146,13 +146,13 @@ class Path:
     def value(self, result: t.Any) -> t.Any:
         """Return what the path leads to. Raises MetricError if that does not exist."""
         for key in self._keys:
-            found = _look(result, key)
-            if found is _NOTHING:
+            item = _look(result, key)
+            if item is _NOTHING:
                 raise MetricError(
                     f"{self._variable}: `{self._text}`: {key!r} not found in {_kind(result)}",
                     "PR-423",
                 )
-            result = found
+            result = item
         return result
 
 
@@ -160,14 +160,14 @@ def has_nan(result: t.Any) -> bool:
     """Whether a result has a NaN, at any depth of lists and mappings."""
     left = [result]
     while left:
-        one = left.pop()
-        if isinstance(one, float) and math.isnan(one):
+        part = left.pop()
+        if isinstance(part, float) and math.isnan(part):
             return True
         left += (
-            one.values()
-            if isinstance(one, Mapping)
-            else one
-            if isinstance(one, (list, tuple))
+            part.values()
+            if isinstance(part, Mapping)
+            else part
+            if isinstance(part, (list, tuple))
             else ()
         )
     return False
@@ -179,10 +179,10 @@ def _refused(text: t.Any) -> str:
         return "expected a string such as result[0] >= 0.99"
     if len(text) > _LONGEST:
         return f"longer than {_LONGEST} characters"
-    if found := re.search(r"\{\{|\{%|\}\}", text):
-        return f"remove {found[0]}; write it like result[0] >= 0.99"
-    if found := _FOREIGN.search(re.sub(r"'[^']*'|\"[^\"]*\"", "", text)):
-        return f"unknown operator {found[0]}; write `{_ELSEWHERE[found[0]]}`"
+    if match := re.search(r"\{\{|\{%|\}\}", text):
+        return f"remove {match[0]}; write it like result[0] >= 0.99"
+    if match := _FOREIGN.search(re.sub(r"'[^']*'|\"[^\"]*\"", "", text)):
+        return f"unknown operator {match[0]}; write `{_ELSEWHERE[match[0]]}`"
     try:
         tree = nodes.Output([Parser(_SANDBOX, text, state="variable").parse_expression()])
     except (TemplateError, RecursionError, MemoryError):
@@ -206,20 +206,20 @@ class _Equality(NodeTransformer):
             return node
         if len(operators) > 1:
             raise TemplateSyntaxError("compare two values at a time, joined by `and`", node.lineno)
-        found = nodes.Test(node.expr, operators[0], [node.ops[0].expr], [], None, None)
-        found.set_lineno(node.lineno)
-        found.set_environment(_SANDBOX)
-        return found
+        test = nodes.Test(node.expr, operators[0], [node.ops[0].expr], [], None, None)
+        test.set_lineno(node.lineno)
+        test.set_environment(_SANDBOX)
+        return test
 
 
 def _compiled(text: str) -> TemplateExpression:
     """Compile an expression as `Environment.compile_expression` does, with our `==`."""
     tree = Parser(_SANDBOX, text, state="variable")
-    found = tree.parse_expression()
+    expression = tree.parse_expression()
     if not tree.stream.eos:
         raise TemplateSyntaxError("chunk after expression", tree.stream.current.lineno)
-    found.set_environment(_SANDBOX)
-    body = [nodes.Assign(nodes.Name("result", "store"), _Equality().visit(found), lineno=1)]
+    expression.set_environment(_SANDBOX)
+    body = [nodes.Assign(nodes.Name("result", "store"), _Equality().visit(expression), lineno=1)]
     template = _SANDBOX.from_string(nodes.Template(body, lineno=1))
     return TemplateExpression(template, undefined_to_none=False)
 
@@ -245,11 +245,9 @@ class _Sandbox(ImmutableSandboxedEnvironment):
     def getitem(self, obj: t.Any, argument: t.Any) -> t.Any:
         if isinstance(obj, Undefined):
             str(obj)  # raises, with what is missing
-        found = _look(obj, argument)
+        item = _look(obj, argument)
         return (
-            self.undefined(f"{argument!r} not found in {_kind(obj)}")
-            if found is _NOTHING
-            else found
+            self.undefined(f"{argument!r} not found in {_kind(obj)}") if item is _NOTHING else item
         )
 
     def getattr(self, obj: t.Any, attribute: str) -> t.Any:
@@ -273,11 +271,11 @@ def _default(value: t.Any, other: t.Any) -> t.Any:
 
 def _sum(values: t.Iterable[t.Any], start: t.Any = 0) -> t.Any:
     """Add numbers; lists would be copied once for each, which takes minutes."""
-    found = [start, *values]
-    for value in found:
+    terms = [start, *values]
+    for value in terms:
         if not isinstance(value, (int, float)):
             raise TypeError(f"sum needs numbers, got {_kind(value)}")
-    return sum(found)
+    return sum(terms)
 
 
 @pass_environment

@@ -63,7 +63,7 @@ class Options(Mapping[str, Field]):
     """
 
     def __init__(self, *fields: Field) -> None:
-        self._by_name = {one.name: one for one in fields}
+        self._by_name = {field.name: field for field in fields}
         self.fields = tuple(self._by_name.values())
 
     def __getitem__(self, name: str) -> Field:
@@ -81,7 +81,10 @@ class Options(Mapping[str, Field]):
         `prefix` precedes the options' names in messages, as `rollout_traffic.` does.
         """
         values.refuse_unknown(given, self, prefix)
-        return {one.name: one.parse(given.get(one.name), prefix + one.name) for one in self.fields}
+        return {
+            field.name: field.parse(given.get(field.name), prefix + field.name)
+            for field in self.fields
+        }
 
     def part(self, given: Mapping[str, t.Any]) -> dict[str, t.Any]:
         """Return what of `given` belongs to these options."""
@@ -89,11 +92,11 @@ class Options(Mapping[str, Field]):
 
     def parted(self, given: Mapping[str, t.Any]) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
         """Return the options that may be shown, and the secret ones. Empty ones are in neither."""
-        there = {name: value for name, value in given.items() if value not in (None, "", {}, [])}
+        present = {name: value for name, value in given.items() if value not in (None, "", {}, [])}
         secret = {
-            name: value for name, value in there.items() if name in self and self[name].no_log
+            name: value for name, value in present.items() if name in self and self[name].no_log
         }
-        return {name: value for name, value in there.items() if name not in secret}, secret
+        return {name: value for name, value in present.items() if name not in secret}, secret
 
 
 # Kinds ----------------------------------------------------------------------------------------
@@ -147,15 +150,15 @@ def one_or_more(kind: Kind) -> Kind:
     """Return the kind of a value or a list of them, which becomes a list."""
 
     def parse(value: t.Any, variable: str) -> list[t.Any]:
-        found = value if isinstance(value, (list, tuple)) else [value]
-        if not found:
+        listed = value if isinstance(value, (list, tuple)) else [value]
+        if not listed:
             raise InputError(f"{variable}: must not be empty; leave it out", "PR-125")
-        return [kind.parse(one, variable) for one in found]
+        return [kind.parse(item, variable) for item in listed]
 
     return Kind("list", parse, kind.note, kind.type)
 
 
-def as_it_is(value: t.Any, _variable: str) -> t.Any:
+def unparsed(value: t.Any, _variable: str) -> t.Any:
     """Return what the driver itself parses."""
     return value
 
@@ -165,7 +168,7 @@ def _factor(value: t.Any, variable: str) -> Fraction:
     return Fraction(str(number(0, MOST, exclusive=True).parse(value, variable)))
 
 
-RAW = Kind("raw", as_it_is)
+RAW = Kind("raw", unparsed)
 MOST = 1000
 FACTOR = Kind("float", _factor, f"More than 0, at most {MOST}.")
 TEXT = Kind("str", values.text)

@@ -65,19 +65,19 @@ def write(value: t.Any, omitted: Container[tuple[str, t.Any]] = ()) -> t.Any:
     if value is None or type(value) in _PLAIN:
         return value
     if isinstance(value, Mapping):
-        return {key: write(one, omitted) for key, one in value.items()}
+        return {key: write(item, omitted) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [write(one, omitted) for one in value]
+        return [write(item, omitted) for item in value]
     if isinstance(value, (set, frozenset)):
-        return sorted(write(one) for one in value)
+        return sorted(write(item) for item in value)
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value):
-        found = {field.name: getattr(value, field.name) for field in fields(value)}
+        members = {field.name: getattr(value, field.name) for field in fields(value)}
         return {
-            key: write(one, omitted)
-            for key, one in found.items()
-            if not _left_out(key, one, omitted)
+            key: write(item, omitted)
+            for key, item in members.items()
+            if not _left_out(key, item, omitted)
         }
     return value
 
@@ -93,10 +93,10 @@ def reader(kind: t.Any) -> Reader:
     if origin is t.Annotated:
         return functools.partial(_kept, reader(arguments[1]))
     if origin in (t.Union, types.UnionType):
-        readers = tuple(reader(one) for one in arguments if one is not NoneType)
+        readers = tuple(reader(argument) for argument in arguments if argument is not NoneType)
         return functools.partial(_union, readers, NoneType in arguments)
     if origin is t.Literal:
-        return functools.partial(_literal, arguments, {type(one) for one in arguments})
+        return functools.partial(_literal, arguments, {type(argument) for argument in arguments})
     if origin in (list, Sequence, tuple, frozenset):
         return functools.partial(
             _list, reader(arguments[0]), origin if origin in (tuple, frozenset) else list
@@ -108,7 +108,7 @@ def reader(kind: t.Any) -> Reader:
     if is_dataclass(kind):
         return functools.partial(_dataclass, kind)
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return functools.partial(_enum, {one.value: one for one in kind})
+        return functools.partial(_enum, {member.value: member for member in kind})
     if t.is_typeddict(kind):
         return functools.partial(_typed, kind)
     if kind not in _PLAIN:
@@ -151,29 +151,29 @@ def _enum(members: Mapping[str, Enum], data: t.Any) -> Enum:
 def _list(item: Reader, kind: type, data: t.Any) -> t.Any:
     if not isinstance(data, (list, tuple)):
         _wrong(data, "a list")
-    found: list[t.Any] = []
+    items: list[t.Any] = []
     try:
-        for one in data:
-            found.append(item(one))
+        for entry in data:
+            items.append(item(entry))
     except Misshapen as exc:
-        raise exc.within(f"[{len(found)}]") from None
-    return found if kind is list else kind(found)
+        raise exc.within(f"[{len(items)}]") from None
+    return items if kind is list else kind(items)
 
 
 def _mapping(key: Reader, value: Reader, data: t.Any) -> dict[t.Any, t.Any]:
     if not isinstance(data, Mapping):
         _wrong(data, "a mapping")
-    found = {}
-    for name, one in data.items():
+    items = {}
+    for name, entry in data.items():
         try:
             known = key(name)
         except Misshapen as exc:
             raise Misshapen(exc.what, of_key=True) from None
         try:
-            found[known] = value(one)
+            items[known] = value(entry)
         except Misshapen as exc:
             raise exc.within(f".{name}") from None
-    return found
+    return items
 
 
 def _dataclass(kind: t.Any, data: t.Any) -> t.Any:
@@ -188,16 +188,16 @@ def _members(
     known: Mapping[str, tuple[Reader, bool]], data: Mapping[str, t.Any]
 ) -> dict[str, t.Any]:
     """Read the members that are known, by name: how, and whether it must be there."""
-    found = {}
+    members = {}
     for name, (read_member, required) in known.items():
         if name in data:
             try:
-                found[name] = read_member(data[name])
+                members[name] = read_member(data[name])
             except Misshapen as exc:
                 raise exc.within(f".{name}") from None
         elif required:
             raise Misshapen("is missing", f".{name}")
-    return found
+    return members
 
 
 @functools.cache
@@ -214,14 +214,14 @@ def _fields(kind: t.Any) -> dict[str, tuple[Reader, bool]]:
 
 @functools.cache
 def _items(kind: t.Any) -> dict[str, tuple[Reader, bool]]:
-    found = {}
+    items = {}
     for name, hint in t.get_type_hints(kind, include_extras=True).items():
         optional = t.get_origin(hint) is t.NotRequired
-        found[name] = (
+        items[name] = (
             reader(t.get_args(hint)[0] if optional else hint),
             bool(kind.__total__) and not optional,
         )
-    return found
+    return items
 
 
 def _keyed(data: t.Any) -> Mapping[str, t.Any]:

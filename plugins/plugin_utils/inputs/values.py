@@ -185,13 +185,13 @@ def whole(
 def number(value: t.Any, variable: str, low: float, high: float, exclusive: bool = False) -> float:
     """Return a number within bounds."""
     try:
-        found = float("nan") if isinstance(value, bool) else float(str(value))
+        parsed = float("nan") if isinstance(value, bool) else float(str(value))
     except ValueError:
-        found = float("nan")
-    if not (low < found < high if exclusive else low <= found <= high):
+        parsed = float("nan")
+    if not (low < parsed < high if exclusive else low <= parsed <= high):
         between = f"between {low:g} and {high:g}" if exclusive else f"from {low:g} to {high:g}"
         raise InputError(f"{variable}: {shown(value)} is not a number {between}", "PR-104")
-    return found
+    return parsed
 
 
 def duration(value: t.Any, variable: str, minimum: float = 0.0, maximum: float = LONGEST) -> float:
@@ -222,12 +222,12 @@ def units(seconds: float) -> str:
 def percentage(value: str, variable: str) -> Decimal:
     """Return the exact number before the percent sign, 0 to 100."""
     digits = value.strip().removesuffix("%").strip()
-    found = Decimal(digits) if _PERCENTAGE.fullmatch(digits) else Decimal(-1)
-    if not 0 <= found <= 100:
+    parsed = Decimal(digits) if _PERCENTAGE.fullmatch(digits) else Decimal(-1)
+    if not 0 <= parsed <= 100:
         raise InputError(
             f'{variable}: {value!r} is not a percentage between "0%" and "100%"', "PR-104"
         )
-    return found
+    return parsed
 
 
 def amount(value: t.Any, variable: str) -> Amount:
@@ -296,8 +296,8 @@ def socket_address(value: t.Any, variable: str) -> SocketAddress:
 
 def ip_socket_address(value: t.Any, variable: str) -> SocketAddress:
     """Return the IP address and port of `IP:port`."""
-    found = socket_address(value, variable)
-    return found._replace(host=address(found.host, variable))
+    parsed = socket_address(value, variable)
+    return parsed._replace(host=address(parsed.host, variable))
 
 
 # Lists and mappings ---------------------------------------------------------------------------

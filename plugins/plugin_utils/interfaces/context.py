@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..base.errors import InputError
+from ..base.text import clean
 from ..engine.model import Deployment
 from ..remote.transport import Transport
 from .autoscaler import Managed
@@ -32,7 +33,9 @@ class AccessLog:
 
 @dataclass
 class Journal:
-    """The journal of the service, which hosts remember: no run with another one acts on them."""
+    """The journal of the service, which hosts and load balancers remember: no run with another one
+    acts on them.
+    """
 
     id: str = ""  # random, and the same wherever the journal is moved to; empty: it has none yet
     place: str = ""  # where it is, for people
@@ -41,9 +44,70 @@ class Journal:
         """Return what hosts are told; nothing as long as there is no journal."""
         return {"id": self.id, "place": self.place} if self.id else {}
 
+    def refuse_others(self, owners: Mapping[str, t.Any], what: str, files: str) -> None:
+        """Raise InputError where `what`, by host or load balancer, belongs to another journal than
+        this; `files` have to be removed if that is lost.
 
-@dataclass
-class Context:
+        A journal that was lost is made anew in the same place. What cannot be read is no journal.
+        """
+        others: dict[str, list[str]] = {}
+        for where, owner in owners.items():
+            known, place = (
+                owner.get(name) if isinstance(owner, Mapping) else None for name in ("id", "place")
+            )
+            if isinstance(place, str) and known != self.id and place != self.place:
+                others.setdefault(clean(place), []).append(where)
+        if others:
+            shown = "; ".join(f"{', '.join(hosts)} to {place}" for place, hosts in others.items())
+            raise InputError(
+                f"rollout_store: this run's journal is {self.place}, but the service's {what}"
+                f" belong to another one: {shown}; correct rollout_store. If that journal is lost,"
+                f" remove {files} there",
+                "PR-515",
+            )
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a run knows of its service's journal at one moment."""
+
+    # Of the lease; 0 while only observing. Hosts and balancers refuse commands of a lower epoch.
+    epoch: int = 0
+    journal: Journal = field(default_factory=Journal)
+    # By instance, what the journal has of deployments in place.
+    deployed: Mapping[str, Deployment] = field(default_factory=dict)
+    # By host or cluster that did not answer, what was last seen there (`PlatformDriver.away`).
+    away: Mapping[str, Sequence[Mapping[str, t.Any]]] = field(default_factory=dict)
+    # By generation, what the journal has of its settings.
+    settings: Mapping[int, InstanceSettings] = field(default_factory=dict)
+
+    @property
+    def secret_keys(self) -> list[str]:
+        """The keys of all secret settings that are still wanted."""
+        return sorted({kept.key for kept in self.settings.values() if kept.key})
+
+
+class RequestCounters(t.Protocol):
+    """What the load balancers have counted during this run, at any moment; any thread may look."""
+
+    @property
+    def served(self) -> Mapping[str, Served]:
+        """By instance, what they have counted."""
+
+    @property
+    def cuts(self) -> Sequence[Cut]:
+        """What they had counted when the share of the requests changed, of the last changes."""
+
+
+class NothingCounted:
+    """The counters where no load balancer is observed."""
+
+    served: Mapping[str, Served] = {}
+    cuts: Sequence[Cut] = ()
+
+
+@dataclass(frozen=True)
+class DriverContext:
     """What every driver is made with, besides its own options."""
 
     service: str
@@ -51,16 +115,9 @@ class Context:
     health: HealthCheck = field(default_factory=HealthCheck)
     # Makes the platform with connections of its own.
     platform: Callable[[Transport], PlatformDriver] = _no_platform
-    # Of the lease; 0 while only observing. Hosts and balancers refuse commands of a lower epoch.
-    epoch: int = 0
-    journal: Journal = field(default_factory=Journal)
-    # By instance, what the journal has of deployments in place.
-    deployed: Mapping[str, Deployment] = field(default_factory=dict)
-    # By unreachable host, what was last seen there; the journal keeps it from run to run.
-    away: dict[str, list[dict[str, t.Any]]] = field(default_factory=dict)
-    # By generation, what the journal has of its settings.
-    settings: Mapping[int, InstanceSettings] = field(default_factory=dict)
-    # By key, the secret part of these settings; in memory only.
+    # What is known now; to be asked for at each use, since the lease and the journal change.
+    known: Callable[[], Known] = Known
+    # By key, the secret part of generations' settings, for all drivers of a run; in memory only.
     secrets: dict[str, Mapping[str, t.Any]] = field(default_factory=dict)
     # The autoscaler that the rollout manages; None: none, so that one would undo what it does.
     autoscaler: Managed | None = None
@@ -70,7 +127,11 @@ class Context:
     counted: Collection[str] = ()
     # None: they log nothing that can be read.
     access_log: AccessLog | None = None
-    # By instance, what the load balancers have counted during this run.
-    served: Callable[[], Mapping[str, Served]] = dict
-    # What they had counted when the share of the requests changed, of the last changes.
-    cuts: Callable[[], Sequence[Cut]] = tuple
+    counters: RequestCounters = field(default_factory=NothingCounted)
+    # Of a platform of several parts, the name of the part that the driver is.
+    part: str = ""
+
+    def settings_of(self, generation: int) -> InstanceSettings | None:
+        """Return the settings of a generation, of a part its own; None: the journal has none."""
+        kept = self.known().settings.get(generation)
+        return kept and kept.of_part(self.part)

@@ -10,7 +10,7 @@ import typing as t
 from collections.abc import Mapping
 
 if t.TYPE_CHECKING:
-    from .context import Context
+    from .context import DriverContext
 
 
 class BaseDriver(abc.ABC):
@@ -26,7 +26,7 @@ class BaseDriver(abc.ABC):
     """Options that other drivers of this kind have, with the reason why this one does not."""
 
     @abc.abstractmethod
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         """Take the options as `OPTIONS` parses them, all of them, with defaults. Touch nothing.
 
         Raises InputError for what a table of fields cannot check, with the variable's name, its

@@ -19,7 +19,7 @@ from ..inputs.options import Options
 from .driver import BaseDriver
 
 if t.TYPE_CHECKING:
-    from .context import Context
+    from .context import DriverContext
 
 D = t.TypeVar("D", bound=BaseDriver)
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*){0,2}")
@@ -55,7 +55,7 @@ class DriverChoice(t.Generic[D]):
         found: type[D] = self.module.driver.variant(self.options)
         return found
 
-    def make(self, context: Context) -> D:
+    def make(self, context: DriverContext) -> D:
         """Make the driver. Raises InputError for options that it refuses."""
         return self.driver(self.options, context)
 

@@ -117,9 +117,13 @@ class InstanceSettings:
     # by option, the keys of its values
     secret: Mapping[str, list[str]] = field(default_factory=dict)
     key: str = ""  # under which hosts keep the secret values; empty: there are none
+    # whether the revision ran before, so that its instances are to be as they were then
+    again: bool = field(default=False, compare=False)
 
     def of_part(self, part: str) -> InstanceSettings:
         """Return the settings of one part of the platform; of a platform without parts, its own."""
+        if not part:
+            return self
         platform = of_part(self.platform, part)
         known = {f"platform.{name}": names for name, names in self._secret_of(part).items()}
         others = {name: its for name, its in self.secret.items() if name.startswith("health.")}
@@ -149,6 +153,41 @@ def of_part(options: Mapping[str, t.Any], part: str) -> dict[str, t.Any]:
     return {name.removeprefix(own): its for name, its in options.items() if name.startswith(own)}
 
 
+@dataclass(frozen=True)
+class Capabilities:
+    """What a kind of platform does itself, and what it leaves to others.
+
+    The defaults are those of hosts, on which instances are started and stopped one by one.
+    """
+
+    # It starts and stops instances; otherwise the user's own tasks deploy them in place, and it
+    # reports from `Known.deployed` what it cannot see itself.
+    starts_instances: bool = True
+    # It has hosts, on which `place` finds room; otherwise it places instances itself, which are
+    # started by labels without host and endpoint, and reports these once they are known.
+    has_hosts: bool = True
+    # It names instances, as an orchestrator does: `sync` is told how many to start, by labels
+    # without id, has to report what it has ordered and not seen yet, or that is ordered again, and
+    # may end another instance than the one named where it cannot choose.
+    names_instances: bool = False
+    # It fills the place of each instance that ends, as with the pods of a StatefulSet: their number
+    # is the platform's (`replicas`), none are started beside others, `refill` says of which
+    # revision the next ones are, and an instance is stopping until another has its place.
+    refills_places: bool = False
+    # Its `clusters` are parts of different kinds, so that latencies do not compare, and only a
+    # load balancer before all of them can divide the requests.
+    has_parts: bool = False
+    # It starts the instances of a generation with the settings they had
+    # (`DriverContext.settings_of`), of which `keep` and `recall` know the secret ones: all options
+    # but these, which are those of the hosts. None: all are started with the present options.
+    host_options: Collection[str] | None = None
+
+    @property
+    def clusters_option(self) -> str:
+        """The option that has the `clusters`, for messages."""
+        return PARTS if self.has_parts else "clusters"
+
+
 class PlatformDriver(BaseDriver):
     """Where instances live.
 
@@ -160,51 +199,18 @@ class PlatformDriver(BaseDriver):
     kind = "platform"
     folder = "platforms"
 
-    in_place: bool = False
-    """Whether the user's own tasks deploy instances where they are.
-
-    Nothing is started or stopped there. What such a driver cannot see, it reports from
-    `Context.deployed`.
-    """
-    names_instances: bool = False
-    """Whether the platform itself names and places instances, as an orchestrator does.
-
-    `sync` is then told how many to start, by labels without id and place, and has to report those
-    that it has ordered and not seen yet, or they are ordered again. It may name another instance
-    than the one that was to stop, where it cannot choose.
-    """
-    places_instances: bool = False
-    """Whether the platform itself places instances that we name: `place` is not asked.
-
-    Instances are started by labels without host and endpoint, which are reported once known.
-    """
-    refills: bool = False
-    """Whether the platform itself fills the place of an instance that ends, as with the pods of a
-    StatefulSet.
-
-    The number of instances is then the platform's (`replicas`), none are started beside others, and
-    `refill` says of which revision the next ones are. An instance is reported as stopping until
-    there is another one at its place.
-    """
+    capabilities: Capabilities = Capabilities()
     clusters: Mapping[str, Fraction] = {}
     """The clusters or parts that instances run in, where there are several, each with its factor.
 
     An instance's host is CLUSTER/NODE then, and that of one to start is its cluster. A cluster that
-    does not answer is named by `Context.away`. Of a part with hosts (`within`), they are as they
-    are without parts.
+    does not answer is named by `away`. Of a part with hosts (`within`), they are as they are
+    without parts.
     """
-    alike: bool = True
-    """Whether instances are equally fast wherever they run, so that their latencies compare."""
-    clusters_option: str = "clusters"
-    """The option that names them, for messages."""
-    part: str = ""
-    """Its name as a part of a platform of several; empty: it is none."""
-    host_options: t.ClassVar[Collection[str] | None] = None
-    """The options of the hosts; all others shape an instance, and the journal keeps them.
+    away: Mapping[str, list[dict[str, t.Any]]] = {}
+    """By host or cluster that does not answer, what was last seen there.
 
-    An instance is then started with the settings of its generation (`Context.settings`), the
-    secret ones kept by `keep` and `recall`. None: all instances are started with the present
-    options.
+    The journal keeps it, and has it for the drivers of later runs (`Known.away`).
     """
     machines: Mapping[str, Machine] = {}
     """By host, what `check` found there; used with `limits`."""
@@ -219,9 +225,10 @@ class PlatformDriver(BaseDriver):
 
         None where all instances are started with the present options.
         """
-        if cls.host_options is None:
+        of_hosts = cls.capabilities.host_options
+        if of_hosts is None:
             return None
-        return table.parted({n: value for n, value in options.items() if n not in cls.host_options})
+        return table.parted({name: its for name, its in options.items() if name not in of_hosts})
 
     def at(self, among: Collection[str]) -> PlatformDriver:
         """Return the platform of these hosts, or of this cluster: itself, unless it has parts."""
@@ -270,13 +277,26 @@ class PlatformDriver(BaseDriver):
         `forget` removes what is left of dead instances.
 
         A host that hangs does not delay the others for long: instances on hosts that do not answer
-        are reported UNREACHABLE, as last seen, and `Context.away` names these hosts.
+        are reported UNREACHABLE, as last seen, and `away` names these hosts.
+        """
+
+    def look(self, hosts: Collection[str]) -> Sequence[Report]:
+        """Report every instance of the service, after a look at these hosts.
+
+        Others are reported as last seen, and hosts that answer late are listened to. A platform
+        that asks about all hosts at once looks at all.
+        """
+        return self.sync()
+
+    def leaving(self, ids: Collection[str]) -> None:
+        """Take note of the instances that are drained now, and are asked to stop once that is done;
+        what is not among them any more stays.
         """
 
     def changed(self) -> bool:
         """Return whether something has changed since the last `sync`, which is then called at once.
 
-        A platform that is told of changes calls `Context.wake` as well.
+        A platform that is told of changes calls `DriverContext.wake` as well.
         """
         return False
 
@@ -312,8 +332,21 @@ class PlatformDriver(BaseDriver):
         """Return how many instances the platform itself is asked for; None if only we ask."""
         return None
 
+    def asked(self) -> int | None:
+        """Return how many instances the owner of the workload asks for there, as last seen; None
+        while the number is that of a rollout, or if only we ask.
+        """
+        return None
+
+    def question(self) -> str:
+        """Return what a person has to decide before a rollout goes on, as last seen; "": nothing.
+
+        The fleet stays as it is until there is no question any more, or the rollout goes back.
+        """
+        return ""
+
     def refill(self, revision: str, generation: int) -> None:
-        """Have the places that become free filled with instances of this generation (`refills`)."""
+        """Have places that become free filled with this generation (`refills_places`)."""
 
     def conclude(self, stable: Composition | None) -> str:
         """Do what is left to do when a rollout ends, with what the service consists of now.
@@ -347,7 +380,10 @@ class PlatformDriver(BaseDriver):
         return None
 
     def limits(self, kept: InstanceSettings | None = None) -> Limits:
-        """Return what an instance may use at most, with the settings `kept` or the present ones."""
+        """Return what an instance may use at most, with the settings `kept` or the present ones.
+
+        A part of several takes its own of these settings (`InstanceSettings.of_part`).
+        """
         return Limits()
 
 

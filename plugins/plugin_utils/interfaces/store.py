@@ -100,13 +100,13 @@ class StoreDriver(BaseDriver):
         """Return the events of one rollout, oldest first."""
 
     @abc.abstractmethod
-    def post(self, word: Mapping[str, t.Any]) -> int:
+    def post(self, command: Mapping[str, t.Any]) -> int:
         """Add an operator's command, which needs no lease; return its number: the last one plus
         1.
         """
 
     @abc.abstractmethod
-    def words(self, after: int) -> Sequence[dict[str, t.Any]]:
+    def commands(self, after: int) -> Sequence[dict[str, t.Any]]:
         """Return commands with numbers higher than `after`, oldest first, each with its
         `number`.
         """

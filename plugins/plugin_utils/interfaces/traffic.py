@@ -104,7 +104,7 @@ class Preview:
 class TrafficDriver(BaseDriver):
     """A set of load balancers that are kept in the same state.
 
-    Every change carries `Context.epoch`, and so does every observation if it is not 0. Whatever
+    Every change carries `Known.epoch`, and so does every observation if it is not 0. Whatever
     acts at a load balancer keeps the highest epoch seen and refuses a lower one (LeaseLost), under
     a lock that is held as long as a command takes. Raises TrafficError; the rollout then observes
     again, until its progress deadline.

@@ -17,9 +17,9 @@ def facts(question: Question) -> dict[str, t.Any]:
     `start` is in seconds since the epoch; `elapsed` has its unit: `90s`.
     """
     rollout = question.rollout
-    found = {name: rollout.get(name) for name in (*OF_GATES, "stable")}
+    known = {name: rollout.get(name) for name in (*OF_GATES, "stable")}
     elapsed = max(1, round(question.now - question.start))
-    return found | {
+    return known | {
         "step": rollout.get("stage"),
         "start": int(question.start),
         "elapsed": f"{elapsed}s",

@@ -53,8 +53,8 @@ class Past:
 
         Raises MetricError if these are too few.
         """
-        found = {side: self._by_moment(series) for side, series in sides.items()}
-        new, stable = found.values()
+        moments_by_side = {side: self._by_moment(series) for side, series in sides.items()}
+        new, stable = moments_by_side.values()
         moments = sorted(new.keys() & stable.keys())
         if len(moments) < LEAST:
             raise MetricError(
@@ -63,19 +63,21 @@ class Past:
                 " are needed, so measure later (initial_delay), or with a shorter step",
                 "PR-450",
             )
-        series = max(len(there) for one in found.values() for there in one.values())
+        series = max(
+            len(values) for by_moment in moments_by_side.values() for values in by_moment.values()
+        )
         each = -(-len(moments) * series // MOST)  # of so many moments, one: the judge keeps no more
         return {
-            side: [value for moment in moments[::-each] for value in one[moment]]
-            for side, one in found.items()
+            side: [value for moment in moments[::-each] for value in by_moment[moment]]
+            for side, by_moment in moments_by_side.items()
         }
 
     def _by_moment(self, series: Sequence[Points]) -> dict[int, list[float]]:
-        found: dict[int, list[float]] = {}
+        by_moment: dict[int, list[float]] = {}
         for points in series:
             for moment, value in points:
-                found.setdefault(round(moment / self.step), []).append(value)
-        return found
+                by_moment.setdefault(round(moment / self.step), []).append(value)
+        return by_moment
 
 
 def past(options: Mapping[str, t.Any]) -> Past | None:

@@ -19,7 +19,7 @@ from ..base.errors import InputError, MetricError
 from ..engine.judges.latency import FINE, Histogram
 from ..inputs import values
 from ..inputs.options import DURATION, PATH, TEXT, Field, Kind, Options, choice
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.metric import MetricDriver, Question
 from ..interfaces.traffic import Served
 from ..remote import agents, inventory
@@ -32,18 +32,23 @@ FARTHEST = 2000  # the farthest bucket: 2^(2000/32) seconds
 
 def _statuses(given: t.Any, variable: str) -> tuple[str, ...]:
     """Return statuses, or their first digits: `[404, 5xx]` becomes `("404", "5")`."""
-    found = []
-    for one in values.sequence(given, variable, "[5xx, 404]"):
-        text = str(one).lower().removesuffix("xx")
-        if isinstance(one, bool) or len(text) not in (1, 3) or not text.isascii():
+    statuses = []
+    for status in values.sequence(given, variable, "[5xx, 404]"):
+        text = str(status).lower().removesuffix("xx")
+        if isinstance(status, bool) or len(text) not in (1, 3) or not text.isascii():
             text = ""
-        if not text.isdigit() or text[0] not in "12345" or (len(text) == 1) == (text == str(one)):
+        if (
+            not text.isdigit()
+            or text[0] not in "12345"
+            or (len(text) == 1) == (text == str(status))
+        ):
             raise InputError(
-                f"{variable}: {one!r} is not a status; write 404, or 5xx for all from 500 to 599",
+                f"{variable}: {status!r} is not a status; write 404, or 5xx for all from 500 to"
+                " 599",
                 "PR-104",
             )
-        found.append(text)
-    return tuple(found)
+        statuses.append(text)
+    return tuple(statuses)
 
 
 OPTIONS = Options(
@@ -104,7 +109,7 @@ class Driver(MetricDriver):
 
     counting = True
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._options, self._context = options, context
         self._transport = context.transport.apart()
         file, pattern = options["file"], options["hosts"]
@@ -127,14 +132,14 @@ class Driver(MetricDriver):
 
     def measure(self, question: Question) -> t.Any:
         changed = self._has_new_share()
-        found = self._read()
-        served = self._context.served()
+        by_name = self._read()
+        served = self._context.counters.served
         sides = {"new": {}, "stable": {}}  # type: dict[str, dict[str, _Counted]]
-        for name, counted in found.items():
+        for name, counted in by_name.items():
             is_new = served[name].generation == question.rollout["generation"]
             sides["new" if is_new else "stable"][name] = counted
         sides["stable"] = _compared(sides["stable"], served, question.rollout)
-        hosts = {name: served[name].host for name in found}
+        hosts = {name: served[name].host for name in by_name}
         if not question.paired:
             return self._result(sides)
         if self._options["of"] != "errors":
@@ -143,22 +148,25 @@ class Driver(MetricDriver):
             sides = {"new": {}, "stable": {}}
         if question.counts:
             return {"spans": [_span(sides, hosts)]}
-        rates = {side: _summed(found.values()) for side, found in sides.items()}
+        rates = {side: _summed(by_name.values()) for side, by_name in sides.items()}
         return {
-            side: one["errors"] / one["requests"] if one["requests"] else math.nan
-            for side, one in rates.items()
+            side: summed["errors"] / summed["requests"] if summed["requests"] else math.nan
+            for side, summed in rates.items()
         }
 
     def _has_new_share(self) -> bool:
         """Whether the share of the requests changed since the last look."""
-        before, cuts = self._cut, self._context.cuts()
+        before, cuts = self._cut, self._context.counters.cuts
         self._cut = cuts[-1].number if cuts else 0
         return self._cut != before
 
     def _read(self) -> dict[str, _Counted]:
         """Return what was logged of each instance since the last look, at all load balancers."""
-        served = self._context.served()
-        now = {f"{one.endpoint.address}:{one.endpoint.port}": name for name, one in served.items()}
+        served = self._context.counters.served
+        now = {
+            f"{server.endpoint.address}:{server.endpoint.port}": name
+            for name, server in served.items()
+        }
         # an address that has another instance since the last look has lines of both
         same = {
             address: name for address, name in now.items() if self._known.get(address, name) == name
@@ -171,14 +179,14 @@ class Driver(MetricDriver):
             "path": self._options["path"],
             "whole": self._options["of"] == "duration",
         }
-        found: dict[str, _Counted] = {}
+        by_name: dict[str, _Counted] = {}
         for host, answer in self._ask(request).items():
             self._marks[host] = answer["mark"]
             for address, counted in answer["found"].items():
                 name = same.get(address, "")
-                found[name] = _added(found.get(name), counted)
-        found.pop("", None)
-        return found
+                by_name[name] = _added(by_name.get(name), counted)
+        by_name.pop("", None)
+        return by_name
 
     def _ask(self, request: Mapping[str, t.Any]) -> dict[str, _Answer]:
         """Return each agent's answer; raise MetricError if one cannot read its log."""
@@ -212,19 +220,19 @@ class Driver(MetricDriver):
         return {
             side: {
                 name: _buckets(counted)
-                for name, counted in found.items()
+                for name, counted in by_name.items()
                 if side == "stable" or now - self._first[name] >= self._options["warm_up"]
             }
-            for side, found in sides.items()
+            for side, by_name in sides.items()
         }
 
     def _result(self, sides: Mapping[str, Mapping[str, _Counted]]) -> dict[str, t.Any]:
         """Return both sides, for conditions."""
-        if not any(one["requests"] for one in sides["new"].values()):
+        if not any(counted["requests"] for counted in sides["new"].values()):
             raise MetricError(
                 "no request to the new instances since the last measurement", "PR-427"
             )
-        return {side: _described(found.values()) for side, found in sides.items()}
+        return {side: _described(by_name.values()) for side, by_name in sides.items()}
 
 
 def _compared(
@@ -232,7 +240,9 @@ def _compared(
 ) -> dict[str, _Counted]:
     """Return the instances to compare with: the baseline where there is one."""
     baseline = rollout.get("baseline")
-    fresh = {n: one for n, one in stable.items() if baseline and served[n].generation == baseline}
+    fresh = {
+        n: counted for n, counted in stable.items() if baseline and served[n].generation == baseline
+    }
     return fresh or stable
 
 
@@ -251,19 +261,19 @@ def _added(before: _Counted | None, more: _Counted) -> _Counted:
 
 
 def _summed(side: Iterable[_Counted]) -> _Counted:
-    found: _Counted = {"requests": 0, "errors": 0, "buckets": {}}
-    for one in side:
-        found = _added(found, one)
-    return found
+    total: _Counted = {"requests": 0, "errors": 0, "buckets": {}}
+    for counted in side:
+        total = _added(total, counted)
+    return total
 
 
 def _buckets(counted: _Counted) -> dict[int, int]:
     """Return the buckets by their numbers; an agent's that are none are left out."""
-    found = {}
+    buckets = {}
     for bucket, count in counted["buckets"].items():
         if bucket.lstrip("-").isascii() and bucket.lstrip("-").isdigit() and len(bucket) < 6:
-            found[max(-FARTHEST, min(int(bucket), FARTHEST))] = count
-    return found
+            buckets[max(-FARTHEST, min(int(bucket), FARTHEST))] = count
+    return buckets
 
 
 def _span(
@@ -271,18 +281,22 @@ def _span(
 ) -> dict[str, dict[str, dict[str, t.Any]]]:
     return {
         side: {
-            name: {"requests": one["requests"], "errors": one["errors"], "host": hosts[name]}
-            for name, one in found.items()
+            name: {
+                "requests": counted["requests"],
+                "errors": counted["errors"],
+                "host": hosts[name],
+            }
+            for name, counted in counted_by_name.items()
         }
-        for side, found in sides.items()
+        for side, counted_by_name in sides.items()
     }
 
 
 def _described(side: Iterable[_Counted]) -> dict[str, t.Any]:
     """Return one side's result for conditions."""
-    found = _summed(side)
-    requests, errors = found["requests"], found["errors"]
-    times = Histogram(_buckets(found))
+    total = _summed(side)
+    requests, errors = total["requests"], total["errors"]
+    times = Histogram(_buckets(total))
     return {
         "requests": requests,
         "errors": errors,

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 
 from ..base.errors import MetricError
 from ..inputs.placeholders import OF_METRICS
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.metric import MetricDriver, Question
 from ..remote import command
 from ._facts import facts
@@ -30,7 +30,7 @@ OPTIONS = command.options(OF_METRICS)
 class Driver(MetricDriver):
     """Measures by running a command."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._program = command.Program(
             options, context.transport, "metric", OF_METRICS, MetricError
         )

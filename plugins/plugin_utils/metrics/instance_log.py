@@ -18,7 +18,7 @@ from ..base.errors import InputError, MetricError
 from ..base.text import clean
 from ..inputs import values
 from ..inputs.options import Field, Kind, Options
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.metric import MetricDriver, Question
 from ..interfaces.traffic import Served
 from ..remote import agents
@@ -33,14 +33,15 @@ NAMED = 10  # instances of a message that are named
 
 def _ignored(given: t.Any, variable: str) -> tuple[str, ...]:
     """Return parts of messages; short ones would be in too many."""
-    found = tuple(
-        values.text(one, variable) for one in values.sequence(given, variable, "[connection reset]")
+    ignored = tuple(
+        values.text(text, variable)
+        for text in values.sequence(given, variable, "[connection reset]")
     )
-    if len(found) > IGNORED or not all(3 <= len(one) <= 200 for one in found):
+    if len(ignored) > IGNORED or not all(3 <= len(text) <= 200 for text in ignored):
         raise InputError(
             f"{variable}: must be at most {IGNORED} texts, each of 3 to 200 characters", "PR-104"
         )
-    return found
+    return ignored
 
 
 OPTIONS = Options(
@@ -83,7 +84,7 @@ class Driver(MetricDriver):
 
     judge = NEW_MESSAGES
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._ignored, self._context = options["ignore"], context
         self._transport = context.transport.apart()
         self._platform = context.platform(self._transport)
@@ -98,12 +99,16 @@ class Driver(MetricDriver):
         self._found: dict[str, dict[str, _Message]] = {}  # by instance, all so far
 
     def measure(self, question: Question) -> t.Any:
-        served = {name: one for name, one in self._context.served().items() if one.serving}
+        served = {
+            name: instance
+            for name, instance in self._context.counters.served.items()
+            if instance.serving
+        }
         read = self._read(served)
         for name, log in read.items():
             self._add(name, log)
         of_new = question.rollout["generation"]
-        new = {name for name, one in served.items() if one.generation == of_new}
+        new = {name for name, instance in served.items() if instance.generation == of_new}
         old = served.keys() - new
         return {
             "new": self._messages(new),
@@ -118,11 +123,11 @@ class Driver(MetricDriver):
         that cannot be read: what is in it would count as new, or not at all.
         """
         asked: dict[str, dict[str, t.Any]] = {}
-        for name, one in served.items():
-            source = dict(self._platform.log_source(name, one.host))
-            wanted = asked.setdefault(one.host, {"ignored": list(self._ignored), "logs": {}})
+        for name, instance in served.items():
+            source = dict(self._platform.log_source(name, instance.host))
+            wanted = asked.setdefault(instance.host, {"ignored": list(self._ignored), "logs": {}})
             wanted["logs"][name] = {"source": source, "mark": self._marks.get(name)}
-        found: dict[str, _Log] = {}
+        logs: dict[str, _Log] = {}
         for host, answer in self._transport.ask("instance_log", asked, TIMEOUT).items():
             answer = agents.shaped(answer, _Answer)
             if answer.value is None:
@@ -132,29 +137,32 @@ class Driver(MetricDriver):
                 if "error" in log:
                     why = clean(log["error"], LONGEST)
                     raise MetricError(f"the log of {name} on {label(host)}: {why}", "PR-434")
-                found[name] = t.cast(_Log, log)
-        return found
+                logs[name] = t.cast(_Log, log)
+        return logs
 
     def _add(self, name: str, log: _Log) -> None:
         """Add what came to what an instance has logged before."""
         self._marks[name] = log["mark"]
         known = self._found.setdefault(name, {})
-        for key, one in log["found"].items():
+        for key, message in log["found"].items():
             if key in known:
-                known[key]["times"] += one["times"]
+                known[key]["times"] += message["times"]
             elif not self._full(name) and len(key) <= LONGEST:
-                known[key] = {"times": one["times"], "example": clean(one["example"], LONGEST)}
+                known[key] = {
+                    "times": message["times"],
+                    "example": clean(message["example"], LONGEST),
+                }
 
     def _full(self, name: str) -> bool:
         return len(self._found[name]) >= KEPT
 
     def _messages(self, names: Collection[str]) -> dict[str, dict[str, t.Any]]:
         """Return the messages of these instances, by template."""
-        found: dict[str, dict[str, t.Any]] = {}
+        messages: dict[str, dict[str, t.Any]] = {}
         for name in sorted(names):
-            for key, one in self._found[name].items():
-                total = found.setdefault(key, {**one, "times": 0, "instances": []})
-                total["times"] += one["times"]
+            for key, message in self._found[name].items():
+                total = messages.setdefault(key, {**message, "times": 0, "instances": []})
+                total["times"] += message["times"]
                 if len(total["instances"]) < NAMED:
                     total["instances"].append(name)
-        return found
+        return messages

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from ..base.errors import InputError, MetricError
 from ..inputs.options import DURATION, Field, Options, choice
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.metric import MetricDriver, Question
 from ..interfaces.traffic import Cut, Served
 
@@ -58,7 +58,7 @@ class Driver(MetricDriver):
 
     counting = True
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._of, self._warm_up = options["of"], options["warm_up"]
         self._context = context
         self._last: Snapshot = {}
@@ -75,26 +75,26 @@ class Driver(MetricDriver):
 
     def begin(self) -> None:
         """Ignore what was counted before."""
-        self._last = self._context.served()
-        cuts = self._context.cuts()
+        self._last = self._context.counters.served
+        cuts = self._context.counters.cuts
         self._cut = cuts[-1].number if cuts else 0
         self._sampled = dict(self._last)
 
     def measure(self, question: Question) -> t.Any:
-        cuts = [cut for cut in self._context.cuts() if cut.number > self._cut]
-        last, self._last = self._last, self._context.served()  # later than the cuts
+        cuts = [cut for cut in self._context.counters.cuts if cut.number > self._cut]
+        last, self._last = self._last, self._context.counters.served  # later than the cuts
         if question.paired and self._of == "latency":
             return self._times(question)
         if question.counts:
             return {"spans": self._spans(last, cuts, question.rollout)}
-        came = {name: self._came(one, last.get(name)) for name, one in self._last.items()}
+        came = {name: self._came(counted, last.get(name)) for name, counted in self._last.items()}
         new, stable = _sides(self._last, question.rollout)
         sides = {"new": [came[name] for name in new], "stable": [came[name] for name in stable]}
-        result = {side: _described(found) for side, found in sides.items()}
+        result = {side: _described(counted) for side, counted in sides.items()}
         if question.paired:
             return {
-                side: float("nan") if found["error_rate"] is None else found["error_rate"]
-                for side, found in result.items()
+                side: float("nan") if described["error_rate"] is None else described["error_rate"]
+                for side, described in result.items()
             }
         if not result["new"]["requests"]:
             raise MetricError(
@@ -110,14 +110,18 @@ class Driver(MetricDriver):
             self._cut = cuts[-1].number
         spans = []
         for now in (*(cut.served for cut in cuts), self._last):
-            came = {name: self._came(one, last.get(name)) for name, one in now.items()}
+            came = {name: self._came(counted, last.get(name)) for name, counted in now.items()}
             spans.append(
                 {
                     side: {
-                        name: {"requests": one.requests, "errors": one.errors, "host": one.host}
-                        for name, one in found.items()
+                        name: {
+                            "requests": counted.requests,
+                            "errors": counted.errors,
+                            "host": counted.host,
+                        }
+                        for name, counted in by_name.items()
                     }
-                    for side, found in zip(("new", "stable"), _sides(came, rollout), strict=True)
+                    for side, by_name in zip(("new", "stable"), _sides(came, rollout), strict=True)
                 }
             )
             last = now
@@ -134,36 +138,36 @@ class Driver(MetricDriver):
     def _times(self, question: Question) -> dict[str, t.Any]:
         """Return the samples of each instance, without those of new ones that are not warm."""
         new, stable = _sides(self._last, question.rollout)
-        for name, one in new.items():
-            if one.requests or one.answered:
+        for name, counted in new.items():
+            if counted.requests or counted.answered:
                 self._first.setdefault(name, question.now)
         warm = {
-            name: one
-            for name, one in new.items()
+            name: counted
+            for name, counted in new.items()
             if question.now - self._first.get(name, question.now) >= self._warm_up
         }
         for name in new.keys() - warm.keys():
             self._sampled[name] = new[name]
         sides = {"new": self._samples(warm), "stable": self._samples(stable)}
-        hosts = {name: self._last[name].host for found in sides.values() for name in found}
+        hosts = {name: self._last[name].host for by_name in sides.values() for name in by_name}
         return {"samples": sides, "hosts": hosts}
 
     def _samples(self, side: Snapshot) -> dict[str, list[float]]:
         """Return the mean time of each instance with enough answers since its last sample."""
-        found = {}
-        for name, one in side.items():
-            came = one.since(self._sampled.get(name))
+        samples = {}
+        for name, counted in side.items():
+            came = counted.since(self._sampled.get(name))
             if came.answered >= ENOUGH:
-                self._sampled[name] = one
-                found[name] = [max(FASTEST, came.seconds / came.answered)]
-        return found
+                self._sampled[name] = counted
+                samples[name] = [max(FASTEST, came.seconds / came.answered)]
+        return samples
 
 
 def _sides(served: Snapshot, rollout: Mapping[str, t.Any]) -> tuple[Snapshot, Snapshot]:
     """Return the new instances, and those to compare with: the baseline where there is one."""
 
     def of(fits: Callable[[int], bool]) -> Snapshot:
-        return {name: one for name, one in served.items() if fits(one.generation)}
+        return {name: counted for name, counted in served.items() if fits(counted.generation)}
 
     baseline = of(lambda generation: bool(generation) and generation == rollout.get("baseline"))
     return of(lambda generation: generation == rollout["generation"]), baseline or of(
@@ -173,13 +177,15 @@ def _sides(served: Snapshot, rollout: Mapping[str, t.Any]) -> tuple[Snapshot, Sn
 
 def _described(side: Iterable[Served]) -> dict[str, t.Any]:
     """Return one side's result for conditions."""
-    found = list(side)
+    counts = list(side)
     requests, errors, answered = (
-        sum(getattr(one, key) for one in found) for key in ("requests", "errors", "answered")
+        sum(getattr(count, key) for count in counts) for key in ("requests", "errors", "answered")
     )
     return {
         "requests": requests,
         "errors": errors,
         "error_rate": errors / requests if requests else None,
-        "latency": max(0.0, sum(one.seconds for one in found) / answered) if answered else None,
+        "latency": max(0.0, sum(count.seconds for count in counts) / answered)
+        if answered
+        else None,
     }

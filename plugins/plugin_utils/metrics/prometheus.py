@@ -34,7 +34,7 @@ from ..base.text import clean
 from ..inputs import values
 from ..inputs.options import TEXT, Field, Kind, Options
 from ..inputs.placeholders import QueryTemplate
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.metric import MetricDriver, Question
 from ..remote import http_client
 from . import _past, _source
@@ -105,7 +105,7 @@ class Driver(MetricDriver):
 
     past = "range"
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._origin = http_client.origin(options["address"])
         self._address = options["address"].rstrip("/") + "/api/v1/query"
         self._counts, query = _query(options)
@@ -132,8 +132,11 @@ class Driver(MetricDriver):
         if self._counts:
             return self._counted(result, question)
         if question.paired:
-            found = self._sides(result, question)
-            return {side: one[0] if len(one) == 1 else one for side, one in found.items()}
+            values = self._sides(result, question)
+            return {
+                side: numbers[0] if len(numbers) == 1 else numbers
+                for side, numbers in values.items()
+            }
         return result if isinstance(result, float) else [value for _labels, value in result]
 
     def _read(self, answer: t.Any, headers: Mapping[str, str]) -> float | Series[float]:
@@ -143,7 +146,7 @@ class Driver(MetricDriver):
             samples = (
                 [({}, result)]
                 if kind == "scalar"
-                else [(one["metric"], one["value"]) for one in result]
+                else [(entry["metric"], entry["value"]) for entry in result]
             )
             series = [(_labels(labels), float(number)) for labels, (_moment, number) in samples]
             ages = [_age(float(moment), headers) for _labels, (moment, _number) in samples]
@@ -160,14 +163,14 @@ class Driver(MetricDriver):
             _kind, result = self._data(answer, ("matrix",), "an instant vector at each moment")
             series = [
                 (
-                    _labels(one["metric"]),
-                    [(float(moment), float(number)) for moment, number in one["values"]],
+                    _labels(entry["metric"]),
+                    [(float(moment), float(number)) for moment, number in entry["values"]],
                 )
-                for one in result
+                for entry in result
             ]
             moments = [moment for _labels, points in series for moment, _number in points]
             ages = [_age(max(moments), headers)] if moments else []
-            if not all(0 <= max(moments) - one <= past.range + past.step for one in moments):
+            if not all(0 <= max(moments) - moment <= past.range + past.step for moment in moments):
                 raise ValueError
         except _NOT_PROMETHEUS:
             raise self._strange() from None
@@ -212,21 +215,24 @@ class Driver(MetricDriver):
     ) -> dict[str, dict[str, float]]:
         """Return the requests and errors of both sides."""
         series = [] if isinstance(result, float) else result
-        parts = {part: [one for one in series if one[0].get(_PART) == part] for part in _COUNTS}
+        parts = {
+            part: [count for count in series if count[0].get(_PART) == part] for part in _COUNTS
+        }
         requests = self._sides(parts["requests"], question)
         errors = self._sides(parts["errors"], question, missing=True)
-        found = {
+        counts = {
             side: {"requests": sum(requests[side]), "errors": sum(errors[side])}
             for side in requests
         }
-        for side, one in found.items():
-            if one["errors"] > 1.1 * one["requests"] + 1:  # `increase` is an estimate
+        for side, count in counts.items():
+            if count["errors"] > 1.1 * count["requests"] + 1:  # `increase` is an estimate
                 raise MetricError(
-                    f"metric.errors: the {side} side has {one['errors']:g} errors in"
-                    f" {one['requests']:g} requests; both expressions must count the same requests",
+                    f"metric.errors: the {side} side has {count['errors']:g} errors in"
+                    f" {count['requests']:g} requests; both expressions must count the same"
+                    " requests",
                     "PR-423",
                 )
-        return found
+        return counts
 
     def _sides(
         self, result: float | Series[Value], question: Question, missing: bool = False
@@ -243,19 +249,21 @@ class Driver(MetricDriver):
                 "PR-424",
             )
         series = [] if isinstance(result, float) else result
-        found = {
+        values = {
             side: [value for labels, value in series if labels.get(self._label) == name]
             for side, name in revisions.items()
         }
-        for side, one in found.items():
-            if not one and not missing:
-                there = sorted({labels.get(self._label, "") for labels, _value in series} - {""})
+        for side, numbers in values.items():
+            if not numbers and not missing:
+                known_labels = sorted(
+                    {labels.get(self._label, "") for labels, _value in series} - {""}
+                )
                 raise MetricError(
                     f"metric.label: no series has {self._label}={revisions[side]!r}; found:"
-                    f" {', '.join(clean(one, 60) for one in there[:5]) or 'none'}",
+                    f" {', '.join(clean(label, 60) for label in known_labels[:5]) or 'none'}",
                     "PR-423",
                 )
-        return found
+        return values
 
 
 def _query(options: Mapping[str, t.Any]) -> tuple[bool, str]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from ..base.errors import MetricError, PlatformError
 from ..engine.judges.saturation import EVENTS, RATES, RESOURCES
 from ..inputs.options import DURATION, Field, Options, choice
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.metric import MetricDriver, Question
 from ..interfaces.platform import PlatformDriver, Usage
 
@@ -65,7 +65,7 @@ class Driver(MetricDriver):
 
     spends_alpha = False
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._of, self._warm_up = options["of"], options["warm_up"]
         self._context = context
         self._platform: PlatformDriver | None = None
@@ -75,27 +75,29 @@ class Driver(MetricDriver):
     def measure(self, question: Question) -> t.Any:
         used, requests = self._ask(), self._requests()
         before = dict(self._last)
-        for name, one in used.items():
-            self._last[name] = _Look(question.now, one, requests.get(name))
+        for name, usage in used.items():
+            self._last[name] = _Look(question.now, usage, requests.get(name))
         wanted = RESOURCES if self._of == ALL else (self._of,)
         sides: dict[str, dict[str, dict[str, t.Any]]] = {"new": {}, "stable": {}}
         baseline = question.rollout.get("baseline")
-        fresh = baseline and any(one.generation == baseline for one in used.values())
-        for name, one in used.items():
-            is_new = one.generation == question.rollout["generation"]
-            if is_new or not fresh or one.generation == baseline:
+        fresh = baseline and any(usage.generation == baseline for usage in used.values())
+        for name, usage in used.items():
+            is_new = usage.generation == question.rollout["generation"]
+            if is_new or not fresh or usage.generation == baseline:
                 sides["new" if is_new else "stable"][name] = _seen(
                     self._last[name], before.get(name), wanted, self._warm_up
                 )
         if question.counts:
             return {"usage": sides, "at": round(question.now, 2)}
         if not question.paired:
-            return {side: _described(found.values()) for side, found in sides.items()}
+            return {side: _described(by_name.values()) for side, by_name in sides.items()}
         if self._of == ALL:
             raise MetricError("the judge kayenta compares one thing; name it by `of`", "PR-429")
         return {
-            side: [one["found"][self._of] for one in found.values() if self._of in one["found"]]
-            for side, found in sides.items()
+            side: [
+                usage["found"][self._of] for usage in by_name.values() if self._of in usage["found"]
+            ]
+            for side, by_name in sides.items()
         }
 
     def _ask(self) -> Mapping[str, Usage]:
@@ -111,32 +113,32 @@ class Driver(MetricDriver):
         """Return how many requests each instance was sent, where load balancers count."""
         if not self._context.counted:
             return {}
-        return {name: one.requests for name, one in self._context.served().items()}
+        return {name: counted.requests for name, counted in self._context.counters.served.items()}
 
 
 def _seen(
     now: _Look, before: _Look | None, wanted: Iterable[str], warm_up: float
 ) -> dict[str, t.Any]:
     """Return an instance as the judge sees it, with what was counted since `before`."""
-    found = {k: one for k, one in now.used.found.items() if k in wanted and k not in COUNTED}
+    used = {k: value for k, value in now.used.found.items() if k in wanted and k not in COUNTED}
     load, took = None, now.at - before.at if before else 0.0
     if before and took > 0:
         for key in now.used.found.keys() & before.used.found.keys() & {*COUNTED} & {*wanted}:
             came = now.used.found[key] - before.used.found[key]
             if came >= 0:  # otherwise it was started again
-                found[key] = came if key in EVENTS else round(came / took, 4)
+                used[key] = came if key in EVENTS else round(came / took, 4)
         if now.requests is not None and before.requests is not None:
             load = max(0.0, round((now.requests - before.requests) / took, 2))
     warm = now.used.age >= warm_up
-    return {"host": now.used.host, "warm": warm, "load": load, "found": found}
+    return {"host": now.used.host, "warm": warm, "load": load, "found": used}
 
 
 def _described(side: Iterable[Mapping[str, t.Any]]) -> dict[str, float | None]:
     """Return one side's result for conditions."""
-    listed = [one["found"] for one in side]
+    listed = [entry["found"] for entry in side]
     result: dict[str, float | None] = {}
     for key in RESOURCES:
-        numbers = [float(found[key]) for found in listed if key in found]
+        numbers = [float(readings[key]) for readings in listed if key in readings]
         if key in EVENTS:
             result[key] = sum(numbers)
         else:

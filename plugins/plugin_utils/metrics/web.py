@@ -19,7 +19,7 @@ from ..base.errors import InputError
 from ..inputs.expressions import Path
 from ..inputs.options import RAW, Field, Kind, Options, choice
 from ..inputs.placeholders import OF_METRICS, QueryTemplate, Template
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.metric import MetricDriver, Question
 from ..remote import http_client
 from . import _source
@@ -48,7 +48,7 @@ OPTIONS = Options(
 class Driver(MetricDriver):
     """Measures by asking a web service."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._url = Template(options["url"], "metric.url", OF_METRICS)
         self._method, self._path = options["method"], options["path"]
         self._body, kind = _body(options["body"], self._method)

@@ -14,7 +14,7 @@ import typing as t
 from collections.abc import Mapping
 
 from ..base.errors import NotifyError
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.notifier import Notice, NotifierDriver
 from ..remote import command
 
@@ -25,7 +25,7 @@ OPTIONS = command.options(NAMES)
 class Driver(NotifierDriver):
     """Runs a command."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.timeout = options["answer_within"] + 5.0  # a connection may have to be opened
         self._program = command.Program(options, context.transport, "notify", NAMES, NotifyError)
 

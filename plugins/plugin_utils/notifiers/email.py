@@ -21,7 +21,7 @@ from ..agents import probe
 from ..base.errors import InputError, NotifyError
 from ..base.text import clean
 from ..inputs.options import PORT, TEXT, Field, Kind, Options, choice, one_or_more
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.notifier import Notice, NotifierDriver
 from ..remote import http_client
 from . import _web
@@ -72,7 +72,7 @@ OPTIONS = Options(
 class Driver(NotifierDriver):
     """Sends mail."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._options = options
         self.timeout = options["answer_within"]
         self._login = (options["username"], options["password"])

@@ -13,7 +13,7 @@ import typing as t
 from collections.abc import Mapping
 
 from ..inputs.options import TEXT, Field, Options, whole
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.notifier import Notice, NotifierDriver
 from . import _web
 
@@ -39,7 +39,7 @@ OPTIONS = Options(
 class Driver(NotifierDriver):
     """Writes annotations of Grafana."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.timeout = options["answer_within"]
         place = {"dashboardUID": options["dashboard_uid"], "panelId": options["panel_id"]}
         self._place = {name: value for name, value in place.items() if value is not None}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping
 
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.notifier import Notice, NotifierDriver
 from . import _web
 
@@ -18,7 +18,7 @@ OPTIONS = _web.OPTIONS
 class Driver(NotifierDriver):
     """Posts to Slack."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.timeout = options["answer_within"]
         self._poster = _web.Poster(options, options["url"])
 

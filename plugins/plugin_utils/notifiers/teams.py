@@ -13,7 +13,7 @@ import re
 import typing as t
 from collections.abc import Mapping
 
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.notifier import Notice, NotifierDriver
 from . import _web
 
@@ -24,7 +24,7 @@ _STYLES = {"begun": "accent", "waiting": "warning", "promoted": "good"}
 class Driver(NotifierDriver):
     """Posts an [adaptive card](https://adaptivecards.io/explorer/AdaptiveCard.html) to Teams."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.timeout = options["answer_within"]
         self._poster = _web.Poster(options, options["url"])
 

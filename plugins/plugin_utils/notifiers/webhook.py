@@ -17,7 +17,7 @@ import typing as t
 from collections.abc import Mapping
 
 from ..inputs.options import TEXT, Field, Kind, Options
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.notifier import Notice, NotifierDriver
 from ..remote import http_client
 from . import _web
@@ -50,7 +50,7 @@ OPTIONS = Options(
 class Driver(NotifierDriver):
     """Posts CDEvents."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.timeout = options["answer_within"]
         self._secret, self._environment = options["secret"] or "", options["environment"]
         headers = options["headers"]

@@ -61,7 +61,7 @@ def clock(seconds: float) -> str:
 def time_ticks(length: float) -> list[Tick]:
     """Return the ticks of the time axis."""
     days = math.ceil(length / 86400 / TICKS) * 86400
-    step = next((one for one in _STEPS if length / one <= TICKS), days)
+    step = next((seconds for seconds in _STEPS if length / seconds <= TICKS), days)
     marks = [step * n for n in range(int(length // step) + 1)]
     return [Tick(round(100 * at / length, 2), clock(at)) for at in marks]
 
@@ -71,7 +71,9 @@ def top_of(most: float) -> float:
     if most < 1e-9:
         return 1.0
     power = 10.0 ** math.floor(math.log10(most))
-    return next(power * one for one in (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 12) if power * one >= most)
+    return next(
+        power * factor for factor in (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 12) if power * factor >= most
+    )
 
 
 def ticks(top: float, unit: str = "") -> list[Tick]:
@@ -122,11 +124,11 @@ class Scale:
         places: dict[str, list[float]] = {}
         for at, value in points:
             places.setdefault(self.x(at), []).append(value)
-        found: list[tuple[str, float]] = []
+        kept_values: list[tuple[str, float]] = []
         for x, values in places.items():
             kept = dict.fromkeys((values[0], min(values), max(values), values[-1]))
-            found += [(x, value) for value in kept if value != values[-1]] + [(x, values[-1])]
-        return found
+            kept_values += [(x, value) for value in kept if value != values[-1]] + [(x, values[-1])]
+        return kept_values
 
 
 def _short(value: float) -> str:

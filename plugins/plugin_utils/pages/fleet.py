@@ -27,7 +27,7 @@ WORDS = {**{look: look.replace("_", " ") for look in LOOKS}, "idle": "ready"}
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class StateSpan:
     """A time in which an instance looked the same. Seconds into the rollout."""
 
     since: float
@@ -46,7 +46,7 @@ class Lane:
     host: str = ""
     revision: str = ""
     side: str = OLD
-    spans: list[Span] = field(default_factory=list)
+    spans: list[StateSpan] = field(default_factory=list)
 
     @property
     def story(self) -> str:
@@ -173,17 +173,17 @@ class Fleet:
 def _end(live: _Live, at: float, side: str = "") -> None:
     """End the span that an instance is in."""
     if live.look and (at > live.since or live.look == "failed"):
-        span = Span(live.since, at, live.look, side or live.lane.side, live.detail)
+        span = StateSpan(live.since, at, live.look, side or live.lane.side, live.detail)
         live.lane.spans.append(span)
     live.look = ""
 
 
 def by_host(lanes: Iterable[Lane]) -> dict[str, list[Lane]]:
     """Return the lanes of each host, hosts and instances in their natural order."""
-    found: dict[str, list[Lane]] = {}
+    lanes_by_host: dict[str, list[Lane]] = {}
     for lane in sorted(lanes, key=lambda lane: (natural(lane.host), natural(lane.name))):
-        found.setdefault(lane.host, []).append(lane)
-    return found
+        lanes_by_host.setdefault(lane.host, []).append(lane)
+    return lanes_by_host
 
 
 def natural(name: str) -> list[tuple[int, str]]:

@@ -19,7 +19,7 @@ LEAST = 0.5  # percent, and milliseconds: the smallest end of an axis
 def of(story: Story) -> list[Chart]:
     """Return the charts for which there are numbers."""
     made = [rotation(story), shares(story), errors(story), latency(story), *evidence(story)]
-    return [chart for chart in made if chart and any(one.path for one in chart.series)]
+    return [chart for chart in made if chart and any(series.path for series in chart.series)]
 
 
 def rotation(story: Story) -> Chart | None:
@@ -27,14 +27,14 @@ def rotation(story: Story) -> Chart | None:
     points = story.points
     if not points:
         return None
-    most = [*(point.total for point in points), *(one.ceiling for one in story.bounds)]
+    most = [*(point.total for point in points), *(bound.ceiling for bound in story.bounds)]
     scale = Scale(story.length, top_of(max(most)))
     chart = Chart("rotation", "Instances in rotation", _rotation_summary(story))
     old = [(point.at, float(point.old)) for point in points]
     serving = [(point.at, float(point.serving)) for point in points]
     total = [(point.at, float(point.total)) for point in points]
-    floor = [(one.at, one.until, float(one.floor)) for one in story.bounds]
-    ceiling = [(one.at, one.until, float(one.ceiling)) for one in story.bounds]
+    floor = [(bound.at, bound.until, float(bound.floor)) for bound in story.bounds]
+    ceiling = [(bound.at, bound.until, float(bound.ceiling)) for bound in story.bounds]
     chart.series = [
         Series("area new", "new, in rotation", scale.area(serving)),
         Series("area old", "old, in rotation", scale.area(old)),
@@ -96,7 +96,7 @@ def _share_summary(story: Story) -> str:
 def errors(story: Story) -> Chart | None:
     """Return the error rates of new and stable."""
     numbers = story.numbers
-    rates = [one.rate for one in (*numbers.new, *numbers.old) if one.rate is not None]
+    rates = [counted.rate for counted in (*numbers.new, *numbers.old) if counted.rate is not None]
     if not rates:
         return None
     new, old = _failed(numbers.new), _failed(numbers.old)
@@ -107,13 +107,17 @@ def errors(story: Story) -> Chart | None:
 def latency(story: Story) -> Chart | None:
     """Return the mean latencies of new and stable."""
     numbers = story.numbers
-    found = [1000 * one.latency for one in (*numbers.new, *numbers.old) if one.latency is not None]
-    if not found:
+    latencies = [
+        1000 * counted.latency
+        for counted in (*numbers.new, *numbers.old)
+        if counted.latency is not None
+    ]
+    if not latencies:
         return None
     new, old = _mean(numbers.new), _mean(numbers.old)
     summary = f"Mean time to the answer. New: {new}. Stable: {old}."
     chart = Chart("latency", "Latency", summary)
-    return _sides(story, chart, "milliseconds", top_of(max(LEAST, *found)), " ms")
+    return _sides(story, chart, "milliseconds", top_of(max(LEAST, *latencies)), " ms")
 
 
 def _sides(story: Story, chart: Chart, what: str, top: float, unit: str) -> Chart:
@@ -124,9 +128,9 @@ def _sides(story: Story, chart: Chart, what: str, top: float, unit: str) -> Char
         ("new", "new", story.numbers.new),
     ):
         spans = [
-            (one.since, one.until, value)
-            for one in side
-            if (value := _value(one, what)) is not None
+            (counted.since, counted.until, value)
+            for counted in side
+            if (value := _value(counted, what)) is not None
         ]
         chart.series.append(Series(f"line {look}", title, scale.bars(spans)))
     chart.ticks = ticks(top, unit)
@@ -139,29 +143,32 @@ def _sides(story: Story, chart: Chart, what: str, top: float, unit: str) -> Char
     return chart
 
 
-def _value(one: Counted, what: str) -> float | None:
+def _value(counted: Counted, what: str) -> float | None:
     if what == "rate":
-        return one.rate
-    return None if one.latency is None else 1000 * one.latency
+        return counted.rate
+    return None if counted.latency is None else 1000 * counted.latency
 
 
-def _cells(one: Counted, what: str) -> tuple[str, str]:
-    value = _value(one, what)
-    return f"{one.requests:,}", "–" if value is None else figure(value)
+def _cells(counted: Counted, what: str) -> tuple[str, str]:
+    value = _value(counted, what)
+    return f"{counted.requests:,}", "–" if value is None else figure(value)
 
 
 def _failed(side: Sequence[Counted]) -> str:
-    failed, every_one = sum(one.errors for one in side), sum(one.requests for one in side)
+    failed, every_one = (
+        sum(counted.errors for counted in side),
+        sum(counted.requests for counted in side),
+    )
     rate = f" ({100 * failed / every_one:.2g} %)" if every_one else ""
     return f"{failed:,} of {every_one:,} requests failed{rate}"
 
 
 def _mean(side: Sequence[Counted]) -> str:
-    timed = [one for one in side if one.latency is not None]
-    answers = sum(one.requests for one in timed)
+    timed = [counted for counted in side if counted.latency is not None]
+    answers = sum(counted.requests for counted in timed)
     if not answers:
         return "not measured"
-    seconds = sum((one.latency or 0) * one.requests for one in timed)
+    seconds = sum((counted.latency or 0) * counted.requests for counted in timed)
     return f"{figure(1000 * seconds / answers)} ms"
 
 

@@ -45,10 +45,10 @@ def by_hosts(lanes: Sequence[Lane], length: float) -> list[HostLanes]:
     return [
         HostLanes(
             host,
-            each * len(there),
-            [_drawn(lane, each * n + each / 2, scale) for n, lane in enumerate(there)],
+            each * len(lanes_of_host),
+            [_drawn(lane, each * n + each / 2, scale) for n, lane in enumerate(lanes_of_host)],
         )
-        for host, there in by_host(lanes).items()
+        for host, lanes_of_host in by_host(lanes).items()
     ]
 
 
@@ -66,7 +66,7 @@ def _short_end(x: str, until: str) -> str:
 
 
 @dataclass(frozen=True)
-class Group:
+class MarkGroup:
     """Marks too close to be told apart, drawn as one."""
 
     percent: float
@@ -91,7 +91,7 @@ class Group:
         )
 
 
-def grouped(marks: Iterable[Mark], length: float) -> list[Group]:
+def grouped(marks: Iterable[Mark], length: float) -> list[MarkGroup]:
     """Return the marks that are on the charts, those close to each other together."""
     groups: list[tuple[float, list[Mark]]] = []
     for mark in marks:
@@ -102,7 +102,7 @@ def grouped(marks: Iterable[Mark], length: float) -> list[Group]:
             groups[-1][1].append(mark)
         else:
             groups.append((percent, [mark]))
-    return [Group(percent, found) for percent, found in groups]
+    return [MarkGroup(percent, together) for percent, together in groups]
 
 
 def rules(marks: Iterable[Mark], scale: Scale) -> list[tuple[str, str, str]]:

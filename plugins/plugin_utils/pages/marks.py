@@ -46,7 +46,7 @@ class Mark:
 
 def of(events: Sequence[Event], start: float, lanes: Mapping[str, int]) -> list[Mark]:
     """Return the marks of a timeline, numbered. `lanes`: the numbers of the instances."""
-    found: list[Mark] = []
+    marks: list[Mark] = []
     failures = 0
     for event in events:
         mark = _mark(event, lanes)
@@ -55,31 +55,31 @@ def of(events: Sequence[Event], start: float, lanes: Mapping[str, int]) -> list[
         failures += event.get("kind") == "state"
         if event.get("kind") == "state" and failures > FAILURES:
             continue
-        said = event.get("kind") in REPEATING and _said_already(found, mark)
+        said = event.get("kind") in REPEATING and _said_already(marks, mark)
         if not (said and event.get("kind") == "gate"):
             why = "" if said else mark.why
-            found.append(replace(mark, at=max(0.0, event["at"] - start), why=why))
+            marks.append(replace(mark, at=max(0.0, event["at"] - start), why=why))
     if failures > FAILURES:
         more = f"{count(failures - FAILURES, 'more instance')} failed; see their lanes"
-        found.append(Mark(found[-1].at, "bad", more, minor=True))
-    return [replace(mark, number=n) for n, mark in enumerate(_bounded(found), 1)]
+        marks.append(Mark(marks[-1].at, "bad", more, minor=True))
+    return [replace(mark, number=n) for n, mark in enumerate(_bounded(marks), 1)]
 
 
-def _said_already(found: Sequence[Mark], mark: Mark) -> bool:
+def _said_already(marks: Sequence[Mark], mark: Mark) -> bool:
     """Return whether the marks before say why: an analysis fails, so its gate, so the rollout."""
     whole = f"{mark.why} {mark.who}"
     return bool(mark.why) and any(
-        one.why and mark.why.endswith(one.why) and (not one.who or one.who in whole)
-        for one in found
+        earlier.why and mark.why.endswith(earlier.why) and (not earlier.who or earlier.who in whole)
+        for earlier in marks
     )
 
 
-def _bounded(found: list[Mark]) -> list[Mark]:
+def _bounded(marks: list[Mark]) -> list[Mark]:
     """Leave out what is in the middle of too many marks, and tell so."""
-    if len(found) <= MOST:
-        return found
-    first, last = found[: MOST // 2], found[-MOST // 2 :]
-    left = f"{len(found) - MOST} events are left out here; the timeline has them"
+    if len(marks) <= MOST:
+        return marks
+    first, last = marks[: MOST // 2], marks[-MOST // 2 :]
+    left = f"{len(marks) - MOST} events are left out here; the timeline has them"
     return [*first, Mark(first[-1].at, "busy", left, minor=True), *last]
 
 
@@ -123,12 +123,18 @@ def _gate(event: Event) -> Mark:
 
 
 def _verdict(event: Event) -> Mark:
-    found = VERDICTS.get(str(event.get("verdict")), "unknown")
-    tone = {"passed": "good", "failed": "bad"}.get(found, "warn")
+    verdict = VERDICTS.get(str(event.get("verdict")), "unknown")
+    tone = {"passed": "good", "failed": "bad"}.get(verdict, "warn")
     gate, why = _text(event, "gate"), _text(event, "message")
-    decides = found == "failed"
+    decides = verdict == "failed"
     return Mark(
-        0, tone, f"Analysis {found}: {gate}", why=why, decides=decides, verdict=found, about=gate
+        0,
+        tone,
+        f"Analysis {verdict}: {gate}",
+        why=why,
+        decides=decides,
+        verdict=verdict,
+        about=gate,
     )
 
 
@@ -143,8 +149,8 @@ def _command(event: Event) -> Mark:
 
 def _repair(event: Event) -> Mark:
     title = f"Repair: {event.get('started', '?')} stable instances are started"
-    there = f"{event.get('there', '?')} of {event.get('wanted', '?')} are left"
-    return Mark(0, "warn", clean(title), why=clean(there))
+    left = f"{event.get('there', '?')} of {event.get('wanted', '?')} are left"
+    return Mark(0, "warn", clean(title), why=clean(left))
 
 
 def _scaled(event: Event) -> Mark:

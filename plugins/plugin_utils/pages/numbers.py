@@ -31,7 +31,7 @@ class Counted:
 
 
 @dataclass
-class Numbers:
+class ReportNumbers:
     """What was measured, each with the seconds into the rollout."""
 
     start: float = 0.0  # of the rollout, in seconds since the epoch
@@ -80,29 +80,29 @@ class Numbers:
         both = [*self.new, *self.old]
         if not both:
             return None
-        return sum(one.errors for one in both), sum(one.requests for one in both)
+        return sum(counted.errors for counted in both), sum(counted.requests for counted in both)
 
     @property
     def latency(self) -> bool:
         """Whether the time to answers was measured."""
-        return any(one.latency is not None for one in (*self.new, *self.old))
+        return any(counted.latency is not None for counted in (*self.new, *self.old))
 
     def _weigh(self, event: Mapping[str, t.Any]) -> None:
         """Take in the evidence of an analysis, measurement by measurement."""
         samples = event.get("samples")
-        for metric, found in samples.items() if isinstance(samples, Mapping) else ():
+        for metric, series in samples.items() if isinstance(samples, Mapping) else ():
             name = clean(f"{event.get('gate', '')}: {metric}", 120)
             taken = self.evidence.setdefault(name, [])
-            taken += [one for one in _weights(found, self.start) if one not in taken]
+            taken += [weight for weight in _weights(series, self.start) if weight not in taken]
             if not taken:
                 del self.evidence[name]
 
 
-def _weights(found: t.Any, start: float) -> Iterator[tuple[float, float, float]]:
-    for one in found if isinstance(found, list) else ():
-        if not isinstance(one, Mapping):
+def _weights(samples: t.Any, start: float) -> Iterator[tuple[float, float, float]]:
+    for sample in samples if isinstance(samples, list) else ():
+        if not isinstance(sample, Mapping):
             continue
-        at, evidence, threshold = one.get("at"), one.get("evidence"), one.get("threshold")
+        at, evidence, threshold = sample.get("at"), sample.get("evidence"), sample.get("threshold")
         if _positive(at) and _positive(evidence) and _positive(threshold):
             yield max(0.0, at - start), float(evidence), float(threshold)
 
@@ -111,8 +111,8 @@ def _positive(value: t.Any) -> t.TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
 
 
-def _counted(found: t.Any, since: float, until: float) -> Counted:
-    given = found if isinstance(found, Mapping) else {}
+def _counted(counts: t.Any, since: float, until: float) -> Counted:
+    given = counts if isinstance(counts, Mapping) else {}
     latency = given.get("latency")
     requests, errors = _whole(given.get("requests")), _whole(given.get("errors"))
     timed = _positive(latency) and latency < LONGEST

@@ -61,7 +61,7 @@ def html(story: Story, events: Sequence[Mapping[str, t.Any]], now: float) -> str
         hosts=lanes.by_hosts(story.lanes, story.length),
         lane_height=lanes.lane_height(len(story.lanes)),
         named=len(story.lanes) <= NAMED,
-        table=[lane for found in by_host(story.lanes).values() for lane in found],
+        table=[lane for of_host in by_host(story.lanes).values() for lane in of_host],
         looks=LOOKS,
         decisions=list(marks.decisions(events, story.start, DECISIONS)),
         width=WIDTH,

@@ -20,7 +20,7 @@ from ..state.record import WITHOUT_VERDICT
 from . import marks
 from .fleet import Fleet, Lane, Point
 from .marks import Mark
-from .numbers import Numbers
+from .numbers import ReportNumbers
 
 Event = Mapping[str, t.Any]
 TITLES = {
@@ -42,7 +42,7 @@ KINDS = {
 
 
 @dataclass
-class Stage:
+class StageSpan:
     """A stage as planned, and what became of it."""
 
     name: str
@@ -59,7 +59,7 @@ class Stage:
 
 
 @dataclass
-class Bounds:
+class BudgetSpan:
     """The bounds of the budget on the way forward, from a moment to another."""
 
     at: float
@@ -69,7 +69,7 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class AnalysisVerdict:
     """What an analysis said, and the measurements behind it."""
 
     at: float
@@ -92,11 +92,11 @@ class Story:
     previous: str = ""  # empty at the first deployment, or where it is not known
     lanes: Sequence[Lane] = ()
     points: Sequence[Point] = ()  # the numbers of instances over time
-    bounds: Sequence[Bounds] = ()
-    numbers: Numbers = field(default_factory=Numbers)
+    bounds: Sequence[BudgetSpan] = ()
+    numbers: ReportNumbers = field(default_factory=ReportNumbers)
     marks: Sequence[Mark] = ()
-    stages: Sequence[Stage] = ()
-    verdicts: Sequence[Verdict] = ()
+    stages: Sequence[StageSpan] = ()
+    verdicts: Sequence[AnalysisVerdict] = ()
     line: str = ""  # the last line of progress, with how long it takes from then on if known
 
     @property
@@ -176,8 +176,10 @@ class Story:
         """
         if not self.previous or not self.points:
             return None
-        found = [(serving, one.floor) for one in self.bounds for serving in self._serving(one)]
-        return min(found, key=lambda pair: pair[0] - pair[1]) if found else None
+        pairs = [
+            (serving, bound.floor) for bound in self.bounds for serving in self._serving(bound)
+        ]
+        return min(pairs, key=lambda pair: pair[0] - pair[1]) if pairs else None
 
     @property
     def fewest_back(self) -> int | None:
@@ -185,13 +187,13 @@ class Story:
         since = next((m.at for m in self.marks if m.title == marks.BACK), None)
         if since is None or not self.previous:
             return None
-        return min(self._serving(Bounds(since, self.length, 0, 0)), default=None)
+        return min(self._serving(BudgetSpan(since, self.length, 0, 0)), default=None)
 
-    def _serving(self, within: Bounds) -> list[int]:
+    def _serving(self, within: BudgetSpan) -> list[int]:
         """Return the numbers of instances in rotation in a time."""
         before = [point.serving for point in self.points if point.at <= within.at]
-        there = [p.serving for p in self.points if within.at < p.at < within.until]
-        return [*before[-1:], *there]
+        inside = [p.serving for p in self.points if within.at < p.at < within.until]
+        return [*before[-1:], *inside]
 
 
 def text(value: t.Any, limit: int = 500) -> str:
@@ -252,7 +254,7 @@ def _read(
     story.stages, story.bounds = stages.close(story.length), bounds.close(story.length)
     story.marks = marks.of(events, story.start, {lane.name: lane.number for lane in story.lanes})
     story.verdicts = [
-        Verdict(mark.at, mark.about, mark.verdict, mark.why, mark.number)
+        AnalysisVerdict(mark.at, mark.about, mark.verdict, mark.why, mark.number)
         for mark in story.marks
         if mark.verdict
     ]
@@ -262,7 +264,7 @@ class _Bounds:
     """The bounds of the budget: those of a stage, until another one or the rollback."""
 
     def __init__(self) -> None:
-        self._bounds: list[Bounds] = []
+        self._bounds: list[BudgetSpan] = []
         self._open = False
 
     def take(self, at: float, event: Event) -> None:
@@ -272,10 +274,10 @@ class _Bounds:
         if back or event.get("kind") in ("stage", "end"):
             self.close(at)
         if event.get("kind") == "stage" and isinstance(floor, int) and isinstance(ceiling, int):
-            self._bounds.append(Bounds(at, at, floor, ceiling))
+            self._bounds.append(BudgetSpan(at, at, floor, ceiling))
             self._open = True
 
-    def close(self, at: float) -> list[Bounds]:
+    def close(self, at: float) -> list[BudgetSpan]:
         """Let the last bounds end, and return all."""
         if self._open:
             self._bounds[-1].until = at
@@ -287,16 +289,18 @@ class _Stages:
     """The stages as they were planned, and when each was entered."""
 
     def __init__(self) -> None:
-        self._stages: dict[str, Stage] = {}
-        self._now: Stage | None = None
+        self._stages: dict[str, StageSpan] = {}
+        self._now: StageSpan | None = None
 
     def take(self, at: float, event: Event) -> None:
         """Take in an event."""
         kind = event.get("kind")
         if kind == "plan" and isinstance(event.get("stages"), Sequence):
-            ahead = [_planned(one) for one in event["stages"] if isinstance(one, Mapping)]
-            passed = {name: one for name, one in self._stages.items() if one.reached is not None}
-            self._stages = {one.name: one for one in ahead} | passed
+            ahead = [_planned(stage) for stage in event["stages"] if isinstance(stage, Mapping)]
+            passed = {
+                name: stage for name, stage in self._stages.items() if stage.reached is not None
+            }
+            self._stages = {stage.name: stage for stage in ahead} | passed
         elif kind == "stage":
             self._enter(at, event)
         elif kind == "share" and self._now:
@@ -306,16 +310,18 @@ class _Stages:
         elif kind == "end":
             self._leave(at)
 
-    def close(self, length: float) -> list[Stage]:
+    def close(self, length: float) -> list[StageSpan]:
         """Return the stages in the order in which they were reached, then as planned."""
         self._leave(length)
         stages = list(self._stages.values())
-        return sorted(stages, key=lambda one: length + 1 if one.reached is None else one.reached)
+        return sorted(
+            stages, key=lambda stage: length + 1 if stage.reached is None else stage.reached
+        )
 
     def _enter(self, at: float, event: Event) -> None:
         self._leave(at)
         name = text(event.get("stage"))
-        stage = self._stages.setdefault(name, Stage(name, planned=False))
+        stage = self._stages.setdefault(name, StageSpan(name, planned=False))
         stage.share = event.get("share")
         stage.new = event.get("new", 0)
         stage.old = event.get("old", 0)
@@ -333,9 +339,9 @@ class _Stages:
             self._now.measured, self._now.requests = 100 * new / every, int(every)
 
 
-def _planned(given: Mapping[str, t.Any]) -> Stage:
+def _planned(given: Mapping[str, t.Any]) -> StageSpan:
     gates = given.get("gates")
-    return Stage(
+    return StageSpan(
         text(given.get("stage")),
         given.get("share"),
         given.get("new", 0),

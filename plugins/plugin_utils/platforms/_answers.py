@@ -8,9 +8,8 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping, Sequence
 
-from ..base.errors import InputError, LeaseLost, PlatformError, RolloutError
+from ..base.errors import LeaseLost, PlatformError, RolloutError
 from ..base.text import clean
-from ..interfaces.context import Journal
 from ..interfaces.platform import Machine
 from ..remote.agents import Answer
 
@@ -80,26 +79,6 @@ def refuse_stale(answers: Mapping[str, Answer]) -> None:
     ]
     if stale:
         raise LeaseLost("; ".join(stale), "PR-503")
-
-
-def refuse_foreign(answers: Mapping[str, Mapping[str, t.Any]], mine: Journal, path: str) -> None:
-    """Raise InputError where instances belong to another journal than this run's.
-
-    A journal that was lost is made anew in the same place.
-    """
-    others: dict[str, list[str]] = {}
-    for host, answer in answers.items():
-        there = answer.get("journal")
-        if there and there["id"] != mine.id and there["place"] != mine.place:
-            others.setdefault(clean(there["place"]), []).append(host)
-    if others:
-        shown = "; ".join(f"{', '.join(hosts)} to {place}" for place, hosts in others.items())
-        raise InputError(
-            f"rollout_store: this run's journal is {mine.place}, but the service's instances belong"
-            f" to another one: {shown}; correct rollout_store. If that journal is lost, remove"
-            f" {path}/HOST/SERVICE/journal on these hosts",
-            "PR-515",
-        )
 
 
 def refuse_silent(what: str, hosts: Sequence[str], answers: Mapping[str, Answer]) -> None:

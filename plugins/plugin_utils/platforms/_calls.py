@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import time
 import typing as t
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from ..remote.agents import Answer, shaped
 from ..remote.transport import Transport
@@ -21,6 +22,8 @@ WORK = 60.0  # seconds it has to start, stop and forget instances
 PATIENCE = 5.0  # seconds that all others wait for a host, at least
 SLOWER = 3.0  # times as long as its last answer took they wait for it
 AGAIN = 2.0  # seconds they wait for one that did not answer the step before
+UNTIL_END = 0.5  # seconds for which a call waits on a host for the end of instances
+FREE = 4  # one host in so many may have such a call, since it can do nothing else meanwhile
 
 
 @dataclass
@@ -56,13 +59,28 @@ class Calls:
             if call.works and host not in self._silent
         }
 
+    def free_to_wait(self, hosts: Iterable[str], count: int) -> list[str]:
+        """Return which of these hosts, of so many, may have a call that waits (a `wait` in its
+        request).
+
+        On this machine, asking again is cheaper.
+        """
+        room = max(0, count // FREE - len(self._under_way))
+        known = (h for h in hosts if h in self._took and h not in self._silent)
+        return [h for h in islice(known, room) if not self._transport.is_here(h)]
+
+    @property
+    def answered_late(self) -> bool:
+        """Whether there are answers to earlier calls."""
+        return any(call.later() for call in self._under_way.values())
+
     def ask(
         self, requests: Mapping[str, Mapping[str, t.Any]], works: bool, known: Collection[str]
     ) -> dict[str, Answer]:
         """Return what these hosts answer within their patience, and late answers of others.
 
-        Hosts without an answer are at work. Hosts that are not `known`, of which nothing has been
-        seen yet, are waited for.
+        Hosts without an answer are at work; those that are to wait answer later. Hosts that are not
+        `known`, of which nothing has been seen yet, are waited for.
         """
         answers = self._late()
         free = {
@@ -71,10 +89,18 @@ class Calls:
             if h not in self._under_way and (works or h not in answers)
         }
         if free:
-            patience = {host: self._patience(host) for host in free if host in known}
+            patience = {
+                host: -1.0 if "wait" in request else self._patience(host)
+                for host, request in free.items()
+                if host in known
+            }
             asked = self._transport.ask(self._agent, free, WORK if works else LOOK, patience)
             self._under_way |= {
-                host: _Call(answer.later, works) for host, answer in asked.items() if answer.later
+                host: _Call(
+                    answer.later, works, time.monotonic() if patience.get(host, 0.0) < 0 else 0.0
+                )
+                for host, answer in asked.items()
+                if answer.later
             }
             answers |= {
                 host: answer for host, answer in asked.items() if not (answer.later and works)

@@ -23,7 +23,7 @@ from ..base import clock
 from ..base.errors import InputError, LeaseLost, PlatformError, RolloutError
 from ..engine.model import Composition
 from ..engine.shares import share
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.platform import Endpoint, Labels, PlatformDriver, Report
 from ..remote.deadline import begin
 from ..remote.kubernetes import ApiError, each_cluster
@@ -63,14 +63,13 @@ class _Member:
 class Together(PlatformDriver):
     """The pods of a workload in each of several clusters, or parts of a platform."""
 
-    names_instances = True
-    host_options = WorkloadDriver.host_options
+    capabilities = WorkloadDriver.capabilities
 
     def _join(
         self,
         drivers: Mapping[str, WorkloadDriver],
         factors: Mapping[str, Fraction],
-        context: Context,
+        context: DriverContext,
     ) -> None:
         """Take the drivers of the clusters, by name. `factors` has all that share the instances."""
         self.context = context
@@ -78,6 +77,7 @@ class Together(PlatformDriver):
         self._sharing = len(factors)
         self._members = {name: _Member(one) for name, one in drivers.items()}
         self._seen = LastSeen(context)
+        self.away = self._seen.away
 
     def hosts(self) -> Sequence[str]:
         """Return none: the schedulers find nodes for pods."""
@@ -99,11 +99,12 @@ class Together(PlatformDriver):
 
     def check(self) -> None:
         self._all(lambda driver: driver.check())
+        option = self.capabilities.clusters_option
         found: dict[str, str] = {}
         for name, identity in self._all(lambda driver: driver._identity()).items():
             if (other := found.setdefault(identity, name)) != name:
                 raise InputError(
-                    f"{VARIABLE}.{self.clusters_option}: {name!r} and {other!r} lead to the same"
+                    f"{VARIABLE}.{option}: {name!r} and {other!r} lead to the same"
                     " workload, whose pods would count twice; name each once",
                     "PR-247",
                 )
@@ -158,7 +159,7 @@ class Together(PlatformDriver):
     # -- helpers -----------------------------------------------------------------------------------
 
     def _patience(self, name: str, member: _Member) -> float:
-        return min(AGAIN, member.patience) if name in self.context.away else member.patience
+        return min(AGAIN, member.patience) if name in self.away else member.patience
 
     def _ask(
         self,
@@ -230,7 +231,7 @@ class Together(PlatformDriver):
 class ClustersDriver(Together):
     """The pods of one workload in each of several clusters."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.context = context
         given = each_cluster(options, VARIABLE)
         drivers = {name: self._in_one(one) for name, one in given.items()}

@@ -17,8 +17,8 @@ from dataclasses import replace
 from ..base.errors import InputError, PlatformError
 from ..inputs import values
 from ..inputs.options import DURATION, PORT, Field, Kind, Options, choice, whole
-from ..interfaces.context import Context
-from ..interfaces.platform import InstanceSettings, Labels, Limits
+from ..interfaces.context import DriverContext
+from ..interfaces.platform import Capabilities, InstanceSettings, Labels, Limits
 from . import _options
 from ._hosts import Hosts
 
@@ -255,10 +255,10 @@ class Containers(Hosts):
     """A service's containers on the hosts of `rollout_platform.hosts`."""
 
     _agent = "container"
-    host_options = (*_options.HOST_OPTIONS, "pull", "keep_revisions")
+    capabilities = Capabilities(host_options=(*_options.HOST_OPTIONS, "pull", "keep_revisions"))
     _program: str
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._image, self._pull = options["image"], options["pull"]
         self._command, self._network = options["command"] or [], options["network"] or ""
         self._port = _port(options["container_port"], options["network"])
@@ -270,7 +270,7 @@ class Containers(Hosts):
         return {"program": self._program, "container": id}
 
     def limits(self, kept: InstanceSettings | None = None) -> Limits:
-        given = kept.platform if kept else self._options
+        given = kept.of_part(self.context.part).platform if kept else self._options
         return Limits(_bytes(given.get("memory") or "0"), float(given.get("cpus") or 0))
 
     def _as_kept(self, kept: InstanceSettings) -> dict[str, t.Any]:

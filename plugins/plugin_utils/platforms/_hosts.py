@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import abc
 import typing as t
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ..base import clock
 from ..base.errors import InputError, PlatformError, RolloutError
+from ..engine.model import Process
 from ..inputs.options import Options
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.platform import (
+    Capabilities,
     Endpoint,
     InstanceSettings,
     Labels,
@@ -34,12 +36,11 @@ from ._answers import (
     Found,
     Problems,
     Stale,
-    refuse_foreign,
     refuse_problems,
     refuse_silent,
     refuse_stale,
 )
-from ._calls import LOOK, Calls
+from ._calls import LOOK, UNTIL_END, Calls
 from ._last_seen import LastSeen
 from ._options import HOST_OPTIONS, fill
 from ._placement import Place, place
@@ -55,10 +56,11 @@ class Hosts(PlatformDriver):
     """
 
     _agent: str  # the program that does the work on the hosts
+    _tells_ends: t.ClassVar[bool] = False  # whether its agent can wait until instances have ended
     _table: t.ClassVar[Options]  # the options of the driver
-    host_options: t.ClassVar[Collection[str]] = HOST_OPTIONS
+    capabilities = Capabilities(host_options=HOST_OPTIONS)
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.context, self._options = context, options
         self._pattern = options["hosts"]
         self._env, self._ports, self._path = options["env"], options["ports"], options["path"]
@@ -81,7 +83,8 @@ class Hosts(PlatformDriver):
         self._occupied: dict[str, set[int]] = {}  # by address: ports that others have
         self._calls = Calls(transport, self._agent, Found | Stale | Failed)
         self._seen = LastSeen(context)
-        self._secrets = Secrets(context, self._agent, self._hosts)
+        self.away = self._seen.away
+        self._secrets = Secrets(context, self._agent, self._hosts, self.away)
 
     # -- what each platform says for itself
 
@@ -125,18 +128,18 @@ class Hosts(PlatformDriver):
         among: Collection[str] | None = None,
     ) -> Sequence[Place]:
         wanted = [host for host in self._hosts if among is None or host in among]
-        hosts = [host for host in wanted if host not in self.context.away]
+        hosts = [host for host in wanted if host not in self.away]
         if not hosts:
             raise PlatformError(
                 f"there is no room for {count} more instances: none of {', '.join(wanted[:5])}"
                 " (rollout_platform.hosts) answers",
                 "PR-219",
             )
-        known = hosts, self._addresses, self._ports, count, taken, generation, self.zones
+        known = hosts, self._addresses, self._ports, count, taken, generation
         try:
-            places = place(*known, self._occupied)
+            places = place(*known, zones=self.zones, occupied=self._occupied)
         except PlatformError:
-            places = place(*known)  # perhaps one of the ports is free again
+            places = place(*known, zones=self.zones)  # perhaps one of the ports is free again
         return [one for one in places if one[0] not in self._calls.at_work]
 
     # -- before anything is touched
@@ -155,7 +158,9 @@ class Hosts(PlatformDriver):
         }
         requests = {host: {**request, "host": host} for host in self._hosts}
         answers = self._ask_all("look at", requests, TIMEOUT, InputError)
-        refuse_foreign(answers, self.context.journal, self._path)
+        owners = {host: answer.get("journal") for host, answer in answers.items()}
+        files = f"{self._path}/HOST/SERVICE/journal"
+        self.context.known().journal.refuse_others(owners, "instances", files)
         self.machines = {
             host: answer["machine"] for host, answer in answers.items() if "machine" in answer
         }
@@ -196,6 +201,9 @@ class Hosts(PlatformDriver):
     ) -> Sequence[Report]:
         return self._sync(start, stop, forget, {})
 
+    def look(self, hosts: Collection[str]) -> Sequence[Report]:
+        return self._sync((), (), (), {}, hosts)
+
     def keep(self, key: str, content: Mapping[str, t.Any]) -> None:
         """Bring the secret settings of a generation to every host that answers."""
         self.context.secrets[key] = content
@@ -210,15 +218,22 @@ class Hosts(PlatformDriver):
         stop: Sequence[str],
         forget: Sequence[str],
         keep: Mapping[str, Mapping[str, t.Any]],
+        look: Collection[str] | None = None,
     ) -> list[Report]:
-        """Do the work, and keep these secret settings on every host that is asked."""
+        """Do the work, and keep these secret settings on every host that is asked.
+
+        Without any work, `look` has the hosts to ask; None: all.
+        """
         self._seen.restore(self._hosts)
         starts = self._by_host(start)
-        common = self._request(self.context.epoch, stop, forget)
+        common = self._request(self.context.known().epoch)
+        stops, forgets = self._by_home(stop), self._by_home(forget)
         requests = {
             host: {
                 **common,
                 "host": host,
+                "stop": stops[host],
+                "forget": forgets[host],
                 "start": [
                     {
                         **self._starter(one.generation)._wanted(one),
@@ -228,8 +243,11 @@ class Hosts(PlatformDriver):
                 ],
                 "keep": {**keep, **self._secrets.wanted(host, starts[host])},
             }
-            for host in self._concerned(starts, [*stop, *forget])
+            for host in self._concerned(starts, [*stop, *forget], look)
         }
+        if self._tells_ends:
+            for host in self._calls.free_to_wait(self._ending(requests, stop), len(self._hosts)):
+                requests[host]["wait"] = UNTIL_END
         answers = self._calls.ask(requests, bool(start or stop or forget), self._seen.hosts)
         now = clock.now()
         refuse_stale(answers)
@@ -244,30 +262,39 @@ class Hosts(PlatformDriver):
                 )
         return self._seen.reports(self._hosts)
 
+    def changed(self) -> bool:
+        return self._calls.answered_late
+
+    def _ending(
+        self, requests: Mapping[str, Mapping[str, t.Any]], stop: Collection[str]
+    ) -> Iterator[str]:
+        """Yield the hosts that are asked for nothing but to stop instances that run."""
+        running = self._seen.homes(Process.RUNNING)
+        concerned = {running.get(name) for name in stop}
+        for host, request in requests.items():
+            if host in concerned and not request["start"] and not request["keep"]:
+                yield host
+
     def _is_occupied(self, endpoint: Endpoint) -> bool:
         """Return whether another program had this port: a start there fails if it still has."""
         return endpoint.port in self._occupied.get(endpoint.address, ())
 
-    def _request(
-        self, epoch: int, stop: Sequence[str] = (), forget: Sequence[str] = ()
-    ) -> dict[str, t.Any]:
-        """Return what each host is asked."""
+    def _request(self, epoch: int) -> dict[str, t.Any]:
+        """Return what each host is asked, beside its own work."""
         return {
             "service": self.context.service,
             "path": self._path,
             "epoch": epoch,
-            "journal": self.context.journal.named(),
-            # Ids name one instance of the service, wherever it is: hosts pass over others' ids.
-            "stop": list(stop),
-            "forget": list(forget),
-            "retain": sorted({kept.key for kept in self.context.settings.values() if kept.key}),
+            "journal": self.context.known().journal.named(),
+            "retain": self.context.known().secret_keys,
             "stop_timeout": self._stop_timeout,
             "hook_timeout": self._hook_timeout,
             **self._common(),
         }
 
     def usage(self) -> dict[str, Usage]:
-        common = {**self._request(epoch=0), "start": [], "keep": {}, "usage": True}
+        nothing: dict[str, t.Any] = {"start": [], "stop": [], "forget": [], "keep": {}}
+        common = {**self._request(epoch=0), **nothing, "usage": True}
         requests = {host: {**common, "host": host} for host in self._hosts}
         asked = self.context.transport.ask(self._agent, requests, LOOK)
         answers = {host: shaped(one, Found | Stale | Failed) for host, one in asked.items()}
@@ -299,13 +326,32 @@ class Hosts(PlatformDriver):
             starts[labels.host].append(labels)
         return starts
 
+    def _by_home(self, ids: Sequence[str]) -> dict[str, list[str]]:
+        """Return by host the ids of its instances.
+
+        Those of instances that were seen on none are every host's, and passed over by the others.
+        """
+        homes = self._seen.homes() if ids else {}
+        found: dict[str, list[str]] = {host: [] for host in self._hosts}
+        for name in ids:
+            home = homes.get(name, "")
+            for host in [home] if home in found else self._hosts:
+                found[host].append(name)
+        return found
+
     def _concerned(
-        self, starts: Mapping[str, Sequence[Labels]], ids: Sequence[str]
+        self,
+        starts: Mapping[str, Sequence[Labels]],
+        ids: Sequence[str],
+        look: Collection[str] | None,
     ) -> Sequence[str]:
-        """Return the hosts with something to do; all, if these are not known or there are none."""
+        """Return the hosts with something to do, or to look at; all, if these are not known."""
         homes = self._seen.homes()
         busy = {homes.get(name, "") for name in ids} | {host for host in starts if starts[host]}
-        if not busy or not busy <= set(self._hosts) or len(self._seen.hosts) < len(self._hosts):
+        if look is None and not busy:
+            return self._hosts
+        busy.update(look or ())
+        if not busy <= set(self._hosts) or len(self._seen.hosts) < len(self._hosts):
             return self._hosts
         return [host for host in self._hosts if host in busy]
 
@@ -371,7 +417,7 @@ class Hosts(PlatformDriver):
 
     def _starter(self, generation: int | None) -> Hosts:
         """Return the driver with the settings of a generation; itself, if the journal has none."""
-        kept = None if generation is None else self.context.settings.get(generation)
+        kept = None if generation is None else self.context.settings_of(generation)
         if generation is None or kept is None:
             return self
         if generation not in self._starters:
@@ -380,4 +426,4 @@ class Hosts(PlatformDriver):
 
     def _as_kept(self, kept: InstanceSettings) -> dict[str, t.Any]:
         """Return the options, those that shape an instance as they were kept."""
-        return _settings.as_kept(self, self._table, self._options, kept)
+        return _settings.as_kept(self, self._table, self._options, kept, part=self.context.part)

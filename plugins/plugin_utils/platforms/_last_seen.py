@@ -11,16 +11,17 @@ from dataclasses import asdict, replace
 
 from ..base.text import clean
 from ..engine.model import Process
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.platform import Endpoint, Labels, Report
 from ..remote.agents import Answer
 
 
 class LastSeen:
-    """The reports of each host, and in `Context.away` those of hosts that do not answer."""
+    """The reports of each host, and in `away` those of hosts that do not answer."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: DriverContext) -> None:
         self._context = context
+        self.away: dict[str, list[dict[str, t.Any]]] = {}
         self._reports: dict[str, list[Report]] = {}  # by host
         self._created: dict[str, float] = {}
         self._restarted: dict[str, float] = {}
@@ -32,24 +33,25 @@ class LastSeen:
 
     def restore(self, hosts: Collection[str]) -> None:
         """Take over what earlier runs saw on hosts that did not answer them."""
-        away = self._context.away
-        for host in list(away):
-            if host in hosts:
-                self._reports.setdefault(host, [restored(report) for report in away[host]])
-            else:
-                del away[host]  # it was taken out of the inventory
+        for host, seen in self._context.known().away.items():
+            if host in hosts and host not in self._reports:
+                self._reports[host] = [restored(report) for report in seen]
+                self.away[host] = [noted(report) for report in self._reports[host]]
 
-    def homes(self) -> dict[str, str]:
-        """Return the host of each instance, by its id."""
+    def homes(self, process: Process | None = None) -> dict[str, str]:
+        """Return the host of each instance, or of each in this state, by its id."""
         return {
-            report.labels.id: host for host, reports in self._reports.items() for report in reports
+            report.labels.id: host
+            for host, reports in self._reports.items()
+            for report in reports
+            if process in (None, report.process)
         }
 
     def update(
         self, host: str, answer: Answer | None, started: Sequence[Labels], now: float
     ) -> None:
         """Take an answer; without one, add what the host may have started since the last."""
-        self._context.away.pop(host, None)
+        self.away.pop(host, None)
         if answer and answer.value is not None:
             self._reports[host] = self.read(host, answer.value["instances"], now)
             return
@@ -59,23 +61,23 @@ class LastSeen:
             Report(labels, Process.STARTING, now) for labels in started if labels.id not in seen
         ]
         if answer and answer.unreachable:
-            self._context.away[host] = [noted(report) for report in reports]
+            self.away[host] = [noted(report) for report in reports]
 
     def take(self, host: str, reports: Sequence[Report]) -> None:
         """Take the reports of a host that answers."""
-        self._context.away.pop(host, None)
+        self.away.pop(host, None)
         self._reports[host] = list(reports)
 
     def lose(self, host: str, started: Sequence[Labels], now: float) -> None:
         """Note that a host does not answer, with what it may have started since."""
         reports = self._reports.setdefault(host, [])
         reports += [Report(labels, Process.STARTING, now) for labels in started]
-        self._context.away[host] = [noted(report) for report in reports]
+        self.away[host] = [noted(report) for report in reports]
 
     def reports(self, hosts: Sequence[str]) -> list[Report]:
         """Return the reports of these hosts; UNREACHABLE where a host does not answer."""
         return [
-            replace(report, process=Process.UNREACHABLE) if host in self._context.away else report
+            replace(report, process=Process.UNREACHABLE) if host in self.away else report
             for host in hosts
             for report in self._reports[host]
         ]

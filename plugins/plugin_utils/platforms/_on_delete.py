@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import typing as t
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ..base import clock
 from ..base.errors import InputError, PlatformError
 from ..base.text import clean
 from ..engine.model import Composition
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.platform import Labels, Report
 from ..remote.kubernetes import ApiError, Object
 from . import _kubernetes_risks as risks
@@ -31,9 +32,9 @@ TOLD_AFTER = 3.0  # seconds that a place is without a pod until the reason is as
 class OnDeleteDriver(WorkloadDriver):
     """The pods of one StatefulSet or DaemonSet."""
 
-    refills = True
+    capabilities = replace(WorkloadDriver.capabilities, refills_places=True)
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         super().__init__(options, context)
         self._places: Places | None = None  # as last seen
         # of which version of the workload it is known what its template says, and what
@@ -118,23 +119,12 @@ class OnDeleteDriver(WorkloadDriver):
 
     def _fenced_look(self, fresh: bool) -> Places:
         workload = self._get(fresh)
-        if self.context.epoch:
+        if self.context.known().epoch:
             workload = self._fence(workload, self._kinds)
         wanted = ",".join(f"{key}={value}" for key, value in _pods.selector(workload).items())
         pods = self._list("pods", labelSelector=wanted)
         self._places = Places(workload, pods, clock.now(), self._cluster.skew)
         return self._places
-
-    def _reading(self) -> _pods.Reading:
-        options = self._options
-        return _pods.Reading(
-            self.context.service,
-            options["container"] or "",
-            options["image"],
-            options["port"] or 0,
-            clock.now(),
-            self._cluster.skew,
-        )
 
     def _why_vacant(self, places: Places) -> tuple[float, str]:
         """Return since when a place is without a pod, and why, in the server's words."""
@@ -181,14 +171,16 @@ class OnDeleteDriver(WorkloadDriver):
         revision's image.
         """
         history = self._cluster.get(self._path("controllerrevisions")).get("items", ())
-        if found := _places.template_of(history, places, generation, revision):
+        kept = self.context.settings_of(generation)
+        again = self._reading().imaged if kept and kept.again else None
+        if found := _places.template_of(history, places, generation, revision, again):
             return found
         if generation == _pods.ADOPTED and any(not _places.marked(pod) for pod in places.pods):
             raise PlatformError(
                 f"{self._where}: the pod template of {revision} is not in its history any more",
                 "PR-246",
             )
-        template = self._with_image(places.workload, revision, generation)
+        template = self._new_template(places.workload, revision, generation)
         return _places.mark(template, generation, revision)
 
     def _set_template(self, places: Places, template: Mapping[str, t.Any]) -> None:

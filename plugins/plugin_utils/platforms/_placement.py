@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
@@ -31,7 +32,7 @@ class Taken:
         self._addresses, self._ports, self._zones = addresses, ports, zones
         self._on_host = Counter(one.host for one in labels)
         self._alike_on_host = Counter(one.host for one in alike)
-        self._alike_in_zone = Counter(zones.get(one.host, "") for one in alike)
+        self._alike_in_zone = Counter(self._zone(one.host) for one in alike)
         self._slots = {one.slot for one in labels}
         self._used = {
             address: {port for port in occupied.get(address, ()) if port in ports}
@@ -44,26 +45,52 @@ class Taken:
             address: max(used, default=ports[-1]) for address, used in self._used.items()
         }
         self._next_slot = 0
+        # Heaps, since looking at every host for each instance would make many hosts dear: of each
+        # zone's hosts by their load, and of the zones by theirs and that of their first host.
+        self._names = list(addresses)
+        self._hosts: dict[str, list[tuple[int, int, int]]] = {}
+        for number, host in enumerate(self._names):
+            self._hosts.setdefault(self._zone(host), []).append(self._load(number))
+        for hosts in self._hosts.values():
+            heapq.heapify(hosts)
+        self._first = [
+            (self._alike_in_zone[zone], hosts[0], zone) for zone, hosts in self._hosts.items()
+        ]
+        heapq.heapify(self._first)
 
     def next(self) -> Place | None:
         """Take the next place; return None if every port is in use."""
-        room = [
-            host
-            for host, address in self._addresses.items()
-            if len(self._used[address]) < len(self._ports)
-        ]
-        if not room:
-            return None
-        host = min(room, key=self._load)  # the first of several
-        self._on_host[host] += 1
-        self._alike_on_host[host] += 1
-        self._alike_in_zone[self._zones.get(host, "")] += 1
-        address = self._addresses[host]
-        return host, Endpoint(address, self._port(address)), self._slot()
+        while self._first:
+            zone = self._first[0][-1]
+            number = self._hosts[zone][0][-1]
+            host = self._names[number]
+            address = self._addresses[host]
+            if len(self._used[address]) == len(self._ports):
+                heapq.heappop(self._hosts[zone])
+                self._reorder(zone)
+                continue
+            self._on_host[host] += 1
+            self._alike_on_host[host] += 1
+            self._alike_in_zone[zone] += 1
+            heapq.heapreplace(self._hosts[zone], self._load(number))
+            self._reorder(zone)
+            return host, Endpoint(address, self._port(address)), self._slot()
+        return None
 
-    def _load(self, host: str) -> tuple[int, int, int]:
-        zone = self._zones.get(host, "")
-        return self._alike_in_zone[zone], self._alike_on_host[host], self._on_host[host]
+    def _reorder(self, zone: str) -> None:
+        """Give the first zone, which has changed, its new position."""
+        if hosts := self._hosts[zone]:
+            heapq.heapreplace(self._first, (self._alike_in_zone[zone], hosts[0], zone))
+        else:
+            heapq.heappop(self._first)
+
+    def _zone(self, host: str) -> str:
+        return self._zones.get(host, "")
+
+    def _load(self, number: int) -> tuple[int, int, int]:
+        """Return what a host is compared by; the first of equal hosts comes first."""
+        host = self._names[number]
+        return self._alike_on_host[host], self._on_host[host], number
 
     def _port(self, address: str) -> int:
         following = range(self._latest[address] + 1, self._ports.stop)
@@ -87,6 +114,7 @@ def place(
     count: int,
     taken: Collection[Labels],
     generation: int,
+    *,
     zones: Mapping[str, str] | None = None,
     occupied: Mapping[str, Collection[int]] | None = None,
 ) -> list[Place]:

@@ -14,7 +14,7 @@ import json
 import re
 import typing as t
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -162,11 +162,16 @@ def _number(pod: Object) -> int:
 
 
 def template_of(
-    history: Iterable[Object], places: Places, generation: int, revision: str
+    history: Iterable[Object],
+    places: Places,
+    generation: int,
+    revision: str,
+    again: Callable[[Object], str] | None = None,
 ) -> dict[str, t.Any] | None:
     """Return the pod template that a generation was made of, by the workload's history.
 
-    None if it is not there: no pod was made of it yet, or it is too long ago.
+    `again` tells the revision of an unmarked template, where any generation of it will do: it ran
+    before. None if it is not there: no pod was made of it yet, or it is too long ago.
     """
     hashes = (places.first, f"{places.workload['metadata']['name']}-{places.first}")
     found: list[tuple[int, dict[str, t.Any]]] = []
@@ -176,7 +181,8 @@ def template_of(
             continue
         known = marked(template)
         first = known is None and generation == ADOPTED and one["metadata"]["name"] in hashes
-        if first or known == (generation, revision):
+        mine = known[1] if known else again(template) if again else ""
+        if first or known == (generation, revision) or (again and mine == revision):
             found.append((int(one.get("revision", 0)), template))
     if not found:
         return None

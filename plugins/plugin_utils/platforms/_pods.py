@@ -24,12 +24,26 @@ DOMAIN = "rollout.progressive"
 SERVICE = f"{DOMAIN}/service"  # label of our ReplicaSets, and of those taken from the Deployment
 MARK = f"{DOMAIN}/rollout"  # annotation of a ReplicaSet: what a rollout started in it
 BASE = f"{DOMAIN}/base"  # of a ReplicaSet of ours: a digest of the Deployment's template before it
+SHAPE = f"{DOMAIN}/base-shape"  # the same, without the annotations of that template
 RELEASED = f"{DOMAIN}/released"  # of a ReplicaSet that was taken from the Deployment
 STOPPED = f"{DOMAIN}/stopped"  # the pods that were to be stopped by lowering the number
 EPOCH = f"{DOMAIN}/epoch"
 PENDING = f"{DOMAIN}/hand-back"  # of the Deployment: the ReplicaSet that it is to take over
+SEQUENCE = "deployment.kubernetes.io/revision"  # of a ReplicaSet, by the Deployment's controller
 HASH = "pod-template-hash"
 COST = "controller.kubernetes.io/pod-deletion-cost"
+NUMBER = f"{DOMAIN}/replicas"  # of the Deployment: its number as a rollout has set it last
+WANTED = f"{DOMAIN}/wanted-replicas"  # of the Deployment: its owner's number, if it was set during
+# a hand-back, after the name of the ReplicaSet
+PASSING = (
+    STOPPED,
+    BASE,
+    SHAPE,
+    NUMBER,
+    WANTED,
+    PENDING,
+)  # what is of no use once a rollout has ended
+CHEAPEST = str(-(2**31))
 LOST = 60.0  # seconds after its time to end from which a pod's node is taken for lost
 ADOPTED = 1  # the generation of the pods of a Deployment that no rollout has touched
 
@@ -48,6 +62,16 @@ def template_of(obj: Object) -> dict[str, t.Any]:
 def digest(template: Object) -> str:
     """Return the same text for the same template."""
     return hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def shape_of(obj: Object) -> str:
+    """Return a digest of the pod template of a Deployment or ReplicaSet without its annotations.
+
+    `kubectl rollout restart` and tools that follow secrets change nothing else.
+    """
+    template = template_of(obj)
+    template["metadata"].pop("annotations", None)
+    return digest(template)
 
 
 def notes_of(obj: Object) -> Mapping[str, str]:
@@ -97,6 +121,9 @@ class Group:
     deployment: Object
     pods: Sequence[Object] = ()
     adopted: int = ADOPTED  # the generation of the Deployment's own pods that have no mark
+    # generation and revision of the ReplicaSet in whose place it came by a change of the
+    # Deployment; empty: the revision is another one
+    inherited: tuple[int, str] | None = None
 
     @cached_property
     def name(self) -> str:
@@ -107,6 +134,11 @@ class Group:
     def template(self) -> str:
         """A digest of its pod template."""
         return digest(template_of(self.obj))
+
+    @cached_property
+    def shape(self) -> str:
+        """A digest of its pod template without annotations."""
+        return shape_of(self.obj)
 
     @property
     def owned(self) -> bool:
@@ -128,7 +160,22 @@ class Group:
         """Whether somebody else has changed the Deployment's template since this one was made."""
         if self.owned:
             return not self.current
+        if shape := notes_of(self.obj).get(SHAPE):
+            return shape_of(self.deployment) not in (self.shape, shape)
         return digest(template_of(self.deployment)) not in (self.template, self.base)
+
+    @property
+    def lags(self) -> bool:
+        """Whether only annotations of the Deployment's template were changed since this one was
+        made, or since the Deployment has its template.
+        """
+        present, shape = digest(template_of(self.deployment)), shape_of(self.deployment)
+        if present == self.template:
+            return False
+        if notes_of(self.deployment).get(PENDING) == self.name and shape == self.shape:
+            return True
+        based = notes_of(self.obj).get(SHAPE) == shape
+        return not self.owned and based and present != self.base
 
     @property
     def base(self) -> str:
@@ -159,7 +206,14 @@ class Group:
     @property
     def generation(self) -> int:
         """The generation of its pods."""
-        return self.marked[0] if self.marked else self.adopted if self.current else 0
+        known = self.marked or self.inherited
+        return known[0] if known else self.adopted if self.current else 0
+
+    @property
+    def sequence(self) -> tuple[int, int]:
+        """How recent it is among the ReplicaSets of the Deployment."""
+        number = notes_of(self.obj).get(SEQUENCE, "")
+        return int(number) if number.isdecimal() else 0, self.generation
 
     @property
     def scaled(self) -> Object:
@@ -261,16 +315,38 @@ class Group:
         )
 
 
-def state_of(deployment: Object) -> hand_back.Deployment:
+def state_of(deployment: Object) -> hand_back.UserDeployment:
     """Return what matters of a Deployment for the hand-back."""
     seen = (deployment.get("status") or {}).get("observedGeneration", 0)
-    return hand_back.Deployment(
+    return hand_back.UserDeployment(
         int(deployment["spec"].get("replicas", 1)),
         digest(template_of(deployment)),
         bool(deployment["spec"].get("paused")),
         seen >= deployment["metadata"]["generation"],
         notes_of(deployment).get(PENDING, ""),
     )
+
+
+def asked(deployment: Object) -> int | None:
+    """Return the number of replicas that a Deployment's owner asks for; None: a rollout set it.
+
+    Earlier versions have set it without a note.
+    """
+    notes, number = notes_of(deployment), int(deployment["spec"].get("replicas", 1))
+    if NUMBER not in notes and STOPPED in notes:
+        return None
+    return None if notes.get(NUMBER) == str(number) else number
+
+
+def wanted(deployment: Object, name: str) -> int | None:
+    """Return the number that the owner set while a Deployment took over this ReplicaSet."""
+    mine, _equals, number = notes_of(deployment).get(WANTED, "").rpartition("=")
+    return int(number) if mine == name and number.isdecimal() else None
+
+
+def passing(obj: Object) -> dict[str, None]:
+    """Return the annotations of an object to remove once a rollout has ended."""
+    return {key: None for key in PASSING if key in notes_of(obj)}
 
 
 def pending(deployment: Object, found: Iterable[Group]) -> str:
@@ -306,7 +382,28 @@ def groups(deployment: Object, sets: Iterable[Object], pods: Iterable[Object]) -
     ]
     if any(group.marked and group.marked[0] == ADOPTED for group in found):
         found = [replace(group, adopted=0) for group in found]  # there was none to adopt
+    found = [replace(one, inherited=_inherited(one, found)) for one in found]
     return sorted(found, key=lambda group: group.name)
+
+
+def _inherited(group: Group, found: Sequence[Group]) -> tuple[int, str] | None:
+    """Return the generation and the revision that an unmarked ReplicaSet of the Deployment has from
+    another one, in whose place it came.
+
+    The same template but for annotations is the same revision. Another template, in the middle of a
+    rollout, is what the Deployment has instead of what was stable.
+    """
+    if group.marked or not group.owned:
+        return None
+    owned = [one for one in found if one.owned and one.name != group.name]
+    if marks := [one.marked for one in owned if one.marked and one.shape == group.shape]:
+        return max(marks)
+    if not group.current:
+        twins = [one for one in owned if one.current and one.shape == group.shape]
+        return (group.adopted, "") if twins else None
+    bases = {one.base for one in found if not one.owned and one.marked}
+    marks = [one.marked for one in owned if one.marked and one.template in bases]
+    return (max(marks)[0], "") if marks else None
 
 
 # -- reports ---------------------------------------------------------------------------------------
@@ -333,8 +430,9 @@ class Reading:
 
     def revision(self, group: Group) -> str:
         """Return the revision of a group: marked, or that of its image."""
-        if group.marked:
-            return group.marked[1]
+        known = group.marked or group.inherited
+        if known and known[1]:
+            return known[1]
         return self.imaged(group.obj["spec"]["template"])
 
     def imaged(self, pod: Object) -> str:
@@ -473,7 +571,17 @@ def cheap() -> Object:
 
     The lowest cost there is: others may have one as well, of their users or of a run before.
     """
-    return {"metadata": {"annotations": {COST: str(-(2**31))}}}
+    return {"metadata": {"annotations": {COST: CHEAPEST}}}
+
+
+def dear() -> Object:
+    """Return the patch by which a pod that was to be deleted before others is like them again."""
+    return {"metadata": {"annotations": {COST: None}}}
+
+
+def is_cheap(pod: Object) -> bool:
+    """Return whether a pod is to be deleted before others."""
+    return notes_of(pod).get(COST) == CHEAPEST
 
 
 def unready(pod: Object) -> Sequence[Object]:

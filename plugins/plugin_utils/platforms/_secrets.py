@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import typing as t
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ..base.errors import PlatformError
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.platform import Labels, key_of
 
 ENOUGH = 5  # hosts that are asked at once for what each of them should have
@@ -22,8 +22,11 @@ class Secrets:
     A host gets those of a generation with its first instance.
     """
 
-    def __init__(self, context: Context, agent: str, hosts: Sequence[str]) -> None:
-        self._context, self._agent, self._hosts = context, agent, hosts
+    def __init__(
+        self, context: DriverContext, agent: str, hosts: Sequence[str], away: Collection[str]
+    ) -> None:
+        """`away` has the hosts that do not answer, at any time."""
+        self._context, self._agent, self._hosts, self._away = context, agent, hosts, away
         self._kept: dict[str, frozenset[str]] = {}  # by host, the keys it has
 
     def kept(self, host: str, keys: Sequence[str]) -> None:
@@ -32,7 +35,7 @@ class Secrets:
 
     def wanted(self, host: str, starts: Sequence[Labels]) -> dict[str, Mapping[str, t.Any]]:
         """Return what a host needs to keep to start these instances, and does not have yet."""
-        settings = [self._context.settings.get(labels.generation) for labels in starts]
+        settings = [self._context.settings_of(labels.generation) for labels in starts]
         keys = {one.key for one in settings if one and one.key} - self._kept.get(host, frozenset())
         return {key: self._context.secrets[key] for key in sorted(keys)}
 
@@ -64,7 +67,7 @@ class Secrets:
         silent = [
             host
             for host in self._hosts
-            if host in self._context.away or (host in answers and answers[host].value is None)
+            if host in self._away or (host in answers and answers[host].value is None)
         ]
         for answer in answers.values():
             found = (answer.value or {}).get("settings")

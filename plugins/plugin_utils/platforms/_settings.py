@@ -18,6 +18,8 @@ def as_kept(
     table: Options,
     given: Mapping[str, t.Any],
     kept: InstanceSettings,
+    *,
+    part: str = "",
 ) -> dict[str, t.Any]:
     """Return the options `given`, those that shape an instance as they were kept."""
     name = type(driver).__module__.rpartition(".")[2]
@@ -38,7 +40,7 @@ def as_kept(
             " again",
             "PR-222",
         )
-    of_hosts = driver.host_options or ()
+    of_hosts = driver.capabilities.host_options or ()
     own = {option: value for option, value in given.items() if option in of_hosts}
-    secret = of_part(hidden.get("platform", {}), driver.part)
+    secret = of_part(hidden.get("platform", {}), part)
     return table.parse({**own, **kept.platform, **secret}, "rollout_platform.")

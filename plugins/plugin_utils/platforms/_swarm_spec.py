@@ -220,6 +220,7 @@ def service(options: Mapping[str, t.Any], labels: Labels, published: int) -> dic
         "generation": str(labels.generation),
         "port": str(options["port"]),
         "published": str(published),
+        "image": fill(options["image"], "rollout_platform.image", known),
     }
     given = {name: _text(options, "labels", text, known) for name, text in _map(options, "labels")}
     port: dict[str, t.Any] = {

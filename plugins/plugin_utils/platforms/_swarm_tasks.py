@@ -44,6 +44,7 @@ class Service(t.TypedDict):
     name: str
     created: str
     labels: dict[str, str]
+    image: str  # that its tasks are started with
     replicas: int
     restart: str
     tasks: list[Task]
@@ -112,7 +113,9 @@ class Reading:
     def _labels(self, one: Service, task: Task | None, nodes: Mapping[str, Node]) -> Labels:
         """Return the labels; an instance is somewhere as long as a task of it runs."""
         labels, node = one["labels"], nodes.get(task["node"]) if task else None
-        generation = labels.get("generation", "")
+        image = changed_image(one)
+        generation = "" if image else labels.get("generation", "")
+        revision = tag_of(image) if image else labels.get("revision")
         where = NOWHERE
         stays = not one["replicas"] or (task and task["desired"] in KEPT)
         if task and node and stays and task["state"] not in ENDED:
@@ -120,12 +123,27 @@ class Reading:
         return Labels(
             clean(one["name"]),
             self.service,
-            clean(labels.get("revision") or UNKNOWN),
+            clean(revision or UNKNOWN),
             int(generation) if generation.isdecimal() else 0,
             clean(node["name"]) if node else "",
             where,
             0,
         )
+
+
+def changed_image(one: Service) -> str:
+    """Return the image that somebody else has given a service since a rollout created it, as
+    `docker service update` does; "" if nobody has, or an earlier version created it.
+
+    The digest does not count: it is that of the tag when the service was created.
+    """
+    ordered, image = one["labels"].get("image", ""), one["image"].partition("@")[0]
+    return clean(image) if ordered and image and image != ordered.partition("@")[0] else ""
+
+
+def tag_of(image: str) -> str:
+    """Return the tag of an image; "" without one."""
+    return image.rpartition("/")[2].partition(":")[2]
 
 
 def endpoint(address: str, port: int) -> Endpoint:

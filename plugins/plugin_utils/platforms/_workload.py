@@ -10,9 +10,10 @@ import typing as t
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 
+from ..base import clock
 from ..base.errors import InputError, LeaseLost, PlatformError
-from ..interfaces.context import Context
-from ..interfaces.platform import Endpoint, Labels, PlatformDriver
+from ..interfaces.context import DriverContext
+from ..interfaces.platform import Capabilities, Endpoint, Labels, PlatformDriver
 from ..remote.kubernetes import ApiError, Cluster, Object, Reflector
 from . import _pods
 
@@ -22,11 +23,14 @@ ENOUGH = 10_000  # instances of a service; how many pods fit is for the schedule
 class WorkloadDriver(PlatformDriver):
     """The pods of one workload, which a controller of the cluster starts and stops."""
 
-    names_instances = True
-    host_options = ("workload", "namespace", "context", "kubeconfig", "clusters")
+    capabilities = Capabilities(
+        has_hosts=False,
+        names_instances=True,
+        host_options=("workload", "namespace", "context", "kubeconfig", "clusters"),
+    )
     _create = "create it first"  # what to do where there is none
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.context = context
         self._options = options
         self._kind, _slash, self._name = str(options["workload"]).partition("/")
@@ -97,7 +101,7 @@ class WorkloadDriver(PlatformDriver):
     def _list(self, kind: str, fresh: bool = False, **query: str) -> Sequence[Object]:
         """Return objects of a kind, watched as long as a rollout lasts."""
         path = self._path(kind)
-        if not self.context.epoch:
+        if not self.context.known().epoch:
             return self._list_all(kind, **query)
         if kind not in self._watched:
             self._watched[kind] = Reflector(self._cluster, path, self.context.wake, **query)
@@ -119,12 +123,12 @@ class WorkloadDriver(PlatformDriver):
         return sum(one.changes for one in self._watched.values())
 
     def _refuse_without_lease(self) -> None:
-        if not self.context.epoch:
+        if not self.context.known().epoch:
             raise PlatformError(f"{self._where}: nothing is done without a lease", "PR-503")
 
     def _fence(self, obj: Object, kind: str) -> Object:
         """Write the lease's epoch to an object; raises LeaseLost where a newer one is."""
-        notes, mine = _pods.notes_of(obj), self.context.epoch
+        notes, mine = _pods.notes_of(obj), self.context.known().epoch
         seen = int(notes[_pods.EPOCH]) if notes.get(_pods.EPOCH, "").isdecimal() else 0
         if seen > mine:
             raise LeaseLost(
@@ -153,16 +157,32 @@ class WorkloadDriver(PlatformDriver):
             )
         return str(wanted or names[0])
 
-    def _with_image(self, workload: Object, revision: str, generation: int) -> dict[str, t.Any]:
-        """Return the workload's pod template with the image of a revision."""
+    def _new_template(self, workload: Object, revision: str, generation: int) -> dict[str, t.Any]:
+        """Return the workload's pod template with the patch and the image of a revision."""
+        kept = self.context.settings_of(generation)
+        options = {**self._options, **kept.platform} if kept else self._options
+        changes = options["template"] if not kept else kept.platform.get("template")
         template = _pods.template_of(workload)
-        kept = self.context.settings.get(generation)
-        image = (kept.platform if kept else self._options).get("image", self._options["image"])
+        if changes:
+            body = {"spec": {"template": _filled(changes, revision)}}
+            path = self._path(self._kinds, self._name)
+            merged = self._cluster.patch_by_keys(path, body, dryRun="All")
+            template = _pods.template_of(merged)
         only = self._container(workload)
         for one in template["spec"]["containers"]:
             if one["name"] == only:
-                one["image"] = image.replace("{revision}", revision)
+                one["image"] = options["image"].replace("{revision}", revision)
         return template
+
+    def _reading(self) -> _pods.Reading:
+        return _pods.Reading(
+            self.context.service,
+            self._options["container"] or "",
+            self._options["image"],
+            self._options["port"] or 0,
+            clock.now(),
+            self._cluster.skew,
+        )
 
     def _check_probe(self, workload: Object) -> None:
         only = self._container(workload)
@@ -174,6 +194,15 @@ class WorkloadDriver(PlatformDriver):
                     " them",
                     "PR-243",
                 )
+
+
+def _filled(changes: t.Any, revision: str) -> t.Any:
+    """Return changes of a pod template with the revision in their texts."""
+    if isinstance(changes, Mapping):
+        return {key: _filled(value, revision) for key, value in changes.items()}
+    if isinstance(changes, (list, tuple)):
+        return [_filled(value, revision) for value in changes]
+    return changes.replace("{revision}", revision) if isinstance(changes, str) else changes
 
 
 def versioned(

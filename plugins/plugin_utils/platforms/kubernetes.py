@@ -16,18 +16,20 @@ import json
 import re
 import typing as t
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
 from ..base import clock
 from ..base.errors import InputError, PlatformError
+from ..base.text import count
 from ..engine import hand_back
-from ..engine.hand_back import Step
+from ..engine.hand_back import HandBackStep
 from ..engine.model import Composition
+from ..inputs import values
 from ..inputs.options import NAME, PORT, Field, Kind, Options
 from ..inputs.placeholders import Template
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.platform import Labels, PlatformDriver, Report
 from ..remote.kubernetes import CLUSTER, CLUSTERS, ApiError, Object
 from . import _kubernetes_risks as risks
@@ -67,6 +69,17 @@ def _image(value: t.Any, variable: str) -> str:
     return str(value)
 
 
+def _changes(value: t.Any, variable: str) -> dict[str, t.Any]:
+    changes = values.mapping(value, variable, "{spec: {containers: [{name: shop, env: []}]}}")
+    if other := sorted(str(name) for name in changes if name not in ("metadata", "spec")):
+        raise InputError(
+            f"{variable}: {', '.join(other)}: not a part of a pod template; write metadata and"
+            " spec",
+            "PR-118",
+        )
+    return changes
+
+
 OPTIONS = Options(
     Field(
         "workload",
@@ -81,8 +94,17 @@ OPTIONS = Options(
         "image",
         Kind("str", _image),
         "The image of a revision, V(registry.example.com/shop:{revision}). Everything else in a pod"
-        " is as in the workload.",
+        " is as in the workload, or as O(template) says.",
         required=True,
+    ),
+    Field(
+        "template",
+        Kind("dict", _changes),
+        "What else changes in the pod template, as a strategic merge patch of it: C(metadata) and"
+        " C(spec), with containers, variables and volumes merged by their names. V({revision}) is"
+        " filled in. The Deployment keeps the changes, and a rollback to an earlier revision takes"
+        " its pod template from the Deployment's history.",
+        default={},
     ),
     Field("container", NAME, "The container with that image. Required if a pod has several."),
     Field(
@@ -108,12 +130,16 @@ class Driver(WorkloadDriver):
             return InClusters
         return cls if in_deployment else OnDeleteDriver
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         super().__init__(options, context)
         # By ReplicaSet, which change of its number has ordered missing pods, and when.
         self._ordered: dict[str, tuple[int, float]] = {}
         self._steered: dict[str, float] = {}  # by instance, since when it is to be deleted first
         self._unknown: Sequence[str] = ()  # what the account may not see, as `check` found
+        self._leaving: frozenset[str] = frozenset()  # pods that are to go, as last said
+        self._kept: set[str] = set()  # instances that stay in the place of others, as told
+        self._question = ""  # for a person, when it was last looked at
+        self._asked: int | None = None  # by the Deployment's owner, when it was last looked at
         self._said: dict[str, str] = {}  # by ReplicaSet, why it makes no pods, as last said
 
     # -- before anything is touched ----------------------------------------------------------------
@@ -122,6 +148,12 @@ class Driver(WorkloadDriver):
         deployment = self._get()
         beside = [one.replicas for one in self._groups(deployment) if not one.owned]
         return int(deployment["spec"].get("replicas", 1)) + sum(beside) or None
+
+    def asked(self) -> int | None:
+        return self._asked
+
+    def question(self) -> str:
+        return self._question
 
     def check(self) -> None:
         cluster = self._cluster
@@ -194,6 +226,8 @@ class Driver(WorkloadDriver):
     ) -> Sequence[Report]:
         self._seen = self._changes
         deployment, found = self._look()
+        self._asked = _pods.asked(deployment)
+        self._question = self._changed_template(found)
         if start or stop or forget:
             self._refuse_without_lease()
         if start or stop:
@@ -204,13 +238,47 @@ class Driver(WorkloadDriver):
             deployment, found = self._look()
         return self._reports(found)
 
+    def leaving(self, ids: Collection[str]) -> None:
+        """Say which pods go before others as early as that is known, and of which it is over.
+
+        The controller hears of costs and of the number by two watches.
+        """
+        names = frozenset(one.partition("/")[0] for one in ids)
+        if names != self._leaving and self.context.known().epoch and self._costs:
+            for group in self._look()[1]:
+                self._set_costs(group, names)
+            self._leaving = names
+
+    def _set_costs(self, group: Group, names: Collection[str]) -> None:
+        """Make these pods cheap, and no others but those that are about to be deleted."""
+        going = {one.partition("/")[0] for one in group.leaving}
+        for name, pod in group.living.items():
+            if name in names and not _pods.is_cheap(pod):
+                self._patch_pod(name, _pods.cheap())
+            elif _pods.is_cheap(pod) and name not in {*names, *going}:
+                self._patch_pod(name, _pods.dear())
+
+    def _patch_pod(self, name: str, patch: Object | Sequence[Object]) -> None:
+        """Change a pod, or its status; that it is gone, or has changed, is no error."""
+        try:
+            self._patch("pods", name, patch)
+        except ApiError as exc:
+            if exc.status not in (404, 422):
+                raise
+
     def conclude(self, stable: Composition | None) -> str:
         self._refuse_without_lease()
-        if stable is None:
-            return self._hand_back(None)
-        _deployment, found = self._look()
-        mine = [one for one in found if one.generation == stable.generation]
-        return self._hand_back(mine[0].name) if mine else f"no pods are of {stable.revision}"
+        new = None
+        if stable is not None:
+            _deployment, found = self._look()
+            mine = _of_generation(found, stable.generation)
+            if not mine:
+                return f"no pods are of {stable.revision}"
+            new = mine[0].name
+        if left := self._hand_back(new):
+            return left
+        self._tidy(new or "")
+        return ""
 
     # -- observe -----------------------------------------------------------------------------------
 
@@ -232,10 +300,14 @@ class Driver(WorkloadDriver):
 
     def _fenced_look(self, fresh: bool) -> tuple[Object, list[Group]]:
         deployment = self._get(fresh)
-        if not self.context.epoch:
+        if not self.context.known().epoch:
             return deployment, self._groups(deployment)
         deployment = self._fence(deployment, "deployments")
-        return deployment, [self._fenced(group) for group in self._groups(deployment, fresh)]
+        found = [self._fenced(group) for group in self._groups(deployment, fresh)]
+        if lagging := [group for group in found if group.lags]:
+            self._take_annotations(lagging[0])
+            return deployment, self._groups(deployment, fresh)
+        return deployment, found
 
     def _groups(self, deployment: Object, fresh: bool = False) -> list[Group]:
         wanted = ",".join(f"{key}={value}" for key, value in _pods.selector(deployment).items())
@@ -243,19 +315,23 @@ class Driver(WorkloadDriver):
         return _pods.groups(deployment, self._list("replicasets", fresh), pods)
 
     def _reports(self, found: Sequence[Group]) -> list[Report]:
-        reading = _pods.Reading(
-            self.context.service,
-            self._options["container"] or "",
-            self._options["image"],
-            self._options["port"] or 0,
-            clock.now(),
-            self._cluster.skew,
-        )
+        reading = self._reading()
         reports: list[Report] = []
         for group in found:
             self._note_missing(group)
+            self._note_kept(group)
             reports += reading.reports(group, self._ordered.get(group.name, (0, 0.0))[1])
         return reports
+
+    def _note_kept(self, group: Group) -> None:
+        """Tell of pods that were to go, and stay since Kubernetes has deleted others."""
+        for name, known in group.ids.items():
+            if name != known and known not in self._kept:
+                self._kept.add(known)
+                self.context.transport.say(
+                    f"{group.name}: Kubernetes has deleted another pod than {name}, which stays, as"
+                    f" {known}"
+                )
 
     def _note_missing(self, group: Group) -> None:
         """Note since when pods are missing, and tell the operator why, in the server's words."""
@@ -277,6 +353,34 @@ class Driver(WorkloadDriver):
             return group
         return replace(group, obj=self._fence(group.obj, "replicasets"))
 
+    def _take_annotations(self, group: Group) -> None:
+        """Give the new ReplicaSet the annotations that the Deployment's pods were given meanwhile,
+        as `kubectl rollout restart` does. Its pods stay as they are.
+        """
+        template = _pods.template_of(group.deployment)
+        mine = _pods.template_of(group.obj)["metadata"].get("annotations") or {}
+        notes = template["metadata"].get("annotations") or {}
+        metadata = {"annotations": {_pods.BASE: _pods.digest(template)}}
+        spec = {"template": {"metadata": {"annotations": notes}}}
+        self._patch("replicasets", group.name, versioned(group.obj, metadata, spec))
+        if names := [name for name, value in notes.items() if mine.get(name) != value]:
+            self.context.transport.say(
+                f"{self._where}: its pods were given annotations meanwhile ({', '.join(names)}),"
+                f" as by kubectl rollout restart, and {group.name} takes them over;"
+                f" {count(len(group.living), 'pod')} of it started before that [PR-249]"
+            )
+
+    def _changed_template(self, found: Sequence[Group]) -> str:
+        """Return what a person has to decide about a template that somebody else has changed."""
+        if not any(one.edited and one.marked and not one.owned for one in found):
+            return ""
+        return (
+            f"somebody else has changed the pod template of {self._where}, which the rollout"
+            " neither overwrites nor takes over: change it back (kubectl rollout undo"
+            f" deployment/{self._name}), and the rollout goes on; or roll back, to the pods of the"
+            " changed template"
+        )
+
     def _scale(
         self,
         deployment: Object,
@@ -285,16 +389,19 @@ class Driver(WorkloadDriver):
         stop: Sequence[str],
     ) -> None:
         """Change the numbers of replicas: fewer pods first, so that the others have room."""
+        restarting = any(one.owned and not one.current and one.replicas for one in found)
         for group in found:
+            if group.owned and restarting:
+                continue  # its controller replaces these pods itself, and goes on to its number
             ids = [*group.ids.values(), *group.ordered]
             going = [one for one in stop if one in ids and one not in group.stopped]
             if going and self._steer(group, going):
                 self._set(group, group.replicas - len(going), going)
         more = Counter((labels.generation, labels.revision) for labels in start)
-        for (generation, revision), count in more.items():
-            mine = [one for one in found if one.generation == generation]
+        for (generation, revision), number in more.items():
+            mine = _of_generation(found, generation)
             if not mine:
-                body = self._replica_set(deployment, revision, generation, count)
+                body = self._replica_set(deployment, revision, generation, number)
                 made = self._cluster.post(self._path("replicasets"), body)
                 self._watched["replicasets"].note(made)
             elif mine[0].edited:
@@ -305,7 +412,7 @@ class Driver(WorkloadDriver):
                     "PR-246",
                 )
             else:
-                self._set(mine[0], mine[0].replicas + count)
+                self._set(mine[0], mine[0].replicas + number)
 
     def _steer(self, group: Group, ids: Sequence[str]) -> bool:
         """Have the controller delete these pods before others; return whether it would now.
@@ -314,14 +421,11 @@ class Driver(WorkloadDriver):
         https://github.com/kubernetes/kubernetes/blob/v1.20.2/pkg/controller/controller_utils.go
         """
         for name in sorted({one.partition("/")[0] for one in ids} & set(group.living)):
-            try:
-                if self._costs:
-                    self._patch("pods", name, _pods.cheap())
-                elif patch := _pods.unready(group.living[name]):
-                    self._patch("pods", f"{name}/status", patch)
-            except ApiError as exc:
-                if exc.status not in (404, 422):  # it is gone, or has changed
-                    raise
+            pod = group.living[name]
+            if self._costs and not _pods.is_cheap(pod):
+                self._patch_pod(name, _pods.cheap())
+            elif not self._costs and (patch := _pods.unready(pod)):
+                self._patch_pod(f"{name}/status", patch)
         return self._costs or self._has_seen(group, ids)
 
     def _has_seen(self, group: Group, ids: Sequence[str]) -> bool:
@@ -344,6 +448,8 @@ class Driver(WorkloadDriver):
         obj = group.scaled
         kind, name = ("deployments", self._name) if group.current else ("replicasets", group.name)
         notes = {**_pods.notes_of(obj), _pods.STOPPED: json.dumps(kept)}
+        if group.current:
+            notes[_pods.NUMBER] = str(max(0, replicas))
         patch: list[Object] = [
             {"op": "test", "path": "/spec/replicas", "value": group.replicas},
             {"op": "test", "path": "/metadata/annotations", "value": _pods.notes_of(obj)},
@@ -365,7 +471,8 @@ class Driver(WorkloadDriver):
     ) -> dict[str, t.Any]:
         """Return the ReplicaSet of a generation."""
         name = f"{self._name}-g{generation}"
-        template = self._with_image(deployment, revision, generation)
+        template = self._earlier(deployment, revision, generation)
+        template = template or self._new_template(deployment, revision, generation)
         hashed = {_pods.HASH: f"g{generation}"}
         template["metadata"]["labels"] |= hashed
         return {
@@ -377,7 +484,8 @@ class Driver(WorkloadDriver):
                 "annotations": {
                     _pods.MARK: _pods.mark(name, generation, revision),
                     _pods.BASE: _pods.digest(_pods.template_of(deployment)),
-                    _pods.EPOCH: str(self.context.epoch),
+                    _pods.SHAPE: _pods.shape_of(deployment),
+                    _pods.EPOCH: str(self.context.known().epoch),
                 },
             },
             "spec": {
@@ -387,6 +495,27 @@ class Driver(WorkloadDriver):
                 "template": template,
             },
         }
+
+    def _earlier(
+        self, deployment: Object, revision: str, generation: int
+    ) -> dict[str, t.Any] | None:
+        """Return the pod template that a revision had which ran before, by the Deployment's
+        history; None where the revision is new, or that is too long ago.
+        """
+        kept = self.context.settings_of(generation)
+        if not (kept and kept.again):
+            return None
+        reading = self._reading()
+        owned = [one for one in self._groups(deployment) if one.owned]
+        mine = [one for one in owned if reading.revision(one) == revision]
+        if not mine:
+            self.context.transport.say(
+                f"{self._where}: the pod template of {revision} is not in its history any more"
+                " (revisionHistoryLimit); its pods get the present one with the image of"
+                f" {revision}"
+            )
+            return None
+        return _pods.template_of(max(mine, key=lambda one: one.sequence).obj)
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -408,13 +537,29 @@ class Driver(WorkloadDriver):
                 )
             except hand_back.Blocked as exc:
                 return str(exc)
-            if action.step is Step.DONE:
+            if action.step is HandBackStep.DONE:
                 return ""
-            if action.step is Step.WAIT or action == before:
+            if action.step is HandBackStep.WAIT or action == before:
                 return f"{action.step.value}" + (f" ({action.name})" if action.name else "")
             self._take(action, deployment, {one.name: one for one in found}, new or "")
             before = action
         return f"{action.step.value} ({action.name}), which something undoes"
+
+    def _tidy(self, stable: str) -> None:
+        """Remove the notes that only the rollout needed, and give a number back that the owner set
+        during the hand-back. `stable`: the ReplicaSet that the Deployment consists of.
+        """
+        deployment, found = self._look(fresh=True)
+        if notes := _pods.passing(deployment):
+            number = _pods.wanted(deployment, stable)
+            spec = None if number is None else {"replicas": number}
+            body = versioned(deployment, {"annotations": notes}, spec)
+            self._patch("deployments", self._name, body)
+        for group in found:
+            self._set_costs(group, ())
+            if notes := _pods.passing(group.obj):
+                body = versioned(group.obj, {"annotations": notes})
+                self._patch("replicasets", group.name, body)
 
     def _take(
         self,
@@ -425,17 +570,19 @@ class Driver(WorkloadDriver):
     ) -> None:
         """Do one step of the hand-back: one change of one object, if it still is as seen."""
         step, group = action.step, found.get(action.name)
-        if step is Step.PAUSE:
-            body = versioned(deployment, {"annotations": {_pods.PENDING: new}}, {"paused": True})
+        if step is HandBackStep.PAUSE:
+            notes = {_pods.NUMBER: str(deployment["spec"].get("replicas", 1))}
+            notes |= {**_pods.notes_of(deployment), _pods.PENDING: new}
+            body = versioned(deployment, {"annotations": notes}, {"paused": True})
             self._patch("deployments", self._name, body)
-        elif step is Step.RESUME:
+        elif step is HandBackStep.RESUME:
             body = versioned(deployment, {"annotations": {_pods.PENDING: None}}, {"paused": None})
             self._patch("deployments", self._name, body)
         elif group is None:
             raise PlatformError(f"{action.name} is gone", "PR-246")
-        elif step is Step.RETARGET:
+        elif step is HandBackStep.RETARGET:
             self._patch("deployments", self._name, _retarget(deployment, group))
-        elif step is Step.DELETE:
+        elif step is HandBackStep.DELETE:
             self._delete(group)
         else:
             body = versioned(group.obj, _METADATA[step](group))
@@ -461,6 +608,12 @@ class InClusters(ClustersDriver):
         return Driver(options, self.context)
 
 
+def _of_generation(found: Sequence[Group], generation: int) -> list[Group]:
+    """Return the ReplicaSets of a generation, the one that the Deployment keeps pods in first."""
+    mine = [one for one in found if one.generation == generation]
+    return sorted(mine, key=lambda one: not one.current)
+
+
 def _released(group: Group) -> dict[str, t.Any]:
     """Return how a ReplicaSet is taken from the Deployment, and found without its labels."""
     gone = dict.fromkeys(_pods.selector(group.deployment))
@@ -482,12 +635,19 @@ def _adoptable(group: Group) -> dict[str, t.Any]:
     return {"labels": dict(group.obj["spec"]["template"]["metadata"]["labels"])}
 
 
-_METADATA = {Step.RELEASE: _released, Step.GIVE_BACK: _given_back, Step.ADOPT: _adoptable}
+_METADATA = {
+    HandBackStep.RELEASE: _released,
+    HandBackStep.GIVE_BACK: _given_back,
+    HandBackStep.ADOPT: _adoptable,
+}
 
 
 def _retarget(deployment: Object, group: Group) -> list[Object]:
     """Return how the Deployment gets the template and the number of a ReplicaSet."""
     notes = {**_pods.notes_of(deployment), _pods.STOPPED: json.dumps(group.stopped)}
+    notes[_pods.NUMBER] = str(group.replicas)
+    if (number := _pods.asked(deployment)) is not None:
+        notes[_pods.WANTED] = f"{group.name}={number}"
     template, version = _pods.template_of(group.obj), deployment["metadata"]["resourceVersion"]
     return [
         {"op": "test", "path": "/metadata/resourceVersion", "value": version},

@@ -15,7 +15,7 @@ import typing as t
 from collections.abc import Mapping
 
 from ..inputs.options import Field, Options
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.platform import Labels
 from . import _options
 from ._hosts import Hosts
@@ -36,9 +36,9 @@ OPTIONS = Options(
 class Driver(Hosts):
     """A service's processes on the hosts of `rollout_platform.hosts`."""
 
-    _agent, _table = "process", OPTIONS
+    _agent, _table, _tells_ends = "process", OPTIONS, True
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._command = options["command"]
         self._cwd = options["cwd"]
         self._signal = options["stop_signal"]

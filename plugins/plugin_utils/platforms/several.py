@@ -6,9 +6,6 @@
 Each part has a driver of its own, and its share of the instances. Parts with hosts keep the names
 of hosts and instances; pods have the name of their part before their own, as those of several
 clusters have.
-
-Each part has its own context, since it knows only its own hosts that do not answer, and its own
-settings of a generation.
 """
 
 from __future__ import annotations
@@ -26,10 +23,11 @@ from ..engine.shares import cluster_of
 from ..inputs import values
 from ..inputs.options import FACTOR, Field, Kind, Options
 from ..interfaces import loader
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.loader import DriverChoice
 from ..interfaces.platform import (
     PARTS,
+    Capabilities,
     Endpoint,
     Labels,
     Machine,
@@ -89,17 +87,16 @@ def _part(given: t.Any, variable: str) -> Part:
 def _refuse(choice: DriverChoice[PlatformDriver], variable: str) -> None:
     """Refuse a platform that cannot be a part."""
     chosen, why = choice.driver, ""
+    can = chosen.capabilities
     if issubclass(chosen, Driver):
         why = "has parts itself; list them all beside each other"
     elif issubclass(chosen, Together):
         why = "has several clusters; make a part of each"
-    elif chosen.in_place:
+    elif not can.starts_instances:
         why = "is deployed in place, by your own tasks; use systemd or process, or a service apart"
-    elif chosen.refills:
+    elif can.refills_places:
         why = "replaces pods at their places; roll it out as a service apart, or use a Deployment"
-    elif chosen.places_instances or (
-        chosen.names_instances and not issubclass(chosen, WorkloadDriver)
-    ):
+    elif not can.has_hosts and not issubclass(chosen, WorkloadDriver):
         why = "is an orchestrator that cannot be a part yet; roll it out as a service apart"
     if why:
         raise InputError(f"{variable}.driver: {choice.name} {why}", "PR-248")
@@ -122,13 +119,13 @@ OPTIONS = Options(
 class Pods(Together):
     """The parts that are Deployments."""
 
-    clusters_option = PARTS
+    capabilities = replace(Together.capabilities, has_parts=True)
 
     def __init__(
         self,
         drivers: Mapping[str, WorkloadDriver],
         factors: Mapping[str, Fraction],
-        context: Context,
+        context: DriverContext,
     ) -> None:
         self._join(drivers, factors, context)
 
@@ -136,8 +133,7 @@ class Pods(Together):
 class Driver(PlatformDriver):
     """The instances of all parts."""
 
-    alike = False  # in waves, the new instances of one part are compared with the old of another
-    clusters_option = PARTS
+    capabilities = Capabilities(has_parts=True)
 
     @classmethod
     def shaping(
@@ -153,22 +149,19 @@ class Driver(PlatformDriver):
             shown[f"{PARTS}.{name}.driver"] = part.choice.name
         return shown, secret
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.context = context
         given: Mapping[str, Part] = options[PARTS]
         self.clusters = {name: part.factor for name, part in given.items()}
-        self._contexts = {name: _apart(context) for name in given}
-        self._together = _apart(context)  # of all parts of Kubernetes
         self._hosted: dict[str, PlatformDriver] = {}
         pods: dict[str, WorkloadDriver] = {}
         for name, part in given.items():
-            made = _as_part(name, functools.partial(part.choice.make, self._contexts[name]))
-            made.part = name
+            made = _as_part(name, functools.partial(part.choice.make, replace(context, part=name)))
             if isinstance(made, WorkloadDriver):
                 pods[name] = made
             else:
                 self._hosted[name] = made
-        self._pods = Pods(pods, self.clusters, self._together)
+        self._pods = Pods(pods, self.clusters, context)
         self._within = {name: frozenset(one.hosts()) for name, one in self._hosted.items()}
         self._refuse_shared_hosts()
         hosted = self._hosted.values()
@@ -207,6 +200,12 @@ class Driver(PlatformDriver):
 
     def hosts(self) -> Sequence[str]:
         return [host for one in self._hosted.values() for host in one.hosts()]
+
+    @property
+    def away(self) -> Mapping[str, list[dict[str, t.Any]]]:  # type: ignore[override]
+        """The hosts and clusters of all parts that do not answer."""
+        parts = (*self._hosted.values(), self._pods)
+        return {name: seen for one in parts for name, seen in one.away.items()}
 
     @property
     def machines(self) -> Mapping[str, Machine]:  # type: ignore[override]
@@ -250,7 +249,6 @@ class Driver(PlatformDriver):
         self._each(lambda part: part.check())
 
     def risks(self, replicas: int, least: int, most: int) -> Sequence[str]:
-        self._lend()
         return [
             *(
                 f"part {name}: {line}"
@@ -268,26 +266,46 @@ class Driver(PlatformDriver):
     def sync(
         self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
     ) -> Sequence[Report]:
-        """Have all parts do their work; the error of one does not keep the others from theirs."""
-        self._lend()
-        asked = begin(functools.partial(self._sync_pods, start, stop, forget))
+        return self._of_all(
+            functools.partial(self._sync_pods, start, stop, forget),
+            functools.partial(self._sync_part, start=start, stop=stop, forget=forget),
+        )
+
+    def look(self, hosts: Collection[str]) -> Sequence[Report]:
+        """Look at these hosts, and at all clusters."""
+        return self._of_all(
+            functools.partial(self._sync_pods, (), (), ()),
+            functools.partial(self._look_at_part, hosts=hosts),
+        )
+
+    def _of_all(
+        self, ask_pods: Callable[[], Sequence[Report]], ask: Callable[[str], Sequence[Report]]
+    ) -> Sequence[Report]:
+        """Ask all parts; the error of one does not keep the others from their work."""
+        asked = begin(ask_pods)
         found: list[Report] = []
         troubles: list[RolloutError] = []
         for name in self._hosted:
             try:
-                found += self._sync_part(name, start, stop, forget)
+                found += ask(name)
             except RolloutError as exc:
                 troubles.append(exc)
         try:
             found += asked.result()
         except RolloutError as exc:
             troubles.append(exc)
-        self._take_back()
         for trouble in troubles:
             if isinstance(trouble, PlatformError):
                 trouble.seen = [*trouble.seen, *found]
         raise_first(troubles)
         return found
+
+    def _look_at_part(self, name: str, hosts: Collection[str]) -> Sequence[Report]:
+        look = functools.partial(
+            self._hosted[name].look, [host for host in hosts if host in self._within[name]]
+        )
+        self._last[name] = _as_part(name, look)
+        return self._last[name]
 
     def _sync_pods(
         self, start: Sequence[Labels], stop: Sequence[str], forget: Sequence[str]
@@ -330,7 +348,6 @@ class Driver(PlatformDriver):
             one.retry_silent_hosts()
 
     def conclude(self, stable: Composition | None) -> str:
-        self._lend()
         found = [
             _as_part(name, functools.partial(one.conclude, stable))
             for name, one in self._hosted.items()
@@ -353,7 +370,6 @@ class Driver(PlatformDriver):
 
     def usage(self) -> Mapping[str, Usage]:
         """Return what instances use, of the parts that know it."""
-        self._lend()
         found: dict[str, Usage] = {}
         troubles: list[RolloutError] = []
         for name, one in self._hosted.items():
@@ -372,13 +388,10 @@ class Driver(PlatformDriver):
         """Keep them on the hosts of all parts; pods have no secrets but those of checks."""
         if not self._hosted:
             super().keep(key, content)
-        self._lend()
         for name, one in self._hosted.items():
             _as_part(name, functools.partial(one.keep, key, content))
-        self._take_back()
 
     def recall(self, key: str) -> Mapping[str, t.Any] | None:
-        self._lend()
         troubles: list[RolloutError] = []
         for name, one in self._hosted.items():
             try:
@@ -389,34 +402,8 @@ class Driver(PlatformDriver):
         raise_first(troubles)
         return None
 
-    # -- contexts ----------------------------------------------------------------------------------
-
-    def _lend(self) -> None:
-        """Give each part what it needs of the context: its settings, and its silent hosts."""
-        away = self.context.away
-        for name, own in self._contexts.items():
-            self._share(own)
-            own.settings = {
-                number: kept.of_part(name) for number, kept in self.context.settings.items()
-            }
-            own.away = {host: away[host] for host in self._within.get(name, ()) if host in away}
-        self._share(self._together)
-        self._together.away = {one: away[one] for one in self._pods.clusters if one in away}
-
-    def _share(self, own: Context) -> None:
-        own.epoch, own.deployed = self.context.epoch, self.context.deployed
-        own.autoscaler = self.context.autoscaler
-
-    def _take_back(self) -> None:
-        """Put together which hosts and clusters do not answer: the journal keeps that."""
-        away = self.context.away
-        away.clear()
-        for own in (*self._contexts.values(), self._together):
-            away.update(own.away)
-
     def _each(self, work: Callable[[PlatformDriver], None]) -> None:
         """Do something in all parts; raise what is wrong once all have."""
-        self._lend()
         troubles: list[RolloutError] = []
         for name, one in self._hosted.items():
             try:
@@ -428,10 +415,6 @@ class Driver(PlatformDriver):
         except RolloutError as exc:
             troubles.append(exc)
         raise_first(troubles)
-
-
-def _apart(context: Context) -> Context:
-    return replace(context, away={}, settings={})
 
 
 def _only(ids: Sequence[str], mine: Callable[[str], bool]) -> list[str]:

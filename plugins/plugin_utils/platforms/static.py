@@ -17,8 +17,8 @@ from ..base import clock
 from ..base.errors import InputError, PlatformError
 from ..engine.model import UNKNOWN, Process
 from ..inputs.options import PORT, TEXT, Field, Options, one_or_more
-from ..interfaces.context import Context
-from ..interfaces.platform import Endpoint, Labels, PlatformDriver, Report
+from ..interfaces.context import DriverContext
+from ..interfaces.platform import Capabilities, Endpoint, Labels, PlatformDriver, Report
 from ..remote import inventory
 
 OPTIONS = Options(
@@ -40,9 +40,9 @@ OPTIONS = Options(
 class Driver(PlatformDriver):
     """A service's instances, one for each of the hosts and ports."""
 
-    in_place = True  # they are deployed where they are, and neither started nor stopped from here
+    capabilities = Capabilities(starts_instances=False)
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.context = context
         pattern, ports = options["hosts"], options["port"]
         self._hosts = list(inventory.hosts(context.transport, pattern, "rollout_platform.hosts"))
@@ -100,7 +100,7 @@ class Driver(PlatformDriver):
 
     def _report(self, slot: int, name: str) -> Report:
         host, endpoint = self._places[name]
-        known = self.context.deployed.get(name)
+        known = self.context.known().deployed.get(name)
         revision, generation = (known.revision, known.generation) if known else (UNKNOWN, 0)
         labels = Labels(name, self.context.service, revision, generation, host, endpoint, slot)
         return Report(

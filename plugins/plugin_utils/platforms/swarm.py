@@ -18,9 +18,10 @@ from ..base.errors import InputError, PlatformError
 from ..base.text import clean
 from ..engine.model import Process
 from ..inputs.placeholders import Template
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.platform import (
     NOWHERE,
+    Capabilities,
     Endpoint,
     Labels,
     PlatformDriver,
@@ -51,8 +52,7 @@ class Recalled(t.TypedDict):
 class Driver(PlatformDriver):
     """The services of one rollout's service."""
 
-    places_instances = True
-    host_options = _swarm_spec.HOST_OPTIONS
+    capabilities = Capabilities(has_hosts=False, host_options=_swarm_spec.HOST_OPTIONS)
     unsupported: t.ClassVar[Mapping[str, str]] = {
         "container_port": "use port, which Swarm publishes on the instance's node",
         "network": "use networks; Swarm publishes the port on the node itself",
@@ -60,7 +60,7 @@ class Driver(PlatformDriver):
         "zone": "use constraints; Swarm places instances itself",
     }
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.context, self._options = context, options
         transport = context.transport
         self._hosts = inventory.hosts(transport, options["hosts"], "rollout_platform.hosts")
@@ -70,6 +70,7 @@ class Driver(PlatformDriver):
         )
         self._reading = _swarm_tasks.Reading(context.service)
         self._published: Counter[int] = Counter()  # how many instances have each port
+        self._changed: dict[str, str] = {}  # by instance, an image that somebody else has given it
         self._said: dict[str, str] = {}  # by instance, what was last said of it
         self._on: dict[str, str] = {}  # by instance, the node it ran on last
         self._kept: dict[int, Mapping[str, t.Any]] = {}  # by generation, its options
@@ -177,16 +178,18 @@ class Driver(PlatformDriver):
         """Do the work, and return what there is then."""
         request = {
             "service": self.context.service,
-            "epoch": self.context.epoch,
+            "epoch": self.context.known().epoch,
             "start": [self._service(labels) for labels in start],
             "stop": list(stop),
             "forget": list(forget),
             "keep": dict(keep),
-            "retain": sorted({kept.key for kept in self.context.settings.values() if kept.key}),
+            "retain": self.context.known().secret_keys,
             "registry_auth": self._options["registry_auth"],
         }
         seen = t.cast(_swarm_tasks.Seen, self._managers.ask(_swarm_tasks.Seen, request))
         self._published = _published(seen)
+        for service in seen["services"]:
+            self._tell_change(service)
         reports = self._reading.reports(seen, clock.now())
         for report in reports:
             self._tell(report)
@@ -200,12 +203,23 @@ class Driver(PlatformDriver):
 
     def _of(self, generation: int | None) -> Mapping[str, t.Any]:
         """Return the options that a generation is started with."""
-        kept = None if generation is None else self.context.settings.get(generation)
+        kept = None if generation is None else self.context.settings_of(generation)
         if generation is None or kept is None:
             return self._options
         if generation not in self._kept:
             self._kept[generation] = _settings.as_kept(self, OPTIONS, self._options, kept)
         return self._kept[generation]
+
+    def _tell_change(self, service: _swarm_tasks.Service) -> None:
+        """Tell the operator of an image that somebody else has given an instance."""
+        name, image = clean(service["name"]), _swarm_tasks.changed_image(service)
+        if image and image != self._changed.get(name):
+            self.context.transport.say(
+                f"{name}: somebody else has changed its image from"
+                f" {clean(service['labels']['image'])} to {image} (docker service update), so it"
+                " does not count as an instance of that revision, and is replaced [PR-255]"
+            )
+        self._changed[name] = image
 
     def _tell(self, report: Report) -> None:
         """Tell the operator at once what Swarm says of an instance, and where it moved it."""

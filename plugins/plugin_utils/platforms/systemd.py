@@ -22,7 +22,7 @@ from ..agents import systemd as agent
 from ..base.errors import InputError
 from ..inputs import values
 from ..inputs.options import FLAG, Field, Kind, Options
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.platform import Labels
 from . import _options
 from ._hosts import Hosts
@@ -139,7 +139,7 @@ class Driver(Hosts):
 
     _agent, _table = "systemd", OPTIONS
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._own = options["unit"] is not None
         self._template = options["unit"] or f"{context.service}@.service"
         super().__init__(options, context)

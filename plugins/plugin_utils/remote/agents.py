@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import binascii
 import functools
 import importlib
 import json
@@ -14,6 +15,7 @@ import marshal
 import secrets
 import shlex
 import typing as t
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.util import MAGIC_NUMBER
@@ -93,16 +95,35 @@ def program(
     the agent and of the modules that it imports from its own folder. ASCII, whatever the agent is
     written in.
 
-    A host whose Python runs the same compiled code as this one gets them `compiled`, which saves it
-    a third of its work.
+    A host whose Python runs the same compiled code as this one gets all of it `compiled`, which
+    saves it a third of its work.
     """
     folder, _dot, name = module.__name__.rpartition(".")
+    arguments = (f"agents/{name}.py", request, timeout, mark, folder)
+    call = f"serve(agent, *{arguments!a}, libraries)"
+    return f"{_code(module, compiled)}\n{call}\n".encode("ascii")
+
+
+@functools.cache
+def _code(module: ModuleType, compiled: bool) -> str:
+    """Return the text that defines `serve`, and the `agent` and `libraries` that it takes.
+
+    Each command carries it: what is compiled is packed, or it would be four times as long.
+    """
     made = code if compiled else source
+    folder = module.__name__.rpartition(".")[0]
     libraries = [
         (item.__name__.rpartition(".")[2], made(item)) for item in _libraries(module, f"{folder}.")
     ]
-    arguments = (made(module), f"agents/{name}.py", request, timeout, mark, folder, libraries)
-    return f"{source(_bootstrap)}\nserve(*{arguments!a})\n".encode("ascii")
+    if not compiled:
+        return f"{source(_bootstrap)}\nagent, libraries = {source(module)!a}, {libraries!a}"
+    packed = zlib.compress(marshal.dumps((code(_bootstrap), code(module), libraries)))
+    return (
+        "import binascii, marshal, zlib\n"
+        f"packed = binascii.a2b_base64({binascii.b2a_base64(packed, newline=False)!a})\n"
+        "bootstrap, agent, libraries = marshal.loads(zlib.decompress(packed))\n"
+        "exec(marshal.loads(bootstrap))"
+    )
 
 
 def _libraries(module: ModuleType, folder: str) -> list[ModuleType]:

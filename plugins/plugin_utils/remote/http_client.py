@@ -61,6 +61,7 @@ class Client:
     def __init__(
         self,
         timeout: float,
+        *,
         retries: int = RETRIES,
         headers: Mapping[str, str] | None = None,
         secrets: Collection[str] = (),

@@ -25,7 +25,7 @@ from ..base import clock
 from ..base.errors import InputError, RolloutError, TransportError
 from ..base.text import clean, size
 from ..inputs import values
-from ..inputs.options import FACTOR, NAME, PATH, TEXT, Field, Kind, Options, as_it_is
+from ..inputs.options import FACTOR, NAME, PATH, TEXT, Field, Kind, Options, unparsed
 from .deadline import within
 
 
@@ -62,7 +62,7 @@ ONE_OF_SEVERAL = Options(
 )
 CLUSTERS = Field(
     "clusters",
-    Kind("list", as_it_is, elements="dict", fields=ONE_OF_SEVERAL),
+    Kind("list", unparsed, elements="dict", fields=ONE_OF_SEVERAL),
     "Several clusters, each with what differs there. What is not given is taken from the options"
     " next to this list. Platform and load balancers need the same clusters, and can share the same"
     " list.",
@@ -72,6 +72,11 @@ Object = Mapping[str, t.Any]  # of the API, as JSON
 MERGE = "application/merge-patch+json"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 JSON = "application/json-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+HERE = "progressive.rollout"  # who asks, in the server's audit log
+MANAGER = {"fieldManager": "progressive-rollout"}  # whose fields they are (`managedFields`)
+BUSY = frozenset({429, 500, 502, 503, 504})  # a read is repeated, after the time that is asked for
+REPEATS = 3
 CONNECT, READ = 5.0, 30.0  # seconds that a connection, and each part of an answer, may take
 ANSWER = 60.0  # seconds that a request may take, with the plugin that logs in
 LARGEST, LINE = 256 * 2**20, 16 * 2**20  # bytes of an answer, and of a line of a watch
@@ -163,12 +168,20 @@ class Cluster:
 
     def post(self, path: str, body: Object, **query: str) -> Object:
         """Create an object, and return it."""
-        return self._ask("POST", path, body, "application/json", query)
+        return self._ask("POST", path, body, "application/json", {**query, **MANAGER})
 
     def patch(self, path: str, body: Object | Sequence[Object], **query: str) -> Object:
         """Change an object, by a JSON patch (a list) or by merging, and return it."""
         content = MERGE if isinstance(body, Mapping) else JSON
-        return self._ask("PATCH", path, body, content, query)
+        return self._ask("PATCH", path, body, content, {**query, **MANAGER})
+
+    def patch_by_keys(self, path: str, body: Object, **query: str) -> Object:
+        """Change an object by a strategic merge patch, as `kubectl patch` does: lists of containers
+        or variables are merged by their keys.
+
+        https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/
+        """
+        return self._ask("PATCH", path, body, STRATEGIC, {**query, **MANAGER})
 
     def delete(self, path: str, body: Object | None = None) -> None:
         """Delete an object; that it is gone already is no error."""
@@ -199,7 +212,7 @@ class Cluster:
         """Yield what happens after this version, until the server ends it; raises Expired."""
         asked = {**query, "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version}
         asked["timeoutSeconds"] = str(WATCH)
-        reply = self._send("GET", path, None, "", asked, WATCH + CONNECT)
+        reply = self._send("GET", path, None, "", asked, WATCH + CONNECT, repeats=0)
         try:
             for line in _lines(reply):
                 event = json.loads(line)
@@ -248,14 +261,21 @@ class Cluster:
         content: str,
         query: Mapping[str, str],
         timeout: float,
+        *,
         again: bool = True,
+        repeats: int = REPEATS,
     ) -> t.Any:
-        """Send a request and return the answer, its body unread; raises ApiError."""
+        """Send a request and return the answer, its body unread; raises ApiError.
+
+        Of a server that is busy, a read is asked again up to `repeats` times.
+        """
         client = self._client
         url = client.configuration.host.rstrip("/") + path
         if query:
             url += "?" + urllib.parse.urlencode(query)
-        headers = {"Accept": "application/json"} | ({"Content-Type": content} if content else {})
+        headers = {"Accept": "application/json", "User-Agent": HERE} | (
+            {"Content-Type": content} if content else {}
+        )
         headers |= _credentials(client)
         try:
             reply = client.rest_client.pool_manager.request(
@@ -265,7 +285,7 @@ class Cluster:
                 headers=headers,
                 preload_content=False,
                 redirect=False,
-                retries=False,
+                retries=_repeats(repeats) if method == "GET" else False,
                 timeout=importlib.import_module("urllib3").Timeout(connect=CONNECT, read=timeout),
             )
             self._note_time(reply.headers.get("Date"))
@@ -322,6 +342,20 @@ class Cluster:
                 " and one of its contexts",
                 "PR-241",
             ) from None
+
+
+def _repeats(number: int) -> t.Any:
+    """Return how often an answer that says that the server is busy is asked for again."""
+    return importlib.import_module("urllib3").Retry(
+        total=None,
+        connect=False,
+        read=False,
+        redirect=False,
+        status=number,
+        status_forcelist=BUSY,
+        backoff_factor=0.1,
+        raise_on_status=False,
+    )
 
 
 class Reflector:

@@ -63,6 +63,7 @@ class Job(t.Generic[_Outcome]):
         # A daemon: an abandoned thread must not keep this process from ending.
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._ended: queue.SimpleQueue[Job[_Outcome]]
+        self._then: Callable[[], None] = lambda: None
 
     def start(self, ended: queue.SimpleQueue[Job[_Outcome]]) -> None:
         """Begin; at its end the job is put into `ended`."""
@@ -76,6 +77,13 @@ class Job(t.Generic[_Outcome]):
         if self.outcome is None:  # it was not given up
             self.took, self.outcome = self.age, outcome
         self._ended.put(self)
+        self._then()
+
+    def leave(self, then: Callable[[], None]) -> None:
+        """Have `then` called at the job's end, in any thread, since nobody waits for it."""
+        self._then = then
+        if self.outcome is not None:
+            then()
 
     @property
     def age(self) -> float:
@@ -135,8 +143,9 @@ class SilentHosts:
 class Pool:
     """The jobs of one transport."""
 
-    def __init__(self, silent: SilentHosts) -> None:
-        self._silent = silent
+    def __init__(self, silent: SilentHosts, late: Callable[[], None] = lambda: None) -> None:
+        """`late` is called, in any thread, when a job ends that was not waited for to its end."""
+        self._silent, self._late = silent, late
         self._at_work: set[Job[t.Any]] = set()
 
     def run(
@@ -146,7 +155,7 @@ class Pool:
         patience: Mapping[str, float] | None = None,
     ) -> None:
         """Do the jobs, by host, at most `forks` at a time, until each has its outcome or was
-        waited for long enough.
+        waited for long enough. Those with a `patience` below 0 are not waited for.
         """
         waiting = deque(jobs.items())
         running: dict[Job[_Outcome], str] = {}
@@ -155,9 +164,14 @@ class Pool:
         while waiting or running:
             while waiting and len(running) < forks:
                 host, job = waiting.popleft()
-                running[job] = host
                 self._at_work.add(job)
                 job.start(ended)
+                if (patience or {}).get(host, math.inf) < 0:
+                    job.leave(self._late)
+                else:
+                    running[job] = host
+            if not running:
+                continue
             with contextlib.suppress(queue.Empty):
                 self._take(ended.get(timeout=max(0.0, tick - time.monotonic())), running)
             if time.monotonic() >= tick:
@@ -168,7 +182,8 @@ class Pool:
                         self._take(job, running)
                     elif job.age >= (patience or {}).get(host, math.inf):
                         del running[job]
-        self._at_work.difference_update([job for job in jobs.values() if job.outcome])
+                        job.leave(self._late)
+        self._at_work.difference_update([job for job in list(self._at_work) if job.outcome])
 
     def _take(self, job: Job[_Outcome], running: dict[Job[_Outcome], str]) -> None:
         """Take a job that is over out of those that run, and note if its host has answered."""

@@ -42,12 +42,15 @@ class Transport:
         self._apart: list[Transport] = []  # made from this one
         # where hosts are named that are waited for
         self.say: Callable[[str], None] = lambda line: None
+        # called, in any thread, when a late answer comes
+        self.wake: Callable[[], None] = lambda: None
         self._silent = silent or SilentHosts(self._tell)
-        self._pool = Pool(self._silent)
+        self._pool = Pool(self._silent, lambda: self.wake())
         self.hosts = connections.hosts
         self.left_out = connections.left_out
         self.variable = connections.variable
         self.address = connections.address
+        self.is_here = connections.is_here
 
     def _tell(self, line: str) -> None:
         self.say(line)
@@ -104,7 +107,7 @@ class Transport:
 
         A host with a `patience` is waited for no longer than that many seconds. If it has not
         answered by then, its answer is that of an unreachable host, with `Answer.later` to come
-        back to.
+        back to. Below 0, it is not waited for.
         """
         module = agents.load(agent)
         answers: dict[str, Answer] = {}

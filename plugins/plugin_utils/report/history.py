@@ -18,7 +18,7 @@ COLUMNS = ("began", "rollout", "outcome", "took", "by", "why", "id")
 def entries(record: Record) -> list[dict[str, t.Any]]:
     """Return the rollouts in the journal, the newest first."""
     known = [shapes.write(record.rollout)] if record.open else []
-    return [_entry(record, one) for one in (*known, *reversed(record.history))]
+    return [_entry(record, rollout) for rollout in (*known, *reversed(record.history))]
 
 
 def _entry(record: Record, rollout: Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -45,7 +45,7 @@ def lines(record: Record, known: Sequence[Mapping[str, t.Any]]) -> list[str]:
     back = ", ".join(returnable(record))
     hint = f"returns to {back} (rollout_to)" if back else "has no earlier revision to return to"
     return [
-        *columns([COLUMNS, *(_row(one) for one in known)]),
+        *columns([COLUMNS, *(_row(entry) for entry in known)]),
         printable(f"rollback.yml {hint}"),
     ]
 
@@ -53,26 +53,30 @@ def lines(record: Record, known: Sequence[Mapping[str, t.Any]]) -> list[str]:
 def returnable(record: Record) -> list[str]:
     """Return the promoted revisions that `rollout_to` accepts, the newest first."""
     stable = record.stable.revision if record.stable else None
-    promoted = [one for one in reversed(record.history) if one.get("outcome") == "promoted"]
+    promoted = [entry for entry in reversed(record.history) if entry.get("outcome") == "promoted"]
     names = [
         *([record.before.revision] if record.before else []),
-        *(str(one["revision"]) for one in promoted),
+        *(str(entry["revision"]) for entry in promoted),
     ]
     return [name for name in dict.fromkeys(names) if name != stable]
 
 
-def _row(one: Mapping[str, t.Any]) -> tuple[str, ...]:
-    title = f"{one['previous']} -> {one['revision']}" if one["previous"] else str(one["revision"])
-    notes = [] if one["kind"] == "rollout" else [one["kind"]]
-    notes += [] if one["order"] is None else [f"order {one['order']}"]
+def _row(entry: Mapping[str, t.Any]) -> tuple[str, ...]:
+    title = (
+        f"{entry['previous']} -> {entry['revision']}"
+        if entry["previous"]
+        else str(entry["revision"])
+    )
+    notes = [] if entry["kind"] == "rollout" else [entry["kind"]]
+    notes += [] if entry["order"] is None else [f"order {entry['order']}"]
     about = f" ({', '.join(notes)})" if notes else ""
     cells = (
-        moment(one["began"] or 0.0),
+        moment(entry["began"] or 0.0),
         f"{title}{about}",
-        (one["outcome"] or "in progress").replace("_", " "),
-        span(one["seconds"]),
-        one["by"],
-        "; ".join(text for text in (one["why"], one["reason"]) if text),
-        one["id"],
+        (entry["outcome"] or "in progress").replace("_", " "),
+        span(entry["seconds"]),
+        entry["by"],
+        "; ".join(text for text in (entry["why"], entry["reason"]) if text),
+        entry["id"],
     )
     return tuple(clean(cell) for cell in cells)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from ..base.text import count
 from ..engine.model import Instance
 from ..engine.strategy import BACK, SWITCH_BACK
-from ..state.record import WITHOUT_VERDICT, Kind, Outcome, Rollout
+from ..state.record import WITHOUT_VERDICT, Outcome, Rollout, RolloutKind
 
 NOTHING_STARTED = "refused: nothing was started"
 WORTH_NAMING = 1.0  # seconds that a rollout waited
@@ -27,9 +27,9 @@ def ended(service: str, rollout: Rollout, why: bool = True) -> str:
         return f"{title} {NOTHING_STARTED}{reason}"
     if rollout.outcome != Outcome.PROMOTED:
         return f"{title} {outcome}{back(rollout)} after {lasted(rollout)}{failed}{reason}"
-    if rollout.kind == Kind.SCALE:
+    if rollout.kind == RolloutKind.SCALE:
         return f"{title} scaled: {count(rollout.replicas, 'instance')}{took}"
-    if rollout.kind == Kind.REBALANCE:
+    if rollout.kind == RolloutKind.REBALANCE:
         return f"{title} rebalanced: {count(rollout.replaced, 'instance')} moved{took}"
     done = (
         f"{count(rollout.replaced, 'instance')} replaced{_by(rollout)}"
@@ -37,7 +37,7 @@ def ended(service: str, rollout: Rollout, why: bool = True) -> str:
         else count(rollout.replicas, "instance")
     )
     previous = rollout.previous
-    if rollout.kind == Kind.ROLLBACK and previous and previous.revision != rollout.revision:
+    if rollout.kind == RolloutKind.ROLLBACK and previous and previous.revision != rollout.revision:
         reason = f" ({rollout.reason or f'rolled back from {previous.revision}'})"
     if why and rollout.reason.startswith(WITHOUT_VERDICT):
         return f"{title} {outcome} {rollout.reason}; {done}{took}"
@@ -75,11 +75,11 @@ def left_behind(service: str, orphaned: Sequence[Instance]) -> list[str]:
     """Return a line on instances that were not stopped because their hosts are unreachable, if
     there are any.
     """
-    there = ", ".join(f"{instance.id} on {instance.host}" for instance in orphaned)
+    named = ", ".join(f"{instance.id} on {instance.host}" for instance in orphaned)
     if not orphaned:
         return []
     return [
-        f"{service}: {there} not stopped: host unreachable (no traffic is routed to it). Rerun "
+        f"{service}: {named} not stopped: host unreachable (no traffic is routed to it). Rerun "
         "when the host is back, or remove it from "
         "the inventory [PR-610]"
     ]

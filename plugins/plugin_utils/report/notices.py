@@ -14,7 +14,7 @@ from ..base.text import clean, span
 from ..engine.model import Phase
 from ..interfaces.notifier import Notice
 from ..state import events
-from ..state.record import Kind, Outcome
+from ..state.record import Outcome, RolloutKind
 from .messages import NOTHING_STARTED
 
 _ENDS = {
@@ -70,7 +70,7 @@ class Notices:
         facts: dict[str, t.Any] = {
             "revision": str(begun.get("revision", "")),
             "previous": str(begun.get("previous") or ""),
-            "kind": str(begun.get("rollout", Kind.ROLLOUT)),
+            "kind": str(begun.get("rollout", RolloutKind.ROLLOUT)),
             "strategy": str(begun.get("strategy") or ""),
             "replicas": int(begun.get("replicas", 0)),
             "by": clean(begun.get("by", ""), 200),

@@ -56,14 +56,16 @@ HELP = {
 
 def exposition(record: Record, timeline: Sequence[Mapping[str, t.Any]], lease: Lease | None) -> str:
     """Return the metrics of a service, of its record, its last rollout's timeline and its lease."""
-    found = {**_of_record(record), **_of_lease(lease)}
+    metrics = {**_of_record(record), **_of_lease(lease)}
     if record.rollout:
-        found |= _of_rollout(record.rollout) | _of_timeline(record.rollout, timeline)
+        metrics |= _of_rollout(record.rollout) | _of_timeline(record.rollout, timeline)
     lines: list[str] = []
     for name, help in HELP.items():
-        if samples := found.get(name):
+        if samples := metrics.get(name):
             lines += [f"# HELP {name} {help}", f"# TYPE {name} gauge"]
-            lines += [_line(name, {"service": record.service, **one}, at) for one, at in samples]
+            lines += [
+                _line(name, {"service": record.service, **labels}, at) for labels, at in samples
+            ]
     return "\n".join([*lines, "# EOF", ""])
 
 
@@ -78,20 +80,22 @@ def _escaped(text: str) -> str:
 
 
 def _of_record(record: Record) -> dict[str, Samples]:
-    outcomes = Counter(str(one.get("outcome")) for one in record.history)
+    outcomes = Counter(str(entry.get("outcome")) for entry in record.history)
     promoted = [
-        float(one.get("updated") or 0)
-        for one in record.history
-        if one.get("outcome") == Outcome.PROMOTED
+        float(entry.get("updated") or 0)
+        for entry in record.history
+        if entry.get("outcome") == Outcome.PROMOTED
     ]
-    found: dict[str, Samples] = {
-        "rollout_recent": [({"outcome": one.value}, outcomes[one]) for one in _outcomes()]
+    metrics: dict[str, Samples] = {
+        "rollout_recent": [
+            ({"outcome": outcome.value}, outcomes[outcome]) for outcome in _outcomes()
+        ]
     }
     if record.stable:
-        found["rollout_stable_info"] = [({"revision": record.stable.revision}, 1)]
+        metrics["rollout_stable_info"] = [({"revision": record.stable.revision}, 1)]
     if promoted:
-        found["rollout_last_success_timestamp_seconds"] = _single(max(promoted))
-    return found
+        metrics["rollout_last_success_timestamp_seconds"] = _single(max(promoted))
+    return metrics
 
 
 def _of_lease(lease: Lease | None) -> dict[str, Samples]:
@@ -112,9 +116,9 @@ def _of_rollout(rollout: Rollout) -> dict[str, Samples]:
         "strategy": rollout.strategy,
         "kind": rollout.kind.value,
     }
-    found: dict[str, Samples] = {
+    metrics: dict[str, Samples] = {
         "rollout_info": [(info, 1)],
-        "rollout_phase": [({"phase": one.value}, rollout.phase == one) for one in Phase],
+        "rollout_phase": [({"phase": phase.value}, rollout.phase == phase) for phase in Phase],
         "rollout_phase_entered_timestamp_seconds": _single(rollout.entered),
         "rollout_started_timestamp_seconds": _single(rollout.started),
         "rollout_work_seconds": _single(rollout.elapsed),
@@ -123,13 +127,13 @@ def _of_rollout(rollout: Rollout) -> dict[str, Samples]:
         "rollout_failed_instances": _single(rollout.failed),
     }
     if rollout.over:
-        found["rollout_ended_timestamp_seconds"] = _single(rollout.updated)
+        metrics["rollout_ended_timestamp_seconds"] = _single(rollout.updated)
     if rollout.asked is not None:
-        found["rollout_share_asked_ratio"] = _single(rollout.asked / 100)
+        metrics["rollout_share_asked_ratio"] = _single(rollout.asked / 100)
     if rollout.sent.get("all"):
         share = rollout.sent.get("new", 0) / rollout.sent["all"]
-        found["rollout_share_measured_ratio"] = _single(share)
-    return found
+        metrics["rollout_share_measured_ratio"] = _single(share)
+    return metrics
 
 
 def _of_timeline(rollout: Rollout, timeline: Sequence[Mapping[str, t.Any]]) -> dict[str, Samples]:
@@ -165,10 +169,10 @@ def _instances(
 
 def _counted(events: Iterable[Mapping[str, t.Any]], what: str) -> Samples:
     """Return what the load balancers counted of each side; nothing where there are none."""
-    found = list(events)
+    counted = list(events)
     return [
-        ({"side": side}, sum(int(one.get(side, {}).get(what) or 0) for one in found))
-        for side in (SIDES if found else ())
+        ({"side": side}, sum(int(event.get(side, {}).get(what) or 0) for event in counted))
+        for side in (SIDES if counted else ())
     ]
 
 
@@ -195,4 +199,4 @@ def _single(value: float) -> Samples:
 
 
 def _outcomes() -> list[Outcome]:
-    return [one for one in Outcome if one != Outcome.NONE]
+    return [outcome for outcome in Outcome if outcome != Outcome.NONE]

@@ -67,11 +67,11 @@ def _instances(plan: Plan) -> str:
 
 def _started(plan: Plan) -> list[str]:
     """Return how many old instances are started first, where a stage has more than there are."""
-    kept, there = max(stage["old"] for stage in plan["waypoints"]), len(plan["order"])
-    if not plan["previous"] or kept <= there:
+    kept, running = max(stage["old"] for stage in plan["waypoints"]), len(plan["order"])
+    if not plan["previous"] or kept <= running:
         return []
-    more = count(kept - there, "instance")
-    return [f"begins by starting {more} of {plan['previous']}: {there} run, a stage has {kept}"]
+    more = count(kept - running, "instance")
+    return [f"begins by starting {more} of {plan['previous']}: {running} run, a stage has {kept}"]
 
 
 def _lost(plan: Plan) -> list[str]:
@@ -131,4 +131,5 @@ def needed(need: Mapping[str, t.Any]) -> str:
         return f"{text}; how long that takes is not known without counts of a last rollout"
     text += f"; about {span(need['seconds'])} as in the last rollout"
     short = need["seconds"] > need["lasts"]
-    return f"{text}, and it measures for {span(need['lasts'])} only" if short else text
+    only = f"and it measures for {span(need['lasts'])} only: raise count, or add requests by probe"
+    return f"{text}, {only}" if short else text

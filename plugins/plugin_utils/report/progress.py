@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..base.text import span
 from ..engine.model import Instance, Phase, State
 from ..engine.strategy import Groups, Plan, Stage, Waypoint
-from ..state.record import Kind, Rollout
+from ..state.record import Rollout, RolloutKind
 from .messages import numbered
 
 SEPARATOR = "  "
@@ -39,7 +39,7 @@ class Heading:
                 return cls(f"{service} removing {rollout.revision}")
             title = f"{service} rolling back {rollout.revision} -> {previous}"
             return cls(title, new=f"{previous}:", old=f"{rollout.revision}:")
-        if rollout.kind == Kind.ROLLBACK and previous:
+        if rollout.kind == RolloutKind.ROLLBACK and previous:
             title = f"{service} rolling back {previous} -> {rollout.revision}"
             return cls(title, new=f"{rollout.revision}:", old=f"{previous}:")
         label = _stage(stage, rollout, plan)
@@ -187,10 +187,12 @@ def _to(heading: Heading) -> str:
 def _title(service: str, rollout: Rollout, previous: str) -> str:
     """Return what the rollout does, from which revision to which."""
     revision = rollout.revision
-    if rollout.kind == Kind.SCALE:
+    if rollout.kind == RolloutKind.SCALE:
         return f"{service} {revision} scaling to {rollout.replicas}"
-    if rollout.kind in (Kind.RESTART, Kind.REBALANCE):
-        doing = {Kind.RESTART: "restarting", Kind.REBALANCE: "rebalancing"}[rollout.kind]
+    if rollout.kind in (RolloutKind.RESTART, RolloutKind.REBALANCE):
+        doing = {RolloutKind.RESTART: "restarting", RolloutKind.REBALANCE: "rebalancing"}[
+            rollout.kind
+        ]
         return f"{service} {revision} {doing}"
     return f"{service} {previous} -> {revision}" if previous else f"{service} {revision}"
 

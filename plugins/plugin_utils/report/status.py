@@ -59,7 +59,7 @@ def lines(
 
 def _unserved(instances: Sequence[Mapping[str, t.Any]]) -> bool:
     """Return whether there are load balancers, and none has an instance in rotation."""
-    places = {one["rotation"] for one in instances if one["rotation"]}
+    places = {instance["rotation"] for instance in instances if instance["rotation"]}
     return bool(places) and not places & {Rotation.IN.value, Rotation.PARTIAL.value}
 
 
@@ -128,7 +128,7 @@ def _far(far: Mapping[str, t.Any], active: bool) -> list[str]:
         ", ".join(word for word in words if word),
         *_budget(far),
         *([f"progress deadline: {span(left)} left"] if left is not None else []),
-        *(f"gate {one['gate']}: {one['state']}{_why(one)}" for one in far["gates"]),
+        *(f"gate {gate['gate']}: {gate['state']}{_why(gate)}" for gate in far["gates"]),
     ]
 
 
@@ -182,7 +182,7 @@ def _rollout(record: Record) -> str:
         else ""
     )
     judged = "".join(
-        f". {key}: {found}" for key, found in rollout.analysis.items() if found and not waits
+        f". {key}: {summary}" for key, summary in rollout.analysis.items() if summary and not waits
     )
     paused = f". Paused by {rollout.paused.get('by')}" if rollout.paused else ""
     paused += f": {rollout.paused['why']}" if rollout.paused.get("why") else ""
@@ -227,17 +227,19 @@ def _table(instances: Sequence[Mapping[str, t.Any]]) -> list[str]:
     if not instances:
         return ["no instances"]
     rows = [_row(instance) for instance in instances]
-    told = [
+    filled = [
         i for i, name in enumerate(COLUMNS) if i < 4 or any(row[i] not in _EMPTY for row in rows)
     ]
-    table = columns([[row[i] for i in told] for row in (COLUMNS, *rows)])
+    table = columns([[row[i] for i in filled] for row in (COLUMNS, *rows)])
     return [*table, *_programs(instances)]
 
 
 def _programs(instances: Sequence[Mapping[str, t.Any]]) -> list[str]:
     """Return what the revisions run, once for those that run the same."""
     runs: dict[str, list[str]] = {}
-    for revision, what in {one["revision"]: one.get("runs") for one in instances}.items():
+    for revision, what in {
+        instance["revision"]: instance.get("runs") for instance in instances
+    }.items():
         if what:
             runs.setdefault(what, []).append(revision)
     return [

@@ -30,7 +30,7 @@ _TYPES: Mapping[type, str] = {
 }
 
 
-class Shown(t.NamedTuple):
+class FieldDoc(t.NamedTuple):
     """The documentation of a field."""
 
     description: str
@@ -43,18 +43,18 @@ class ShareView:
 
     asked: t.Annotated[
         int | None,
-        Shown(
+        FieldDoc(
             "Percentage that the stage asks for. Null where it follows from the number of"
             " instances.",
             10,
         ),
     ]
     set: t.Annotated[
-        float | None, Shown("Percentage that the load balancers are set to now.", 10.0)
+        float | None, FieldDoc("Percentage that the load balancers are set to now.", 10.0)
     ]
     measured: t.Annotated[
         float | None,
-        Shown(
+        FieldDoc(
             "Percentage that the load balancers counted since the stage was reached. Null before"
             " the first request.",
             9.84,
@@ -62,7 +62,7 @@ class ShareView:
     ]
     requests: t.Annotated[
         int,
-        Shown(
+        FieldDoc(
             "Number of requests that the load balancers counted since the stage was reached.", 1829
         ),
     ]
@@ -85,19 +85,20 @@ class RolloutView:
 
     id: t.Annotated[
         str | None,
-        Shown("The rollout's id, which names its timeline.", "shop-20261121T093012-4711"),
+        FieldDoc("The rollout's id, which names its timeline.", "shop-20261121T093012-4711"),
     ]
-    service: t.Annotated[str, Shown("Name of the service.", "shop")]
+    service: t.Annotated[str, FieldDoc("Name of the service.", "shop")]
     revision: t.Annotated[
-        str | None, Shown("The revision of the rollout in progress, or of the last one.", "2.4.1")
+        str | None,
+        FieldDoc("The revision of the rollout in progress, or of the last one.", "2.4.1"),
     ]
     generation: t.Annotated[
         int | None,
-        Shown("Number of the rollout. Its instances carry it along with their revision.", 7),
+        FieldDoc("Number of the rollout. Its instances carry it along with their revision.", 7),
     ]
     baseline: t.Annotated[
         int | None,
-        Shown(
+        FieldDoc(
             "Generation of the fresh instances of the stable revision that an analysis compares"
             " with; 0 if there are none.",
             0,
@@ -105,25 +106,27 @@ class RolloutView:
     ]
     previous: t.Annotated[
         str | None,
-        Shown("The stable revision when the rollout began. Null at the first deployment.", "2.4.0"),
+        FieldDoc(
+            "The stable revision when the rollout began. Null at the first deployment.", "2.4.0"
+        ),
     ]
     stable: t.Annotated[
         str | None,
-        Shown("The revision that a rollback of a rollout in progress returns to.", "2.4.0"),
+        FieldDoc("The revision that a rollback of a rollout in progress returns to.", "2.4.0"),
     ]
     strategy: t.Annotated[
-        str | None, Shown("The strategy, V(rolling), V(canary) or V(blue_green).", "canary")
+        str | None, FieldDoc("The strategy, V(rolling), V(canary) or V(blue_green).", "canary")
     ]
     kind: t.Annotated[
         str | None,
-        Shown(
+        FieldDoc(
             "Kind of the rollout, V(rollout), V(restart), V(scale), V(rebalance) or V(rollback).",
             "rollout",
         ),
     ]
     phase: t.Annotated[
         str | None,
-        Shown(
+        FieldDoc(
             "V(progressing), V(paused), V(awaiting_promotion), V(promoting), V(holding), V(held),"
             " V(rolling_back) or V(finished). A V(holding) rollout is promoted and keeps the old"
             " instances ready. A V(held) rollout has stopped after a failure until an operator"
@@ -133,7 +136,7 @@ class RolloutView:
     ]
     outcome: t.Annotated[
         str | None,
-        Shown(
+        FieldDoc(
             "How the rollout ended, V(promoted), V(rolled_back), V(aborted), V(failed),"
             " V(superseded) or V(refused); empty until then.",
             "",
@@ -141,35 +144,35 @@ class RolloutView:
     ]
     why: t.Annotated[
         str | None,
-        Shown("The reason (C(rollout_why)) that the rollout was begun with.", "ticket 42"),
+        FieldDoc("The reason (C(rollout_why)) that the rollout was begun with.", "ticket 42"),
     ]
     reason: t.Annotated[
-        str | None, Shown("Why the rollout is held, was rolled back or failed.", "")
+        str | None, FieldDoc("Why the rollout is held, was rolled back or failed.", "")
     ]
-    stage: t.Annotated[str | None, Shown("The strategy's stage in progress.", "step 1")]
+    stage: t.Annotated[str | None, FieldDoc("The strategy's stage in progress.", "step 1")]
     share: t.Annotated[
         ShareView | None,
-        Shown(
+        FieldDoc(
             "The new revision's share of the requests. Empty unless a rollout is in progress.", None
         ),
     ]
     waiting: t.Annotated[
         list[str],
-        Shown(
+        FieldDoc(
             "The gates that the rollout waits for, each with its latest message.",
             ["step 2 approval (approval): no answer yet"],
         ),
     ]
     analysis: t.Annotated[
         dict[str, str],
-        Shown(
+        FieldDoc(
             "The state of each analysis, in a sentence.",
             {"background analysis": "errors: no difference after 1829 requests"},
         ),
     ]
     paused: t.Annotated[
         dict[str, t.Any],
-        Shown(
+        FieldDoc(
             "Who paused the rollout, when and why, if an operator did. Otherwise empty.",
             {
                 "by": "ada@controller pid 4711 (pause.yml)",
@@ -178,27 +181,28 @@ class RolloutView:
             },
         ),
     ]
-    step: t.Annotated[str | None, Shown("The last step that worked on the rollout.", "replace")]
+    step: t.Annotated[str | None, FieldDoc("The last step that worked on the rollout.", "replace")]
     started: t.Annotated[
-        float | None, Shown("When the rollout began, in seconds since the epoch.", 1795253412.118)
+        float | None,
+        FieldDoc("When the rollout began, in seconds since the epoch.", 1795253412.118),
     ]
     updated: t.Annotated[
         float | None,
-        Shown(
+        FieldDoc(
             "When the rollout was last written to the journal, in seconds since the epoch.",
             1795253431.9,
         ),
     ]
     elapsed: t.Annotated[
         float | None,
-        Shown("Seconds that steps spent on the rollout, without waiting at gates.", 19.7),
+        FieldDoc("Seconds that steps spent on the rollout, without waiting at gates.", 19.7),
     ]
     replaced: t.Annotated[
-        int | None, Shown("Number of instances taken out of rotation in favor of others.", 3)
+        int | None, FieldDoc("Number of instances taken out of rotation in favor of others.", 3)
     ]
     fleet: t.Annotated[
         Fleet,
-        Shown(
+        FieldDoc(
             "By revision, the number of instances in each state, and the share of new requests"
             " (RV(ignore:traffic)) in percent.",
             {
@@ -207,7 +211,7 @@ class RolloutView:
             },
         ),
     ]
-    changed: t.Annotated[bool, Shown("Whether this step changed anything.", True)]
+    changed: t.Annotated[bool, FieldDoc("Whether this step changed anything.", True)]
 
     @classmethod
     def of(cls, record: Record, fleet: Fleet, changed: bool) -> RolloutView:
@@ -240,18 +244,21 @@ class RolloutView:
 class NextView:
     """What the rollout would do now."""
 
-    create: t.Annotated[int, Shown("Number of instances to start.", 1)]
+    create: t.Annotated[int, FieldDoc("Number of instances to start.", 1)]
     create_old: t.Annotated[
-        int, Shown("Number of instances of the stable revision to start, where it is kept.", 0)
+        int, FieldDoc("Number of instances of the stable revision to start, where it is kept.", 0)
     ]
-    admit: t.Annotated[list[str], Shown("Instances to put in rotation.", ["shop-7"])]
-    shelve: t.Annotated[list[str], Shown("Instances to take out of rotation and keep ready.", [])]
-    drain: t.Annotated[list[str], Shown("Instances to take out of rotation.", ["shop-3"])]
-    retire: t.Annotated[list[str], Shown("Instances to stop.", [])]
+    admit: t.Annotated[list[str], FieldDoc("Instances to put in rotation.", ["shop-7"])]
+    shelve: t.Annotated[
+        list[str], FieldDoc("Instances to take out of rotation and keep ready.", [])
+    ]
+    drain: t.Annotated[list[str], FieldDoc("Instances to take out of rotation.", ["shop-3"])]
+    retire: t.Annotated[list[str], FieldDoc("Instances to stop.", [])]
     reasons: t.Annotated[
-        list[str], Shown("The reasons, one sentence each.", ["drain shop-3: 5 available, 4 needed"])
+        list[str],
+        FieldDoc("The reasons, one sentence each.", ["drain shop-3: 5 available, 4 needed"]),
     ]
-    reached: t.Annotated[bool, Shown("Whether there is nothing left to do.", False)]
+    reached: t.Annotated[bool, FieldDoc("Whether there is nothing left to do.", False)]
 
     @classmethod
     def of(cls, decision: Decision) -> NextView:
@@ -278,7 +285,7 @@ def documented(view: type) -> dict[str, dict[str, t.Any]]:
     return {name: _documented(*t.get_args(hint)) for name, hint in hints.items()}
 
 
-def _documented(hint: t.Any, shown: Shown) -> dict[str, t.Any]:
+def _documented(hint: t.Any, shown: FieldDoc) -> dict[str, t.Any]:
     kind = t.get_args(hint)[0] if NoneType in t.get_args(hint) else hint
     if is_dataclass(kind):
         return {
@@ -286,10 +293,10 @@ def _documented(hint: t.Any, shown: Shown) -> dict[str, t.Any]:
             "type": "dict",
             "contains": documented(t.cast(type, kind)),
         }
-    found = {
+    documentation = {
         "description": shown.description,
         "type": _TYPES.get(t.get_origin(kind) or kind, "dict"),
     }
-    if found["type"] == "list":
-        found["elements"] = _TYPES[t.get_args(kind)[0]]
-    return {**found, "sample": shown.sample}
+    if documentation["type"] == "list":
+        documentation["elements"] = _TYPES[t.get_args(kind)[0]]
+    return {**documentation, "sample": shown.sample}

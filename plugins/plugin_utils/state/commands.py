@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The commands that an operator may send to a rollout in progress, and the phases in which each one
 fits. Pure.
+
+Journals and timelines have had the name of a command under `word` from the beginning, and keep it.
 """
 
 from __future__ import annotations
@@ -123,7 +125,11 @@ def pending_abort(session: Session) -> Mapping[str, t.Any] | None:
     if rollout is None or refusal(rollout.phase, "abort"):
         return None
     sent = not_withdrawn(session.commands())
-    aborts = (one for one in sent if (one["word"], one["rollout"]) == ("abort", rollout.id))
+    aborts = (
+        command
+        for command in sent
+        if (command["word"], command["rollout"]) == ("abort", rollout.id)
+    )
     return next(aborts, None)
 
 

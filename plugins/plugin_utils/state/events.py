@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 
 from ..engine.model import Phase
 from ..inputs import shapes
-from .record import Kind, Outcome
+from .record import Outcome, RolloutKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Begin(Event):
     revision: t.Annotated[str, "the new revision"]
     generation: t.Annotated[int, "the number that its instances carry beside the revision"]
     replicas: t.Annotated[int, "how many instances there are to be"]
-    rollout: t.Annotated[Kind, "what the rollout is for"]
+    rollout: t.Annotated[RolloutKind, "what the rollout is for"]
     by: t.Annotated[str, "who runs it"]
     why: t.Annotated[str | None, "the reason that they gave"] = None
     previous: t.Annotated[str | None, "the revision before; absent at the first deployment"] = None

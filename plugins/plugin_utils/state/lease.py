@@ -13,7 +13,7 @@ from functools import partial
 
 from ..base import clock
 from ..base.errors import AlreadyRunning, LeaseHeld, LeaseLost, RolloutError
-from ..interfaces.context import Journal
+from ..interfaces.context import Journal, Known
 from ..interfaces.store import Lease, StoreDriver
 from . import identity as holder
 from .patience import Patience
@@ -60,7 +60,7 @@ class Session:
 
     def commands(self) -> Sequence[dict[str, t.Any]]:
         """Return operators' commands that were not obeyed yet."""
-        return self._patiently(lambda: self.store.words(self.record.obeyed))
+        return self._patiently(lambda: self.store.commands(self.record.obeyed))
 
     def timeline(self, rollout: str) -> Sequence[dict[str, t.Any]]:
         """Return the events of a rollout."""
@@ -73,6 +73,11 @@ class Session:
             self.record.journal = self.journal.id or secrets.token_hex(8)
         self.journal.id = self.record.journal
         return self.record
+
+    def known(self) -> Known:
+        """Return what drivers need to know of the lease and the journal, as they are now."""
+        record = self.record
+        return Known(self.epoch, self.journal, record.deployed, record.away, record.settings)
 
     def look(self) -> tuple[Lease | None, Record]:
         """Return the lease in force, and the record as it was after that; changes neither."""

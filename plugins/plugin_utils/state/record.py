@@ -23,7 +23,7 @@ KEPT = 20  # ended rollouts in the history
 MOVED = "moved"  # in a journal that must not be used, since it was moved, or is being moved here
 
 
-class Kind(StrEnum):
+class RolloutKind(StrEnum):
     """What a rollout is for."""
 
     ROLLOUT = "rollout"
@@ -35,7 +35,7 @@ class Kind(StrEnum):
     @property
     def forward(self) -> bool:
         """Whether the rollout follows the strategy and starts instances with the settings given."""
-        return self in (Kind.ROLLOUT, Kind.RESTART)
+        return self in (RolloutKind.ROLLOUT, RolloutKind.RESTART)
 
 
 class Outcome(StrEnum):
@@ -85,7 +85,7 @@ class Pause(t.TypedDict, total=False):
     at: float | None
 
 
-class Counts(t.TypedDict, total=False):
+class CountedRequests(t.TypedDict, total=False):
     """What a load balancer had counted of an entry; see `interfaces.traffic.Server`."""
 
     requests: int
@@ -98,7 +98,7 @@ class Counts(t.TypedDict, total=False):
     connect_failures: int
 
 
-class Seen(t.TypedDict):
+class SilentInstance(t.TypedDict):
     """An instance on a host that does not answer, as it was last seen."""
 
     labels: Labels
@@ -116,7 +116,7 @@ class Rollout:
     strategy: Strategy
     previous: Composition | None
     started: float
-    kind: Kind = Kind.ROLLOUT
+    kind: RolloutKind = RolloutKind.ROLLOUT
     phase: Phase = Phase.PROGRESSING
     outcome: Outcome = Outcome.NONE
     reason: str = ""
@@ -129,6 +129,8 @@ class Rollout:
     # replicas that the last play asked for: an operator may have scaled the rollout since
     played: int = 0
     wanted: int = 0  # replicas that an operator asked for, until that is obeyed
+    # replicas that the owner of the workload asked for there, as last taken; None: no others
+    owner: int | None = None
     grown: int = 0  # new instances that existed when the rollout was scaled
     replaced: int = 0  # instances stopped in favor of new ones
     # other instances when it began; 0: none, or it was begun by an earlier version
@@ -152,7 +154,7 @@ class Rollout:
     sent: dict[str, int] = field(default_factory=dict)
     # by load balancer and entry, what was counted when the timeline last got it; None: not known
     counted: t.Annotated[
-        dict[str, dict[str, t.Any]] | None, dict[str, dict[str, Counts]] | None
+        dict[str, dict[str, t.Any]] | None, dict[str, dict[str, CountedRequests]] | None
     ] = None
     # instances whose checks pass, since when
     ready: dict[str, float] = field(default_factory=dict)
@@ -238,7 +240,7 @@ class Rollout:
 
 
 @dataclass
-class Autoscaler:
+class ChangedAutoscaler:
     """An autoscaler that a rollout has changed, or is about to change. States are its driver's."""
 
     driver: str
@@ -268,14 +270,14 @@ class Record:
     # by instance, of a service that is deployed in place
     deployed: dict[str, Deployment] = field(default_factory=dict)
     # by unreachable host, the instances last seen there
-    away: t.Annotated[dict[str, list[dict[str, t.Any]]], dict[str, list[Seen]]] = field(
+    away: t.Annotated[dict[str, list[dict[str, t.Any]]], dict[str, list[SilentInstance]]] = field(
         default_factory=dict
     )
     # by generation, of those that a rollback may lead to
     settings: dict[int, InstanceSettings] = field(default_factory=dict)
     # by host, the instances there when the last rollout ended
     placed: dict[str, list[str]] = field(default_factory=dict)
-    autoscaler: Autoscaler | None = None  # until it is put back
+    autoscaler: ChangedAutoscaler | None = None  # until it is put back
     # random, in the journal wherever it is moved to: hosts remember which journal they belong to
     journal: str = ""
 
@@ -287,7 +289,11 @@ class Record:
     def order_of(self, revision: str) -> int | None:
         """Return the place of a known revision among all; None: not known."""
         known: list[Composition | Rollout | None] = [self.open, self.stable, self.before]
-        orders = [one.order for one in known if one and one.revision == revision]
+        orders = [
+            composition.order
+            for composition in known
+            if composition and composition.revision == revision
+        ]
         orders += [
             past.get("order") for past in reversed(self.history) if past.get("revision") == revision
         ]
@@ -297,7 +303,10 @@ class Record:
         """Return an id for a rollout that this process begins now, other than those known."""
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(now))
         first = f"{self.service}-{stamp}-{pid}"
-        known = {self.rollout.id if self.rollout else "", *(one.get("id") for one in self.history)}
+        known = {
+            self.rollout.id if self.rollout else "",
+            *(rollout.get("id") for rollout in self.history),
+        }
         names = (first, *(f"{first}.{number}" for number in range(2, len(known) + 2)))
         return next(name for name in names if name not in known)
 

@@ -58,7 +58,7 @@ class Journal:
             if key.startswith("timeline/"):
                 new = new._appended(key.split("/")[1], text, made)
         dropped = {prefix.split("/")[1] for prefix in change.drop}
-        kept = {one: names for one, names in new.chunks.items() if one not in dropped}
+        kept = {chunk: names for chunk, names in new.chunks.items() if chunk not in dropped}
         return replace(new, chunks=kept), made
 
     def _appended(self, rollout: str, text: str, made: dict[str, str]) -> Journal:
@@ -87,16 +87,16 @@ class Journal:
 _TEXTS = (RECORD, TIMELINES)
 
 
-def journal(name: str, found: Mapping[str, t.Any]) -> Journal:
+def journal(name: str, config_map: Mapping[str, t.Any]) -> Journal:
     """Return the journal in a ConfigMap; raises ValueError and the like for a damaged one."""
-    texts = unpacked(found)
+    texts = unpacked(config_map)
     index = json.loads(texts[INDEX])
     return Journal(
         name,
         {key: texts[key] for key in _TEXTS if key in texts},
         str(index["rollout"]),
         texts.get(EVENTS, b"").decode(),
-        {str(one): tuple(map(str, names)) for one, names in index["chunks"].items()},
+        {str(chunk): tuple(map(str, names)) for chunk, names in index["chunks"].items()},
         int(index["epoch"]),
         int(index["number"]),
     )
@@ -120,10 +120,10 @@ def packed(texts: Mapping[str, str]) -> Data:
     return {"data": plain, "binaryData": coded}
 
 
-def unpacked(found: Mapping[str, t.Any]) -> dict[str, bytes]:
+def unpacked(config_map: Mapping[str, t.Any]) -> dict[str, bytes]:
     """Return the texts in a ConfigMap; raises ValueError and the like for damaged ones."""
-    texts = {name: text.encode() for name, text in (found.get("data") or {}).items()}
-    for name, coded in (found.get("binaryData") or {}).items():
+    texts = {name: text.encode() for name, text in (config_map.get("data") or {}).items()}
+    for name, coded in (config_map.get("binaryData") or {}).items():
         reader = zlib.decompressobj()
         try:
             texts[name] = reader.decompress(base64.b64decode(coded, validate=True), MOST + 1)

@@ -26,7 +26,8 @@ from ..base.text import clean
 from ..interfaces.store import Lease, StoreDriver
 
 TRIES = 20  # until a write gets in between those of others; each takes milliseconds
-LEASE, RECORD, WORDS, TIMELINES = "lease", "record", "words", "timelines"
+# the names under which they are kept, from the beginning
+LEASE, RECORD, COMMANDS, TIMELINES = "lease", "record", "words", "timelines"
 _REFUSALS: Mapping[str, tuple[type[RolloutError], str]] = {
     "held": (LeaseHeld, "PR-501"),
     "lost": (LeaseLost, "PR-503"),
@@ -39,7 +40,7 @@ R = t.TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Found:
+class StoredTexts:
     """Texts of a service at one moment."""
 
     texts: Mapping[str, bytes]
@@ -76,7 +77,7 @@ class SharedStore(StoreDriver):
     # -- what a service has to do --------------------------------------------------------------
 
     @abc.abstractmethod
-    def _read(self, names: Collection[str]) -> Found:
+    def _read(self, names: Collection[str]) -> StoredTexts:
         """Return texts, all of the same moment; those that are not there are left out."""
 
     @abc.abstractmethod
@@ -98,9 +99,9 @@ class SharedStore(StoreDriver):
 
     def lease(self) -> Lease | None:
         def look() -> Lease | None:
-            found = self._read([LEASE])
-            held = self._held(found)[0]
-            return _lease(held) if held and _alive(held, found) else None
+            state = self._read([LEASE])
+            held = self._held(state)[0]
+            return _lease(held) if held and _alive(held, state) else None
 
         return self._checked(look)
 
@@ -125,15 +126,15 @@ class SharedStore(StoreDriver):
         """Take the lease; one whose mark is `instead` may be replaced unexpired."""
 
         def attempt() -> Lease | None:
-            found = self._read([LEASE])
-            held, kept = self._held(found)
+            state = self._read([LEASE])
+            held, kept = self._held(state)
             ours = held is not None and held["token"] == request["token"]
-            if held and not ours and _alive(held, found) and held["mark"] != instead:
-                self._bound(found, held)
-                raise _journal.refuse_held(self._service, held, found.now)
-            taken = kept | _journal.taken(held, kept["epoch"], request, found.now)
+            if held and not ours and _alive(held, state) and held["mark"] != instead:
+                self._bound(state, held)
+                raise _journal.refuse_held(self._service, held, state.now)
+            taken = kept | _journal.taken(held, kept["epoch"], request, state.now)
             taken["mark"] = secrets.token_hex(8)
-            if not self._replace(found, taken, request["ttl"], {}):
+            if not self._replace(state, taken, request["ttl"], {}):
                 return None
             return _lease(taken, None if ours else held)
 
@@ -141,39 +142,44 @@ class SharedStore(StoreDriver):
 
     def release(self, token: str) -> None:
         def attempt() -> bool | None:
-            found = self._read([LEASE])
-            held, kept = self._held(found)
+            state = self._read([LEASE])
+            held, kept = self._held(state)
             if held is None or held["token"] != token:
                 return True
             free = {name: kept[name] for name in ("schema", "epoch", "events", "rollout")}
-            return self._replace(found, free, 0.0, {}) or None
+            return self._replace(state, free, 0.0, {}) or None
 
         self._until(attempt)
 
-    def _held(self, found: Found) -> tuple[Json | None, Json]:
+    def _held(self, state: StoredTexts) -> tuple[Json | None, Json]:
         """Return the lease that is held, expired or not, and what is kept of it always."""
-        held, kept = _journal.held(found.texts.get(LEASE), self._where(LEASE), self._service)
+        held, kept = _journal.held(state.texts.get(LEASE), self._where(LEASE), self._service)
         kept = {"schema": _journal.LEASE_SCHEMA, "events": 0, "rollout": "", "mark": "", **kept}
         if held:
             held = kept
-            if found.alive is None:
-                held["until"] = _journal.latest(held, found.now)
-            elif found.alive:  # whatever the clocks of the members say
-                held["until"] = max(held["until"], found.now + 1)
+            if state.alive is None:
+                held["until"] = _journal.latest(held, state.now)
+            elif state.alive:  # whatever the clocks of the members say
+                held["until"] = max(held["until"], state.now + 1)
         return held, kept
 
-    def _bound(self, found: Found, held: Json) -> None:
+    def _bound(self, state: StoredTexts, held: Json) -> None:
         """Have a lease taken before the clock was set back end by this clock, or it never would."""
-        stored = _journal.held(found.texts.get(LEASE), self._where(LEASE), self._service)[0]
-        if found.alive is None and stored and stored["until"] > held["until"]:
-            self._replace(found, held, held["until"] - found.now, {})
+        stored = _journal.held(state.texts.get(LEASE), self._where(LEASE), self._service)[0]
+        if state.alive is None and stored and stored["until"] > held["until"]:
+            self._replace(state, held, held["until"] - state.now, {})
 
     def _replace(
-        self, found: Found, lease: Json, ttl: float, texts: dict[str, str], drop: Sequence[str] = ()
+        self,
+        state: StoredTexts,
+        lease: Json,
+        ttl: float,
+        texts: dict[str, str],
+        drop: Sequence[str] = (),
     ) -> bool:
         """Write the lease, and texts with it; return False if it was changed since."""
         whole = {LEASE: _journal.joined([lease]), **texts}
-        return self._write(Change(LEASE, found.version(LEASE), whole, list(drop), ttl))
+        return self._write(Change(LEASE, state.version(LEASE), whole, list(drop), ttl))
 
     # -- the record and the timeline -----------------------------------------------------------
 
@@ -198,36 +204,38 @@ class SharedStore(StoreDriver):
     ) -> bool:
         """Write, if nothing was written in between; return whether nothing was."""
         owner = [RECORD] if events and record is None else []
-        found = self._read([LEASE, TIMELINES, *owner])
-        held, _kept = self._held(found)
-        held = _journal.check_ours(self._service, held, token, found.now)
+        state = self._read([LEASE, TIMELINES, *owner])
+        held, _kept = self._held(state)
+        held = _journal.check_ours(self._service, held, token, state.now)
         self._stored += self._doubtful.pop(held["mark"], [])
         new = events[len(self._stored) :] if events[: len(self._stored)] == self._stored else events
         mark = secrets.token_hex(8)
-        lease = {**held, "until": found.now + ttl, "ttl": ttl, "mark": mark}
+        lease = {**held, "until": state.now + ttl, "ttl": ttl, "mark": mark}
         texts: dict[str, str] = {}
         drop: list[str] = []
         if record is not None:
             texts[RECORD] = _journal.joined([_journal.written(record)])
         if new:
-            whole = self._record(found) if record is None else record
+            whole = self._record(state) if record is None else record
             rollout = _journal.rollout(self._service, whole.get("id"))
-            drop = self._begin(found, lease, rollout, texts)
+            drop = self._begin(state, lease, rollout, texts)
             lease["events"] += 1
             texts[f"timeline/{rollout}/{lease['events']:012d}"] = _journal.joined(new)
         self._doubtful[mark] = new  # until it is known
-        return self._replace(found, lease, ttl, texts, drop)
+        return self._replace(state, lease, ttl, texts, drop)
 
-    def _begin(self, found: Found, lease: Json, rollout: str, texts: dict[str, str]) -> list[str]:
+    def _begin(
+        self, state: StoredTexts, lease: Json, rollout: str, texts: dict[str, str]
+    ) -> list[str]:
         """Note a rollout's first events; return what begins the names of those too old to keep."""
         if lease["rollout"] == rollout:
             return []
-        text = found.texts.get(TIMELINES)
-        kept = [one for one in (text or b"").decode().split("\n") if one not in ("", rollout)]
+        text = state.texts.get(TIMELINES)
+        kept = [id for id in (text or b"").decode().split("\n") if id not in ("", rollout)]
         lease["rollout"] = rollout
         listed = [*kept, rollout]
-        texts[TIMELINES] = "".join(f"{one}\n" for one in listed[-_journal.KEEP :])
-        return [f"timeline/{one}/" for one in listed[: -_journal.KEEP]]
+        texts[TIMELINES] = "".join(f"{id}\n" for id in listed[-_journal.KEEP :])
+        return [f"timeline/{id}/" for id in listed[: -_journal.KEEP]]
 
     def timeline(self, rollout: str) -> Sequence[Json]:
         def read() -> list[Json]:
@@ -237,34 +245,34 @@ class SharedStore(StoreDriver):
 
         return self._checked(read)
 
-    def _record(self, found: Found) -> Json:
-        return _journal.record(found.texts.get(RECORD), self._where(RECORD))
+    def _record(self, state: StoredTexts) -> Json:
+        return _journal.record(state.texts.get(RECORD), self._where(RECORD))
 
     # -- operators' commands -------------------------------------------------------------------
 
-    def post(self, word: Mapping[str, t.Any]) -> int:
-        new = {**word, "mark": secrets.token_hex(8)}
+    def post(self, command: Mapping[str, t.Any]) -> int:
+        new = {**command, "mark": secrets.token_hex(8)}
 
         def attempt() -> int | None:
-            found = self._read([WORDS, RECORD])
-            obeyed, there = self._record(found).get("obeyed", 0), self._words(found)
-            for one in there:
-                if one.get("mark") == new["mark"]:  # it was written, and the answer lost
-                    return int(one["number"])
-            number, kept = _journal.posted(there, new, obeyed)
+            state = self._read([COMMANDS, RECORD])
+            obeyed, present = self._record(state).get("obeyed", 0), self._kept_commands(state)
+            for kept_command in present:
+                if kept_command.get("mark") == new["mark"]:  # it was written, and the answer lost
+                    return int(kept_command["number"])
+            number, kept = _journal.posted(present, new, obeyed)
             if kept is None:
                 return number
-            texts = {WORDS: _journal.joined(kept)}
-            return number if self._write(Change(WORDS, found.version(WORDS), texts)) else None
+            texts = {COMMANDS: _journal.joined(kept)}
+            return number if self._write(Change(COMMANDS, state.version(COMMANDS), texts)) else None
 
         return self._until(attempt)
 
-    def words(self, after: int) -> Sequence[Json]:
-        found = self._checked(lambda: self._words(self._read([WORDS])))
-        return [cleaned(word) for word in found if word["number"] > after]
+    def commands(self, after: int) -> Sequence[Json]:
+        kept = self._checked(lambda: self._kept_commands(self._read([COMMANDS])))
+        return [cleaned(command) for command in kept if command["number"] > after]
 
-    def _words(self, found: Found) -> list[Json]:
-        return _journal.words(found.texts.get(WORDS, b""), self._where(WORDS))
+    def _kept_commands(self, state: StoredTexts) -> list[Json]:
+        return _journal.commands(state.texts.get(COMMANDS, b""), self._where(COMMANDS))
 
     # -- helpers -------------------------------------------------------------------------------
 
@@ -289,19 +297,19 @@ class SharedStore(StoreDriver):
             raise error(str(exc), id) from None
 
 
-def cleaned(word: Mapping[str, t.Any]) -> Json:
+def cleaned(command: Mapping[str, t.Any]) -> Json:
     """Return an operator's command with every field that messages show, fit to be shown."""
     shown = {
         key: clean(value) if isinstance(value, str) else value
-        for key, value in word.items()
+        for key, value in command.items()
         if key != "mark"
     }
     return {"rollout": "", "word": "", "by": "somebody", **shown}
 
 
-def _alive(held: Mapping[str, t.Any], found: Found) -> bool:
+def _alive(held: Mapping[str, t.Any], state: StoredTexts) -> bool:
     """Return whether a lease is in force."""
-    return held["until"] > found.now if found.alive is None else found.alive
+    return held["until"] > state.now if state.alive is None else state.alive
 
 
 def _lease(held: Mapping[str, t.Any], previous: Mapping[str, t.Any] | None = None) -> Lease:

@@ -22,9 +22,9 @@ from email.utils import parsedate_to_datetime
 from ..base import clock
 from ..base.errors import InputError, StoreAway, StoreError
 from ..inputs.options import TEXT, Field, Kind, Options, one_or_more
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..remote import http_client
-from ._shared import LEASE, Change, Found, SharedStore
+from ._shared import LEASE, Change, SharedStore, StoredTexts
 
 
 def _address(value: t.Any, variable: str) -> str:
@@ -81,9 +81,9 @@ class _Refused(Exception):
 
 
 class Driver(SharedStore):
-    """A `drivers.Store`."""
+    """The journal in etcd."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         super().__init__(context.service)
         self._endpoints: list[str] = options["endpoints"]
         self._key = f"{options['prefix']}/{context.service}/"
@@ -115,17 +115,17 @@ class Driver(SharedStore):
 
     # -- texts ---------------------------------------------------------------------------------
 
-    def _read(self, names: Collection[str]) -> Found:
+    def _read(self, names: Collection[str]) -> StoredTexts:
         wanted = [*names, ALIVE]
         asked = [{"requestRange": {"key": self._coded(name)}} for name in wanted]
         texts, versions = {}, {}
         with self._understood():
             answers = self._ask("kv/txn", {"success": asked})["responses"]
             for name, answer in zip(wanted, answers, strict=True):
-                for one in answer["response_range"].get("kvs", ()):
-                    texts[name] = _decoded(one.get("value", ""))
-                    versions[name] = int(one["mod_revision"])
-        return Found(texts, versions, self._now, ALIVE in texts)
+                for pair in answer["response_range"].get("kvs", ()):
+                    texts[name] = _decoded(pair.get("value", ""))
+                    versions[name] = int(pair["mod_revision"])
+        return StoredTexts(texts, versions, self._now, ALIVE in texts)
 
     def _write(self, change: Change) -> bool:
         try:
@@ -167,13 +167,13 @@ class Driver(SharedStore):
         asked = {**self._range(prefix), "limit": str(PAGE)}
         while True:
             with self._understood():
-                found = self._ask("kv/range", asked)
-                kept = [_decoded(one.get("value", "")) for one in found.get("kvs", ())]
-                if found.get("more"):
-                    last = base64.b64decode(found["kvs"][-1]["key"])
+                answer = self._ask("kv/range", asked)
+                kept = [_decoded(pair.get("value", "")) for pair in answer.get("kvs", ())]
+                if answer.get("more"):
+                    last = base64.b64decode(answer["kvs"][-1]["key"])
                     asked["key"] = _base64(last + b"\0")
             yield from kept
-            if not found.get("more"):
+            if not answer.get("more"):
                 return
 
     def _range(self, prefix: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from ..base.errors import LeaseHeld, LeaseLost, RolloutError, StoreAway, StoreError
 from ..base.text import clean
 from ..inputs.options import PATH, TEXT, Field, Options
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.store import Lease, StoreDriver
 from ..remote.inventory import host_or_controller, label
 
@@ -40,9 +40,9 @@ _REFUSALS: Mapping[str, tuple[type[RolloutError], str]] = {
 
 
 class Driver(StoreDriver):
-    """A `drivers.Store`."""
+    """The journal in a file, on the controller or on a host."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         path = options["path"]
         host = host_or_controller(context.transport, options["host"], "rollout_store.host")
         self._transport = context.transport
@@ -56,8 +56,8 @@ class Driver(StoreDriver):
         return t.cast("dict[str, t.Any]", self._ask("load")["record"])
 
     def lease(self) -> Lease | None:
-        found = self._ask("lease")["lease"]
-        return _lease(found) if found else None
+        lease = self._ask("lease")["lease"]
+        return _lease(lease) if lease else None
 
     def acquire(
         self,
@@ -109,21 +109,21 @@ class Driver(StoreDriver):
     def timeline(self, rollout: str) -> Sequence[dict[str, t.Any]]:
         return t.cast("list[dict[str, t.Any]]", self._ask("timeline", rollout=rollout)["events"])
 
-    def post(self, word: Mapping[str, t.Any]) -> int:
-        return t.cast(int, self._ask("post", word=dict(word))["number"])
+    def post(self, command: Mapping[str, t.Any]) -> int:
+        return t.cast(int, self._ask("post", command=dict(command))["number"])
 
-    def words(self, after: int) -> Sequence[dict[str, t.Any]]:
-        said = t.cast("list[dict[str, t.Any]]", self._ask("words", after=after)["words"])
+    def commands(self, after: int) -> Sequence[dict[str, t.Any]]:
+        said = t.cast("list[dict[str, t.Any]]", self._ask("commands", after=after)["commands"])
         nobody = {"rollout": "", "word": "", "by": "somebody"}
         return [
             {
                 **nobody,
                 **{
                     key: clean(value) if isinstance(value, str) else value
-                    for key, value in word.items()
+                    for key, value in command.items()
                 },
             }
-            for word in said
+            for command in said
         ]
 
     def _acquire(self, **request: t.Any) -> Lease:
@@ -151,13 +151,13 @@ class Driver(StoreDriver):
         return answer.value
 
 
-def _lease(found: Mapping[str, t.Any], previous: Mapping[str, t.Any] | None = None) -> Lease:
-    details = dict(found["details"], previous=dict(previous)) if previous else found["details"]
+def _lease(lease: Mapping[str, t.Any], previous: Mapping[str, t.Any] | None = None) -> Lease:
+    details = dict(lease["details"], previous=dict(previous)) if previous else lease["details"]
     return Lease(
-        found["token"],
-        clean(found["holder"]),
-        found["since"],
-        found["until"],
-        found["epoch"],
+        lease["token"],
+        clean(lease["holder"]),
+        lease["since"],
+        lease["until"],
+        lease["epoch"],
         details,
     )

@@ -24,12 +24,12 @@ from functools import cached_property
 from ..agents import _journal
 from ..base.errors import InputError, StoreAway, StoreError
 from ..inputs.options import Options
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.store import Lease
 from ..remote import kubernetes_rights
 from ..remote.kubernetes import CLUSTER, ApiError, Cluster, Object
 from ._config_maps import EVENTS, Data, Journal, journal, packed, unpacked
-from ._shared import LEASE, RECORD, TIMELINES, WORDS, Change, Found, SharedStore
+from ._shared import COMMANDS, LEASE, RECORD, TIMELINES, Change, SharedStore, StoredTexts
 
 OPTIONS = Options(*CLUSTER)
 
@@ -46,9 +46,9 @@ R = t.TypeVar("R")
 
 
 class Driver(SharedStore):
-    """A `drivers.Store`."""
+    """The journal in ConfigMaps of Kubernetes."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         super().__init__(context.service)
         if "_" in context.service:
             raise InputError(
@@ -73,12 +73,15 @@ class Driver(SharedStore):
 
     # -- texts ---------------------------------------------------------------------------------
 
-    def _read(self, names: Collection[str]) -> Found:
+    def _read(self, names: Collection[str]) -> StoredTexts:
         with self._answered():
             texts: dict[str, bytes] = {}
             versions: dict[str, int] = {}
-            if WORDS in names and (found := self._get(self._commands)):
-                texts[WORDS], versions[WORDS] = self._text(found, WORDS), _version(found)
+            if COMMANDS in names and (config_map := self._get(self._commands)):
+                texts[COMMANDS], versions[COMMANDS] = (
+                    self._text(config_map, COMMANDS),
+                    _version(config_map),
+                )
             if {RECORD, TIMELINES}.isdisjoint(names):
                 version, held, _name = self._lease()
             else:
@@ -87,7 +90,7 @@ class Driver(SharedStore):
             versions[LEASE] = version
             if held is not None:
                 texts[LEASE] = held
-            return Found(texts, versions, self._cluster.now)
+            return StoredTexts(texts, versions, self._cluster.now)
 
     def _write(self, change: Change) -> bool:
         with self._answered():
@@ -113,19 +116,19 @@ class Driver(SharedStore):
 
     def _lease(self) -> tuple[int, bytes | None, str]:
         """Return the version of the Lease, its text, and the name of the journal."""
-        found = self._get(self._leases + f"/{self._name}")
-        if found is None:
+        lease = self._get(self._leases + f"/{self._name}")
+        if lease is None:
             version, held, name = 0, *self._left_alone()
         else:
-            notes = found["metadata"].get("annotations") or {}
-            version, name = _version(found), str(notes.get(JOURNAL, ""))
+            notes = lease["metadata"].get("annotations") or {}
+            version, name = _version(lease), str(notes.get(JOURNAL, ""))
             held = str(notes[HELD]).encode() if HELD in notes else b"{}"
         self._root = version, name
         return version, held, name
 
     def _left_alone(self) -> tuple[bytes | None, str]:
         """Return what there is without the Lease, which somebody has deleted: the last journal."""
-        last = max(self._listed(), key=lambda one: one.order, default=None)
+        last = max(self._listed(), key=lambda journal: journal.order, default=None)
         if last is None or self._get(f"{self._leases}/{self._name}"):
             return None, ""
         return _journal.joined([{"epoch": last.epoch}]).encode(), last.name
@@ -157,16 +160,16 @@ class Driver(SharedStore):
             self._last = self._parsed(name, self._needed(name)) if name else Journal()
         return self._last
 
-    def _parsed(self, name: str, found: Object) -> Journal:
+    def _parsed(self, name: str, config_map: Object) -> Journal:
         with self._whole_data(name):
-            return journal(name, found)
+            return journal(name, config_map)
 
     def _chunk(self, name: str) -> bytes:
         return self._text(self._needed(name), EVENTS)
 
-    def _text(self, found: Object, name: str) -> bytes:
-        with self._whole_data(str(found["metadata"]["name"])):
-            return unpacked(found)[name]
+    def _text(self, config_map: Object, name: str) -> bytes:
+        with self._whole_data(str(config_map["metadata"]["name"])):
+            return unpacked(config_map)[name]
 
     @contextmanager
     def _whole_data(self, name: str) -> Iterator[None]:
@@ -199,7 +202,7 @@ class Driver(SharedStore):
                 return False
         self._last = after
         # of writes whose outcome was not known, too: the Lease cannot name them any more
-        self._replaced = [one for one in self._replaced if not self._remove(one, after)]
+        self._replaced = [journal for journal in self._replaced if not self._remove(journal, after)]
         return True
 
     def _make(self, before: Journal, change: Change) -> Journal:
@@ -267,18 +270,20 @@ class Driver(SharedStore):
         with self._answered():
             left = self._checked(self._listed)
         lease = super()._acquire(request, instead)
-        if any(one.name != self._root[1] for one in left):
+        if any(journal.name != self._root[1] for journal in left):
             with suppress(StoreError), self._answered():
                 kept = self._checked(lambda: self._whole(lambda kept: kept)[2])
-                for one in left:
-                    self._remove(one, kept)
+                for journal in left:
+                    self._remove(journal, kept)
         return lease
 
     def _listed(self) -> list[Journal]:
         """Return the journals that are there: the one in use, and those made or kept in vain."""
         selector = f"{SERVICE}={self._service},{KIND}=journal"
-        found = self._cluster.get(self._maps, labelSelector=selector).get("items", ())
-        return [self._parsed(str(one["metadata"]["name"]), one) for one in found]
+        items = self._cluster.get(self._maps, labelSelector=selector).get("items", ())
+        return [
+            self._parsed(str(config_map["metadata"]["name"]), config_map) for config_map in items
+        ]
 
     def _remove(self, journal: Journal, kept: Journal) -> bool:
         """Remove a journal but for what another one needs; return whether that worked.
@@ -330,9 +335,9 @@ class Driver(SharedStore):
             raise
 
     def _needed(self, name: str) -> Object:
-        if (found := self._get(name)) is None:
+        if (config_map := self._get(name)) is None:
             raise _Missing(name)
-        return found
+        return config_map
 
     @contextmanager
     def _answered(self) -> Iterator[None]:
@@ -368,8 +373,8 @@ class _Missing(Exception):
     """A ConfigMap that is named is not there."""
 
 
-def _version(found: Object) -> int:
-    return int(found["metadata"]["resourceVersion"])
+def _version(resource: Object) -> int:
+    return int(resource["metadata"]["resourceVersion"])
 
 
 def _moment(seconds: float) -> str:

@@ -22,9 +22,9 @@ from ..base.text import clean
 from ..base.trace import trace
 from ..inputs import values
 from ..inputs.options import FLAG, TEXT, Field, Kind, Options, one_or_more
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..remote import http_client
-from ._shared import Change, Found, SharedStore
+from ._shared import Change, SharedStore, StoredTexts
 
 PORT = 5432
 
@@ -34,8 +34,8 @@ def _server(value: t.Any, variable: str) -> tuple[str, int]:
     text = str(value)
     if re.fullmatch(r"/[!-~]*|[A-Za-z0-9._-]+|\[[0-9a-fA-F:.]+\]", text):  # a socket's directory
         return text.strip("[]"), PORT
-    found = values.socket_address(value, variable)
-    return found.host, found.port
+    address = values.socket_address(value, variable)
+    return address.host, address.port
 
 
 def _name(value: t.Any, variable: str) -> str:
@@ -128,9 +128,9 @@ class _NoTable(Exception):
 
 
 class Driver(SharedStore):
-    """A `drivers.Store`."""
+    """The journal in PostgreSQL."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         super().__init__(context.service)
         self._psycopg = _psycopg()
         self._table = f"{options['schema']}.{TABLE}"
@@ -144,20 +144,20 @@ class Driver(SharedStore):
 
     # -- texts ---------------------------------------------------------------------------------
 
-    def _read(self, names: Collection[str]) -> Found:
-        def read(run: t.Any) -> Found:
+    def _read(self, names: Collection[str]) -> StoredTexts:
+        def read(run: t.Any) -> StoredTexts:
             rows = run(_READ, self._service, list(names)).fetchall()
-            there = [row for row in rows if row[1] is not None]
-            return Found(
-                {name: body.encode() for _now, name, _version, body in there},
-                {name: version for _now, name, version, _body in there},
+            present = [row for row in rows if row[1] is not None]
+            return StoredTexts(
+                {name: body.encode() for _now, name, _version, body in present},
+                {name: version for _now, name, version, _body in present},
                 rows[0][0],
             )
 
         try:
             return self._work(read)
         except _NoTable:
-            return Found({}, {}, self._work(_now))
+            return StoredTexts({}, {}, self._work(_now))
 
     def _write(self, change: Change) -> bool:
         def write(run: t.Any) -> bool:
@@ -202,8 +202,8 @@ class Driver(SharedStore):
         """Return the version of the table, 0 where there is none; refuse one that is newer."""
         if not run(_THERE, self._schema, TABLE).fetchone()[0]:
             return 0
-        found = run("SELECT body FROM {table} WHERE service = %s AND name = %s", *_VERSION)
-        row = found.fetchone()
+        result = run("SELECT body FROM {table} WHERE service = %s AND name = %s", *_VERSION)
+        row = result.fetchone()
         version = int(row[0]) if row and row[0].isdecimal() else 0
         if not 0 < version <= len(MIGRATIONS):
             raise StoreError(
@@ -321,8 +321,8 @@ def _cut(connection: t.Any) -> None:
 
 
 def _now(run: t.Any) -> float:
-    found: float = run("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()[0]
-    return found
+    seconds: float = run("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()[0]
+    return seconds
 
 
 def _settings(options: Mapping[str, t.Any]) -> dict[str, t.Any]:

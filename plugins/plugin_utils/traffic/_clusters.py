@@ -14,7 +14,7 @@ import typing as t
 from collections.abc import Callable, Mapping
 
 from ..base.errors import LeaseLost, RolloutError
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.platform import Endpoint
 from ..interfaces.traffic import Server, Table, Target, TrafficDriver
 from ..remote.kubernetes import each_cluster
@@ -25,7 +25,7 @@ Result = t.TypeVar("Result")
 class ClustersDriver(TrafficDriver):
     """One load balancer of Kubernetes in each of several clusters."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.context = context
         given = each_cluster(options, "rollout_traffic")
         self._members = {name: self._in_one(one) for name, one in given.items()}
@@ -68,7 +68,7 @@ class ClustersDriver(TrafficDriver):
     def _shown(self, look: Callable[[str], Table], names: t.Collection[str] = ()) -> Table:
         """Return the entries in these clusters, or in all, once those that answer were asked."""
         wanted = names or self._members.keys()
-        answering = [name for name in wanted if name not in self.context.away]
+        answering = [name for name in wanted if name not in self.context.known().away]
         for name, table in self._each(answering, look).items():
             (self._last[name],) = table.values()
         return {name: self._last.get(name, {}) for name in wanted}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from ..base import clock
 from ..base.errors import InputError, TrafficError
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.platform import Endpoint
 from ..remote.kubernetes import Object
 from . import _gateway_route as routes
@@ -43,7 +43,7 @@ class Seen:
 class Gateway:
     """Looks at a route and its pods, and has the route divide their requests."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.objects = Objects(options, context)
         self._context = context
         self._settle: float = options["settle"]
@@ -65,7 +65,7 @@ class Gateway:
     def look(self, accepted: bool = True) -> Seen:
         """Return what is there; under a lease, once every Gateway has `accepted` it."""
         route = self.objects.route()
-        if self._context.epoch:
+        if self._context.known().epoch:
             route = self.objects.fence(route)
             route = self.objects.accepted(route) if accepted else route
         return self.seen(route)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 
 from ..base.errors import InputError, LeaseLost, RolloutFailed, TrafficError
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..remote import kubernetes_rights
 from ..remote.kubernetes import ApiError, Cluster, Object
 from . import _gateway_route as routes
@@ -38,7 +38,7 @@ class Objects:
     patience = 10.0  # seconds that a Gateway has to accept a change, before it is looked at again
     poll = 0.1
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.context = context
         self._options = options
         self.name: str = options["route"]
@@ -102,7 +102,7 @@ class Objects:
 
     def fence(self, route: Object) -> Object:
         """Write the lease's epoch to the route; raises LeaseLost where a newer one is."""
-        mine = self.context.epoch
+        mine = self.context.known().epoch
         if _epoch(route) > mine:
             raise LeaseLost(
                 f"{self.where}: a newer lease holder has acted here (epoch {_epoch(route)}, ours is"
@@ -131,7 +131,7 @@ class Objects:
 
         A change that is refused is undone, since a Gateway may drop a route that it refuses.
         """
-        if not self.context.epoch:
+        if not self.context.known().epoch:
             raise TrafficError(f"{self.where}: nothing is done without a lease", "PR-503")
         rules, before = split.render(self.match), route["spec"].get("rules") or []
         notes = route["metadata"].get("annotations") or {}
@@ -149,9 +149,9 @@ class Objects:
         """Make the Services of generations that are not there, and fence those that are."""
         there = {one["metadata"]["name"]: one for one in self._services()}
         for name in hashes:
-            body = _service(owner, name, self.context.epoch)
+            body = _service(owner, name, self.context.known().epoch)
             found = there.get(body["metadata"]["name"])
-            if found and _epoch(found) != self.context.epoch:
+            if found and _epoch(found) != self.context.known().epoch:
                 self._patch(self._core("services", found["metadata"]["name"]), found, self._mark)
             elif not found:
                 self._create(body)
@@ -221,7 +221,7 @@ class Objects:
 
     @property
     def _mark(self) -> dict[str, t.Any]:
-        return {"metadata": {"annotations": {EPOCH: str(self.context.epoch)}}}
+        return {"metadata": {"annotations": {EPOCH: str(self.context.known().epoch)}}}
 
     def _patch(self, path: str, found: Object, body: dict[str, t.Any]) -> Object:
         """Change an object, if nobody else has meanwhile."""

@@ -20,7 +20,7 @@ FIRST_ID = 1_000_000  # of servers added here; HAProxy numbers those of its conf
 
 
 @dataclass
-class Pool:
+class ServerPool:
     """The servers of one backend, and which of them the driver manages."""
 
     backend: str
@@ -88,11 +88,11 @@ class Expected:
         )
 
 
-class Plan:
+class UpdatePlan:
     """The commands that bring one balancer to its targets; those that add capacity come first."""
 
     def __init__(
-        self, pool: Pool, balancer: str, view: View, targets: Mapping[Endpoint, Target]
+        self, pool: ServerPool, balancer: str, view: View, targets: Mapping[Endpoint, Target]
     ) -> None:
         """Decide the commands; raise TrafficError for what cannot be done."""
         self._pool, self._balancer = pool, balancer

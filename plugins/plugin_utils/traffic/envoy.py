@@ -33,7 +33,7 @@ from ..base.errors import InputError, TrafficError
 from ..engine.model import Rotation
 from ..inputs import values
 from ..inputs.options import ADDRESS, LISTEN, PATH, TEXT, Field, Options, whole
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.platform import Endpoint
 from ..interfaces.traffic import Preview, Server, Table, Target, TrafficDriver
 from ..remote import inventory
@@ -116,7 +116,9 @@ class Driver(TrafficDriver):
     counts = COUNTED
     shares_check = True
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context, pool: str = "") -> None:
+    def __init__(
+        self, options: Mapping[str, t.Any], context: DriverContext, pool: str = ""
+    ) -> None:
         """Take the options; `pool` names a pool of the service other than that of its clients."""
         self.options, self.context, self.transport = options, context, context.transport
         self.hosts = inventory.hosts_or_controller(
@@ -204,7 +206,10 @@ class Driver(TrafficDriver):
 
         Touch nothing.
         """
-        self._ask({host: {"op": "check"} for host in self.hosts})
+        told = self._ask({host: {"op": "check"} for host in self.hosts})
+        owners = {host: value.get("journal") for host, value in told.items()}
+        files = f"{self.path}/{self.context.service}.journal"
+        self.context.known().journal.refuse_others(owners, "entries at Envoys", files)
 
     def observe(self) -> Table:
         """Return every entry of the service, at every Envoy: one admin request each."""
@@ -231,7 +236,9 @@ class Driver(TrafficDriver):
 
     def _ask(self, requests: Mapping[str, Mapping[str, t.Any]]) -> dict[str, dict[str, t.Any]]:
         """Return what each Envoy's agent answers; raise for all that answer with an error."""
-        common = {**self.common, "epoch": self.context.epoch}
+        known = self.context.known()
+        run = {"epoch": known.epoch, "journal": known.journal.named()}
+        common = {**self.common, **run}
         asked = {host: {**common, **request} for host, request in requests.items()}
         told = agents.read(self.transport.ask("envoy", asked, TIMEOUT), "Envoy", ENTRY)
         errors = []

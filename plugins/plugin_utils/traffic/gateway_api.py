@@ -25,7 +25,7 @@ from ..base.errors import InputError, TrafficError
 from ..engine.model import Rotation
 from ..engine.weights import EVEN
 from ..inputs.options import DURATION, Field, Kind, Options
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.platform import Endpoint
 from ..interfaces.traffic import Preview, Server, Table, Target, TrafficDriver
 from ..remote.kubernetes import CLUSTER, CLUSTERS
@@ -100,7 +100,7 @@ class Driver(TrafficDriver):
     def variant(cls, options: Mapping[str, t.Any]) -> type[TrafficDriver]:
         return InClusters if options["clusters"] else cls
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.context = context
         self.settle_time = self.drain_timeout = options["settle"]
         self.gateway = Gateway(options, context)
@@ -122,7 +122,7 @@ class Driver(TrafficDriver):
 
     def observe(self) -> Table:
         seen = self.gateway.look()
-        if self.context.epoch:
+        if self.context.known().epoch:
             seen = self._ready_to_divide(seen)
         return {self._name: self._shown(seen)}
 

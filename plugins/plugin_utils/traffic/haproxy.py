@@ -28,7 +28,7 @@ from ..engine.model import Rotation
 from ..inputs import values
 from ..inputs.options import PATH, TEXT, Field, Kind, Options, one_or_more
 from ..interfaces.check import HealthCheck
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.platform import Endpoint
 from ..interfaces.traffic import COUNTS, Preview, Table, Target, TrafficDriver
 from ..remote import inventory
@@ -36,7 +36,7 @@ from ..remote.connections import CONTROLLER
 from . import _haproxy_api as api
 from . import _options as shared
 from ._haproxy_api import Row, View
-from ._haproxy_plan import Plan, Pool
+from ._haproxy_plan import ServerPool, UpdatePlan
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 
@@ -143,7 +143,7 @@ class Driver(TrafficDriver):
     counts = (*COUNTS, "latency")
     unsupported = UNSUPPORTED
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.context, self.options = context, options
         self.drain_timeout = options["drain_timeout"]
         self.option = "backend"  # the option that names it, for messages
@@ -161,7 +161,7 @@ class Driver(TrafficDriver):
         added = (
             "" if self.slots else server_options(context.health, options["ca_path"] or SYSTEM_CA)
         )
-        self.pool = Pool(self.backend, context.service, self.slots, added)
+        self.pool = ServerPool(self.backend, context.service, self.slots, added)
 
     def _balancers(self, pattern: str | None, sockets: Sequence[str]) -> dict[str, tuple[str, str]]:
         """Return by balancer its host, and its socket there."""
@@ -301,7 +301,9 @@ class Driver(TrafficDriver):
                 )
         before = self._look(targets)
         self.pool.adopted.update(*targets.values())
-        plans = {name: Plan(self.pool, name, before[name], its) for name, its in targets.items()}
+        plans = {
+            name: UpdatePlan(self.pool, name, before[name], its) for name, its in targets.items()
+        }
         work = {
             name: self._work(plan.commands, before[name])
             for name, plan in plans.items()
@@ -383,10 +385,13 @@ class Driver(TrafficDriver):
     def _ask(self, work: Mapping[str, Mapping[str, t.Any]]) -> dict[str, list[str]]:
         """Return the balancers' answers to their lines; all hosts are asked at once."""
         requests: dict[str, dict[str, t.Any]] = {}
+        known = self.context.known()
         common = {
             "path": self.path,
             "service": self.context.service,
-            "epoch": self.context.epoch,
+            "pool": self.backend,
+            "epoch": known.epoch,
+            "journal": known.journal.named(),
             "timeout": _TIMEOUT,
             "state_file": self.state_file,
         }
@@ -396,6 +401,7 @@ class Driver(TrafficDriver):
         most = max((len(request["sockets"]) for request in requests.values()), default=0)
         answers = self.context.transport.ask("haproxy", requests, (_TIMEOUT + _LOCKED) * most + 5)
         texts: dict[str, list[str]] = {}
+        owners: dict[str, t.Any] = {}
         # in order of precedence
         problems: dict[str, list[str]] = {"stale": [], "unusable": [], "error": []}
         for name in work:
@@ -414,12 +420,15 @@ class Driver(TrafficDriver):
                 problems[kind].append(f"{where}: {what}")
             else:
                 texts[name] = what
+                owners[name] = t.cast("dict[str, t.Any]", answer).get("journal")
         if problems["stale"]:
             raise LeaseLost("; ".join(problems["stale"]), "PR-503")
         if problems["unusable"]:
             raise InputError("; ".join(problems["unusable"]), "PR-311")
         if problems["error"]:
             raise TrafficError("; ".join(problems["error"]), "PR-301")
+        files = f"{self.path}/haproxy/{self.context.service}@SOCKET@{self.backend}.journal"
+        self.context.known().journal.refuse_others(owners, "servers at load balancers", files)
         return texts
 
 

@@ -18,7 +18,7 @@ from functools import cached_property
 from ..base.errors import InputError, LeaseLost, TrafficError
 from ..engine.model import Rotation
 from ..inputs.options import DURATION, Field, Options
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.platform import Endpoint
 from ..interfaces.traffic import Server, Table, Target, TrafficDriver
 from ..remote import kubernetes_rights
@@ -53,7 +53,7 @@ class Driver(TrafficDriver):
     def variant(cls, options: Mapping[str, t.Any]) -> type[TrafficDriver]:
         return InClusters if options["clusters"] else cls
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.context = context
         self._options = options
         self._name: str = options["service"]
@@ -79,7 +79,7 @@ class Driver(TrafficDriver):
     def observe(self) -> Table:
         service = self._get()
         pods = self._pods(service)
-        if self.context.epoch:
+        if self.context.known().epoch:
             service = self._fence(service)
             hashes = {pod.hash for pod in pods}
             if self._in_progress and not _pin(service) and len(hashes) == 1:
@@ -140,7 +140,7 @@ class Driver(TrafficDriver):
 
     def _list(self, kind: str, fresh: bool = False, **query: str) -> Sequence[Object]:
         """Return objects of a kind, watched as long as a rollout lasts."""
-        if not self.context.epoch:
+        if not self.context.known().epoch:
             found: Sequence[Object] = self._cluster.get(self._path(kind), **query).get("items", ())
             return found
         key = kind, ",".join(query.values())
@@ -175,7 +175,7 @@ class Driver(TrafficDriver):
 
     def _fence(self, service: Object) -> Object:
         """Write the lease's epoch to the Service; raises LeaseLost where a newer one is."""
-        notes, mine = service["metadata"].get("annotations") or {}, self.context.epoch
+        notes, mine = service["metadata"].get("annotations") or {}, self.context.known().epoch
         seen = int(notes[EPOCH]) if notes.get(EPOCH, "").isdecimal() else 0
         if not mine:
             raise TrafficError(f"{self._where}: nothing is done without a lease", "PR-503")

@@ -28,7 +28,7 @@ from ..health import agent as probes
 from ..health.streak import Streak, advance
 from ..inputs import values
 from ..inputs.options import LISTEN, PATH, TEXT, Field, Kind, Options
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.platform import Endpoint
 from ..interfaces.traffic import Server, Table, Target, TrafficDriver
 from ..remote import inventory
@@ -96,7 +96,7 @@ class Driver(TrafficDriver):
     unsupported = UNSUPPORTED
     shares_check = True
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.context, self.transport = context, context.transport
         self.options = {**options, "upstream": options["upstream"] or context.service}
         self.hosts = inventory.hosts_or_controller(
@@ -118,7 +118,10 @@ class Driver(TrafficDriver):
 
         Touch nothing.
         """
-        self._ask({host: {"op": "check"} for host in self.hosts})
+        told = self._ask({host: {"op": "check"} for host in self.hosts})
+        owners = {label(host): value.get("journal") for host, value in told.items()}
+        files = f"{self.options['path']}/{self.options['upstream']}.journal"
+        self.context.known().journal.refuse_others(owners, "entries at nginxes", files)
 
     def observe(self) -> Table:
         """Return every entry of the service, at every nginx."""
@@ -140,13 +143,13 @@ class Driver(TrafficDriver):
             for endpoint, target in its.items():
                 refuse(label(host), endpoint, target, before[label(host)].get(endpoint))
         return self._table(
-            self._ask(
+            self._entries(
                 {host: {"op": "apply", "entries": wanted} for host, wanted in entries.items()}
             )
         )
 
     def _look(self, hosts: Iterable[str]) -> Table:
-        told = self._ask({host: {"op": "observe"} for host in hosts})
+        told = self._entries({host: {"op": "observe"} for host in hosts})
         self._prove(told)
         return self._table(told)
 
@@ -206,9 +209,15 @@ class Driver(TrafficDriver):
                     now,
                 )
 
-    def _ask(self, requests: Mapping[str, Mapping[str, t.Any]]) -> dict[str, list[Entry]]:
-        """Return the entries that each agent answers; raise for all that answer with an error."""
-        common = {**self.common, "epoch": self.context.epoch}
+    def _entries(self, requests: Mapping[str, Mapping[str, t.Any]]) -> dict[str, list[Entry]]:
+        """Return the entries that each agent answers."""
+        return {host: value["entries"] for host, value in self._ask(requests).items()}
+
+    def _ask(self, requests: Mapping[str, Mapping[str, t.Any]]) -> dict[str, dict[str, t.Any]]:
+        """Return what each agent answers; raise for all that answer with an error."""
+        known = self.context.known()
+        run = {"epoch": known.epoch, "journal": known.journal.named()}
+        common = {**self.common, **run}
         asked = {host: {**common, **request} for host, request in requests.items()}
         told = agents.read(self.transport.ask("nginx", asked, TIMEOUT), "nginx")
         errors = []
@@ -219,7 +228,7 @@ class Driver(TrafficDriver):
                 errors.append(f"{what}nginx on {label(host)}: {value['error']}")
         if errors:
             raise TrafficError("; ".join(errors), agents.id_of(told))
-        return {host: value["entries"] for host, value in told.items()}
+        return told
 
 
 def endpoint(one: Entry) -> Endpoint:

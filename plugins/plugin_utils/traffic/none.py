@@ -9,7 +9,7 @@ import typing as t
 from collections.abc import Mapping
 
 from ..inputs.options import Options
-from ..interfaces.context import Context
+from ..interfaces.context import DriverContext
 from ..interfaces.platform import Endpoint
 from ..interfaces.traffic import Table, Target, TrafficDriver
 
@@ -21,7 +21,7 @@ class Driver(TrafficDriver):
 
     drain_timeout = 0.0
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         pass
 
     def check(self) -> None:

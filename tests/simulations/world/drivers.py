@@ -40,7 +40,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.che
     HealthCheck,
     Probe,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.notifier import (
     Notice,
     NotifierDriver,
@@ -64,8 +66,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores._shared import (
     RECORD,
     Change,
-    Found,
     SharedStore,
+    StoredTexts,
 )
 
 from .world import ADDRESSES, HOSTS, Balancer, Entry, Host, Instance, World
@@ -82,9 +84,10 @@ class Platform(PlatformDriver):
 
     stop_timeout = 10.0  # seconds after which one that was told to stop is killed
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._world, self.context, self._seen = worlds[-1], context, LastSeen(context)
         self._occupied: dict[str, set[int]] = {}  # ports that others have, by address
+        self.away = self._seen.away
 
     def hosts(self) -> Sequence[str]:
         return HOSTS
@@ -114,28 +117,41 @@ class Platform(PlatformDriver):
         among: Collection[str] | None = None,
     ) -> Sequence[tuple[str, Endpoint, int]]:
         hosts = [
-            host
-            for host in HOSTS
-            if host not in self.context.away and (among is None or host in among)
+            host for host in HOSTS if host not in self.away and (among is None or host in among)
         ]
         if not hosts:
             raise PlatformError(f"there is no room for {count} more instances", "PR-219")
         ports = range(8000, 8020)
-        return place(hosts, ADDRESSES, ports, count, taken, generation, {}, self._occupied)
+        return place(
+            hosts, ADDRESSES, ports, count, taken, generation, zones={}, occupied=self._occupied
+        )
 
     def sync(
         self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
+    ) -> Sequence[Report]:
+        return self._call(self._concerned(start, [*stop, *forget]), start, stop, forget)
+
+    def look(self, hosts: Collection[str]) -> Sequence[Report]:
+        known = len(self._seen.hosts) == len(HOSTS)
+        return self._call([host for host in HOSTS if host in hosts or not known])
+
+    def _call(
+        self,
+        concerned: Sequence[str],
+        start: Sequence[Labels] = (),
+        stop: Sequence[str] = (),
+        forget: Sequence[str] = (),
     ) -> Sequence[Report]:
         world, self_seen = self._world, self._seen
         self_seen.restore(HOSTS)
         works = bool(start or stop or forget)
         what = _sentence(start, stop, forget)
-        if works and not self.context.epoch:
+        epoch = self.context.known().epoch
+        if works and not epoch:
             raise PlatformError(f"{what}: without a lease", "PR-503")
         if works:
             world.tell(what)
-            world.acts(what, self.context.epoch, self.context.service)
-        concerned = self._concerned(start, [*stop, *forget])
+            world.acts(what, epoch, self.context.service)
         with world.call(what, PlatformError) as half:
             answers: dict[str, Answer] = {}
             for name in world.some(concerned, half):
@@ -161,7 +177,7 @@ class Platform(PlatformDriver):
     def _ask(
         self, host: Host, start: Sequence[Labels], stop: Sequence[str], forget: Sequence[str]
     ) -> Answer:
-        world, epoch = self._world, self.context.epoch
+        world, epoch = self._world, self.context.known().epoch
         if host.away > world.now:
             return Answer(error=f"{host.name} does not answer", unreachable=True)
         if epoch:
@@ -250,7 +266,7 @@ class Traffic(TrafficDriver):
     drain_timeout = 5.0
     counts = ("errors",)
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._world, self._context = worlds[-1], context
         self._pool = self._world.pool(context.service)
 
@@ -271,7 +287,7 @@ class Traffic(TrafficDriver):
         world = self._world
         what = f"balance {'; '.join(f'{n}: {_shown(known)}' for n, known in targets.items())}"
         world.tell(what)
-        world.acts(what, self._context.epoch, self._context.service)
+        world.acts(what, self._context.known().epoch, self._context.service)
         with world.call(what, TrafficError) as half:
             for name in targets:
                 self._reach(self._pool[name])
@@ -283,7 +299,7 @@ class Traffic(TrafficDriver):
         if balancer.away > self._world.now:
             self._world.machine.sleep(SILENT)
             raise TrafficError(f"{balancer.name} does not answer", "PR-300")
-        epoch = self._context.epoch
+        epoch = self._context.known().epoch
         if epoch:
             if epoch < balancer.epoch:
                 raise LeaseLost(f"{balancer.name}: a newer lease has acted", "PR-503")
@@ -370,7 +386,7 @@ def _shown(wanted: Mapping[Endpoint, Target]) -> str:
 class Store(SharedStore):
     """The journal in memory, by the rules of every shared store."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         super().__init__(context.service)
         self._world = worlds[-1]
         self._journal = self._world.journals.setdefault(context.service, {})
@@ -383,13 +399,13 @@ class Store(SharedStore):
             self._world.machine.sleep(0.5)
             raise StoreAway("the journal does not answer", "PR-508")
 
-    def _read(self, names: Collection[str]) -> Found:
+    def _read(self, names: Collection[str]) -> StoredTexts:
         world = self._world
         with world.call("read the journal", _away):
             self._away()
             texts = {name: self._journal[name] for name in names if name in self._journal}
             versions = {name: self._numbers[name] for name in texts}
-            return Found(texts, versions, world.machine.wall())
+            return StoredTexts(texts, versions, world.machine.wall())
 
     def _write(self, change: Change) -> bool:
         world, process, stored = self._world, self._world.machine.current.process, self._journal
@@ -412,8 +428,8 @@ class Store(SharedStore):
                     world.leases[process.run] = lease["epoch"]
         return True
 
-    def _found(self) -> Found:
-        return Found(dict(self._journal), dict(self._numbers), self._world.machine.wall())
+    def _found(self) -> StoredTexts:
+        return StoredTexts(dict(self._journal), dict(self._numbers), self._world.machine.wall())
 
     def _texts(self, prefix: str) -> Iterable[bytes]:
         with self._world.call("read the timeline", _away):
@@ -433,7 +449,7 @@ class Gate(gate.GateDriver):
 
     blocking = True
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._options = options
 
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> gate.Answer:
@@ -446,7 +462,7 @@ class Gate(gate.GateDriver):
 class Notifier(NotifierDriver):
     """A receiver that gets a notice, late or never, or refuses it."""
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._world = worlds[-1]
 
     def send(self, notice: Notice, text: str) -> None:
@@ -470,7 +486,7 @@ class Scaler(AutoscalerDriver):
     name = "scaler"
     follows = True
 
-    def __init__(self, options: Mapping[str, t.Any], context: Context) -> None:
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._world = worlds[-1]
 
     def check(self) -> None:

@@ -13,7 +13,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     Process,
     Rotation,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Endpoint,
     Labels,
@@ -72,7 +74,7 @@ def leave(world: World, name: str, drivers: t.Mapping[str, t.Any]) -> None:
 
 def _write(found: dict[str, t.Any], drivers: t.Mapping[str, t.Any]) -> None:
     """Write the journal."""
-    record, store = found["record"], Store({}, Context("shop", t.cast(t.Any, None)))
+    record, store = found["record"], Store({}, DriverContext("shop", t.cast(t.Any, None)))
     for settings in record.get("settings", {}).values():
         settings["health"] = drivers["health"]
     for rollout in filter(None, [record.get("rollout"), *record["history"]]):

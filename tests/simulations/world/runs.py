@@ -42,7 +42,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.ste
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health import monitor
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.patience import Patience
@@ -136,10 +138,15 @@ class Step(StepContext):
         self.facts: Result = {}
         self._parked, self.say = False, run.say
         self.transport = t.cast(t.Any, Transport())
-        self.context = Context(settings.service, self.transport, settings.checks, self._platform)
-        self.context.counted = settings.traffic.module.driver.counts
         self.checker = monitor.HealthMonitor(settings.checks, self.transport)
-        self.context.wake = self.checker.wake
+        self.context = DriverContext(
+            settings.service,
+            self.transport,
+            settings.checks,
+            self._platform,
+            wake=self.checker.wake,
+            counted=settings.traffic.module.driver.counts,
+        )
         process = worker or run.process
         process.on_signal = self.checker.wake
         self.guard = SimulatedGuard(process, run.process)
@@ -147,7 +154,6 @@ class Step(StepContext):
         patience = Patience(settings.rules.progress_deadline, self.say, self.guard.check)
         me = run.identity(process)
         self.session = Session(store, settings.service, me, settings.lease, patience)
-        self.context.journal = self.session.journal
 
 
 class Run:

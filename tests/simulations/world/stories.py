@@ -17,7 +17,9 @@ from random import Random
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import Context
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
 
 from . import drivers, older
@@ -616,7 +618,7 @@ class _Telling:
 
     def _check_timelines(self, record: Record) -> None:
         """The timeline of each rollout tells how it began, and once how it ended."""
-        store = drivers.Store({}, Context("shop", t.cast(t.Any, None)))
+        store = drivers.Store({}, DriverContext("shop", t.cast(t.Any, None)))
         for rollout in record.history:
             told = [(one.get("kind"), one.get("outcome")) for one in store.timeline(rollout["id"])]
             ends = [outcome for kind, outcome in told if kind == "end"]

@@ -20,7 +20,7 @@ from ...base import clock
 from ...base.errors import NotifyError
 from ...base.text import clean
 from ...config.notify import Receiver
-from ...interfaces.context import Context
+from ...interfaces.context import DriverContext
 from ...interfaces.notifier import Notice, NotifierDriver
 from ...remote.deadline import within
 from ...report.notices import Notices
@@ -46,7 +46,7 @@ class Announcer:
     """Tells all receivers what happened to the rollouts of a service."""
 
     def __init__(
-        self, receivers: Iterable[Receiver], context: Context, warn: Callable[[str], None]
+        self, receivers: Iterable[Receiver], context: DriverContext, warn: Callable[[str], None]
     ) -> None:
         """Make the drivers; raises InputError for options that one refuses. Sends nothing.
 
@@ -54,7 +54,9 @@ class Announcer:
         """
         self._service, self._warn = context.service, warn
         self._sent: SimpleQueue[events.Notified] = clock.queue()
-        self._lines = [_Line(one, one.make(context), self._sent.put) for one in receivers]
+        self._lines = [
+            _Line(receiver, receiver.make(context), self._sent.put) for receiver in receivers
+        ]
         self._notices = Notices(self._service, "")
 
     def catch_up(self, timelines: Sequence[Timeline]) -> None:
@@ -62,24 +64,24 @@ class Announcer:
 
         Only to receivers that these runs had: one that is new is not told of the past.
         """
-        told = {
+        delivered = {
             (event.get("notice"), event.get("to"))
-            for one in timelines
-            for event in one.events
+            for timeline in timelines
+            for event in timeline.events
             if event.get("kind") == events.Notified.kind
         }
-        for one in timelines:
-            self._notices = Notices(self._service, one.rollout)
-            since = clock.wall() - RECENT if one.over else 0.0
+        for timeline in timelines:
+            self._notices = Notices(self._service, timeline.rollout)
+            since = clock.wall() - RECENT if timeline.over else 0.0
             due: object = None  # in a timeline of an earlier version, all
-            for event in one.events:
+            for event in timeline.events:
                 due = event.get("notify", due)
                 notice = self._notices.take(event)
                 if notice is None or notice.at < since:
                     continue
                 for line in self._lines:
                     mine = not isinstance(due, list) or line.name in due
-                    if mine and (notice.id, line.name) not in told:
+                    if mine and (notice.id, line.name) not in delivered:
                         line.tell(notice)
 
     def take(self, rollout: str, committed: Iterable[Mapping[str, t.Any]]) -> None:
@@ -97,14 +99,14 @@ class Announcer:
 
     def outcomes(self) -> list[events.Notified]:
         """Return what was sent, or failed in all attempts, since the last call."""
-        found = []
+        outcomes = []
         while not self._sent.empty():
-            one = self._sent.get()
-            found.append(one)
-            if one.error:
-                what = f"{one.to} could not be notified ({one.event}): {one.error}"
+            outcome = self._sent.get()
+            outcomes.append(outcome)
+            if outcome.error:
+                what = f"{outcome.to} could not be notified ({outcome.event}): {outcome.error}"
                 self._warn(f"{self._service}: {what}; the rollout continues [PR-631]")
-        return found
+        return outcomes
 
     def close(self, patience: float, stopped: Callable[[], object]) -> None:
         """Wait for messages under way, not for long where something stops the run, and end."""
@@ -174,11 +176,11 @@ class _Line:
         for attempt in range(self._receiver.retries + 1):
             if attempt and self._closed.wait(min(LONGEST, PAUSE * 2 ** (attempt - 1))):
                 return None
-            found = self._attempt(notice)
-            if found is None:
+            failure = self._attempt(notice)
+            if failure is None:
                 return ""
-            error = clean(found)
-            if not found.again:
+            error = clean(failure)
+            if not failure.again:
                 break
             if self._closed.is_set():
                 return None

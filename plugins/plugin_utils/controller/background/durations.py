@@ -12,7 +12,7 @@ from statistics import median
 
 
 @dataclass(frozen=True)
-class Times:
+class MedianTimes:
     """What an instance takes, in seconds (medians)."""
 
     start: float  # until it is ready
@@ -30,14 +30,14 @@ class Durations:
         if event.get("kind") == "state" and event.keys() >= {"instance", "state", "at"}:
             self._first.setdefault(event["instance"], {}).setdefault(event["state"], event["at"])
 
-    def times(self, before: Times | None = None) -> Times | None:
+    def times(self, before: MedianTimes | None = None) -> MedianTimes | None:
         """Return what an instance takes; what none has shown yet is as `before`."""
         starts = self._between("starting", "ready")
         stops = self._between("draining", "stopped") or self._between("draining", "gone")
         if not starts and before is None:
             return None
         start = median(starts) if starts else before.start if before else 0.0
-        return Times(start, median(stops) if stops else before.stop if before else 0.0)
+        return MedianTimes(start, median(stops) if stops else before.stop if before else 0.0)
 
     def _between(self, begin: str, end: str) -> list[float]:
         """Return how long each instance that was in both states took from one to the other."""

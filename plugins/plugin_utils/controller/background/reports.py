@@ -63,16 +63,16 @@ class Reports:
         if not path.endswith("/"):
             return {path: _written(story, events, path.rpartition(".")[2])}
         folder = os.path.join(path, self.service)
-        found = {
+        files = {
             os.path.join(folder, f"{id}.{form}"): _written(story, events, form) for form in FORMS
         }
         pages = {
-            one: f"{one}.html"
-            for one in self.rollouts
-            if one == id or os.path.exists(os.path.join(folder, f"{one}.html"))
+            rollout: f"{rollout}.html"
+            for rollout in self.rollouts
+            if rollout == id or os.path.exists(os.path.join(folder, f"{rollout}.html"))
         }
         index = render.index(self.service, list(self.rollouts.values()), pages, _moment(story))
-        return {**found, os.path.join(folder, "index.html"): index}
+        return {**files, os.path.join(folder, "index.html"): index}
 
     def write(self, files: Mapping[str, str], path: str, check: bool = False) -> list[str]:
         """Write files of a report, made for this path; return those that changed. Raises OSError.
@@ -88,7 +88,7 @@ class Reports:
 
     def _told(self, id: str) -> tuple[Story, list[dict[str, t.Any]]]:
         # a page is no shorter for results that only a judge can read
-        events = [one for one in self._store.timeline(id) if one.get("kind") != "look"]
+        events = [event for event in self._store.timeline(id) if event.get("kind") != "look"]
         return tell(self.service, self.rollouts[id], events), events
 
 

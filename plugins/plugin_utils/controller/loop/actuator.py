@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from ...base.errors import RolloutFailed, TrafficError, TransportError
 from ...engine.evaluate import Decision
+from ...engine.looks import TIDY
 from ...engine.model import Instance, Rotation, State
 from ...engine.shares import Target
 from ...engine.weights import WeightSplit
@@ -21,6 +22,7 @@ from . import fleet as fleets
 from .observer import Observer, Snapshot
 from .preview import PreviewPool
 from .recorder import Recorder
+from .stops import Stops
 
 
 class Actuator:
@@ -36,8 +38,10 @@ class Actuator:
         session: Session,
         checker: HealthMonitor,
         now: Callable[[], float],
+        leaving: Callable[[Collection[str]], None],
         regions: Sequence[Target] = (),
     ) -> None:
+        """`leaving`: tells the platform which instances are drained."""
         self.changed = False  # whether anything outside was changed
         self.split: WeightSplit | None = None  # of the requests; None: weights stay as they are
         self._traffic = traffic
@@ -47,7 +51,9 @@ class Actuator:
         self._session = session
         self._checker = checker
         self._now = now
+        self._leaving = leaving
         self._regions = regions
+        self.stops = Stops(observer, now)
         # what was last decided about existing instances
         self._last: tuple[tuple[str, ...], ...] = ()
         # since when only entries of instances that are gone are left to remove
@@ -67,9 +73,11 @@ class Actuator:
         draining = self._session.record.draining
         draining.update(dict.fromkeys(decision.drain, self._now()))
         targets = self._targets(snapshot, decision.admit, decision.standby, decision.retire)
-        forget = _remains(snapshot.fleet)
+        stop = self.stops.due(decision.retire)
+        forget = self._to_forget(snapshot.fleet, starts, stop, decision.reached)
         self._commit(decision, bool(starts or targets or forget))
         self.changed = self.changed or bool(starts or decision.retire or targets)
+        self._leaving(draining)
         if targets:
             self._observer.cut()
         if targets and decision.standby:
@@ -78,8 +86,8 @@ class Actuator:
             self._traffic.apply(targets)
         if decision.drain or decision.retire:
             self.apply_previews(snapshot)
-        if starts or decision.retire or forget:
-            self._sync(starts, decision.retire, forget)
+        if starts or stop or forget:
+            self._sync(starts, stop, forget)
 
     def apply_previews(self, snapshot: Snapshot) -> None:
         """Make the preview pools contain the new instances, or nothing."""
@@ -106,9 +114,30 @@ class Actuator:
         ]
         if dead:
             self._observer.sync(forget=dead)
-        there = {report.labels.id for report in self._observer.reports}
+        present = {report.labels.id for report in self._observer.reports}
         record = self._session.record
-        record.draining = {name: since for name, since in record.draining.items() if name in there}
+        record.draining = {
+            name: since for name, since in record.draining.items() if name in present
+        }
+
+    def _to_forget(
+        self,
+        fleet: Sequence[Instance],
+        starts: Sequence[Labels],
+        stop: Collection[str],
+        all_: bool,
+    ) -> list[str]:
+        """Return the stopped instances to forget: with other work on their host, or after a while.
+
+        `all_`: at once.
+        """
+        busy = {labels.host for labels in starts} | {i.host for i in fleet if i.id in stop}
+        looked, now = self._observer.looked, self._now()
+        return [
+            i.id
+            for i in _remains(fleet)
+            if all_ or i.host in busy or now - looked.get(i.host, 0.0) >= TIDY
+        ]
 
     def _commit(self, decision: Decision, acts: bool) -> None:
         """Write the decision down, unless it only repeats the one before."""
@@ -129,14 +158,21 @@ class Actuator:
             return None
         out = {*self._session.record.draining, *standby}
         targets = fleets.targets(
-            snapshot.reports, snapshot.table, admit, out, leaving, self.split, self._regions
+            snapshot.reports,
+            snapshot.table,
+            admit,
+            out,
+            leaving,
+            split=self.split,
+            regions=self._regions,
         )
         return targets if fleets.differs(snapshot.table, targets) else None
 
     def _sync(self, starts: Sequence[Labels], stop: Sequence[str], forget: Sequence[str]) -> None:
         """Have the platform start, stop and forget instances."""
-        before = self._observer.living()
+        before, began = self._observer.living(), self._now()
         self._observer.sync(starts, stop, forget)
+        self.stops.told(stop, began)
         reported = {"", *(report.labels.id for report in self._observer.reports)}
         passed_over = any(labels.id not in reported for labels in starts)  # its port was occupied
         if passed_over or not set(before) <= set(self._observer.living()):
@@ -164,8 +200,8 @@ class Actuator:
             (),
             self._session.record.draining,
             (),
-            self.split,
-            self._regions,
+            split=self.split,
+            regions=self._regions,
         )
         if not fleets.differs(self._traffic.observe(), shown):
             raise error  # it was refused, and may succeed in the next iteration
@@ -193,8 +229,6 @@ class Actuator:
         return new, {i.id for i in snapshot.fleet if i.state is State.READY}
 
 
-def _remains(fleet: Sequence[Instance]) -> list[str]:
+def _remains(fleet: Sequence[Instance]) -> list[Instance]:
     """Return the stopped instances that no load balancer has; failed ones stay visible."""
-    return sorted(
-        {i.id for i in fleet if i.rotation is Rotation.ABSENT and i.state is State.STOPPED}
-    )
+    return [i for i in fleet if i.rotation is Rotation.ABSENT and i.state is State.STOPPED]

@@ -20,10 +20,10 @@ from ...engine.model import Phase
 from ...engine.strategy import Waypoint
 from ...interfaces import loader
 from ...interfaces.autoscaler import AutoscalerDriver, Managed, State
-from ...interfaces.context import Context
+from ...interfaces.context import DriverContext
 from ...state import events
 from ...state.lease import Session
-from ...state.record import Autoscaler, Rollout
+from ...state.record import ChangedAutoscaler, Rollout
 from . import timing
 from .recorder import Recorder
 
@@ -34,7 +34,7 @@ class Autoscaling:
     def __init__(
         self,
         settings: Settings,
-        context: Context,
+        context: DriverContext,
         session: Session,
         recorder: Recorder,
         say: Callable[[str], None],
@@ -50,8 +50,13 @@ class Autoscaling:
         self._next_try = self._next_wish = float("-inf")
         self._wishes: list[tuple[float, int]] = []  # when it wanted how many, not long ago
         self._wish = 0  # as last passed on to the rollout
-        if self._driver and self._mode != NONE:
-            context.autoscaler = Managed(self._driver.name, self._mode)
+
+    @property
+    def managed(self) -> Managed | None:
+        """The autoscaler, unless there is none or it is left alone."""
+        if self._driver is None or self._mode == NONE:
+            return None
+        return Managed(self._driver.name, self._mode)
 
     # -- before anything is touched ----------------------------------------------------------------
 
@@ -207,15 +212,15 @@ class Autoscaling:
         now = self._now()
         known = self._wishes or [(now, replicas)]
         since = now - timing.STEADY
-        self._wishes = [*(one for one in known if one[0] > since), (now, wish)]
+        self._wishes = [*(earlier for earlier in known if earlier[0] > since), (now, wish)]
         return max(number for _at, number in self._wishes)
 
-    def _first(self, now: State) -> Autoscaler:
+    def _first(self, now: State) -> ChangedAutoscaler:
         """Return the journal's entry of an autoscaler that nothing was changed of."""
         driver, options = self._identity
-        return Autoscaler(driver, options, dict(now), dict(now), dict(now))
+        return ChangedAutoscaler(driver, options, dict(now), dict(now), dict(now))
 
-    def _yield(self, driver: AutoscalerDriver, held: Autoscaler, now: State) -> None:
+    def _yield(self, driver: AutoscalerDriver, held: ChangedAutoscaler, now: State) -> None:
         """Leave alone what somebody else has changed since the rollout did."""
         for name in autoscaling.foreign(now, held.original, (held.before, held.now)):
             self._note(
@@ -224,7 +229,7 @@ class Autoscaling:
             )
             del held.original[name]
 
-    def _other(self, held: Autoscaler) -> bool:
+    def _other(self, held: ChangedAutoscaler) -> bool:
         """Return whether the journal has another autoscaler than the settings."""
         return self._mode == NONE or self._identity != (held.driver, held.options)
 
@@ -236,7 +241,7 @@ class Autoscaling:
         chosen = self._chosen.chosen
         return chosen.name, chosen.module.options.parted(chosen.options)[0]
 
-    def _driver_of(self, held: Autoscaler) -> AutoscalerDriver:
+    def _driver_of(self, held: ChangedAutoscaler) -> AutoscalerDriver:
         """Return the driver of the autoscaler that the journal has."""
         if self._driver and not self._other(held):
             return self._driver

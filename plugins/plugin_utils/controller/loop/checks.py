@@ -16,7 +16,7 @@ from ...engine.model import Health, Instance, State
 from ...health import spec
 from ...health.monitor import HealthMonitor
 from ...interfaces.check import HealthCheck
-from ...interfaces.context import Context
+from ...interfaces.context import DriverContext
 from ...interfaces.platform import InstanceSettings, PlatformDriver, Report
 from ...state.lease import Session
 
@@ -25,7 +25,7 @@ class Checks:
     """The checks of a service: that of this run, and those in the settings of generations."""
 
     def __init__(
-        self, settings: Settings, context: Context, session: Session, platform: PlatformDriver
+        self, settings: Settings, context: DriverContext, session: Session, platform: PlatformDriver
     ) -> None:
         self._shown, self._secret = spec.table(settings.health).parted(settings.health)
         self._context = context
@@ -66,10 +66,10 @@ class Checks:
         if not health.enabled or (kept and kept.health == self._shown):
             return None
         serving = {
-            one.id
-            for one in fleet
-            if one.generation == generation
-            and (one.state is State.READY or (one.in_rotation and one.lb_healthy))
+            instance.id
+            for instance in fleet
+            if instance.generation == generation
+            and (instance.state is State.READY or (instance.in_rotation and instance.lb_healthy))
         }
         asked = {r.labels.id: r for r in reports if r.labels.id in serving}
         monitor = HealthMonitor(health, self._context.transport)
@@ -78,10 +78,10 @@ class Checks:
                 {i: (r.labels.endpoint, r.labels.host, True, r.created) for i, r in asked.items()}
             )
             monitor.settle(patience)
-            found = {i: monitor.health(i) for i in asked}
+            statuses = {i: monitor.health(i) for i in asked}
         finally:
             monitor.close()
         return {
             i: "" if status.health is Health.PASSING else status.detail
-            for i, status in found.items()
+            for i, status in statuses.items()
         }

@@ -22,13 +22,13 @@ def stop_orphaned(loop: ReconcileLoop) -> None:
 
     Raises RolloutFailed if an instance does not end although its host answers.
     """
-    if loop.platform.in_place:
+    if not loop.platform.capabilities.starts_instances:
         return  # its instances are drained for the user's tasks, and never stopped
     draining = loop.session.record.draining
     patience = loop.now() + timing.LAST_LOOK
 
     def stop() -> str:
-        loop.refresh()
+        loop.observer.catch_up()
         snapshot = loop.observe()
         left = [i for i in snapshot.fleet if i.id in draining and i.state.counted]
         answering = [i for i in left if i.state is not State.UNREACHABLE]

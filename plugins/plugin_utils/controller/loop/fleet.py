@@ -26,6 +26,7 @@ def assemble(
     statuses: Mapping[str, HealthStatus],
     draining: Mapping[str, float],
     known: Container[str] = (),
+    *,
     previews: Sequence[Mapping[Endpoint, Server]] = (),
     seen_ready: Container[str] = (),
     crashes: Container[str] = (),
@@ -52,14 +53,14 @@ def assemble(
         if report.process in _ALIVE and report.labels.endpoint.known
     }
     fleet = []
-    there: Sequence[Server]
+    entries: Sequence[Server]
     for report in reports:
         name = report.labels.id
-        endpoint, there = report.labels.endpoint, []
+        endpoint, entries = report.labels.endpoint, []
         shown: Table | None = None if table is None else {balancer: {} for balancer in table}
         if living.get(_place(report), name) == name:
             shown = _of_target(table, report, targets)
-            there = [servers[endpoint] for servers in previews if endpoint in servers]
+            entries = [servers[endpoint] for servers in previews if endpoint in servers]
         instance = _instance(
             report, shown, statuses.get(name), draining.get(name), name in known, name in crashes
         )
@@ -67,7 +68,7 @@ def assemble(
             name in seen_ready or instance.in_rotation
         ):
             instance = replace(instance, was_ready=True)
-        fleet.append(_shown(instance, there))
+        fleet.append(_shown(instance, entries))
     return fleet
 
 
@@ -81,14 +82,14 @@ def _of_target(table: Table | None, report: Report, targets: Sequence[Region]) -
 
     One of another target is among them as long as it does; that of another cluster never does.
     """
-    if table is None or not any(one.balancers for one in targets):
+    if table is None or not any(target.balancers for target in targets):
         return table
     at, host = report.labels.endpoint, report.labels.host
     return {
         balancer: servers
         for balancer, servers in table.items()
         if shows(balancer, host, targets)
-        or (at in servers and not any(balancer in one.hosts for one in targets))
+        or (at in servers and not any(balancer in target.hosts for target in targets))
     }
 
 
@@ -182,23 +183,25 @@ _WORST_FIRST = (Health.FAILING, Health.PENDING, Health.PASSING)
 
 def _both(report: Report, status: HealthStatus) -> HealthStatus:
     """Return an instance's health by the platform's checks and by ours: the worse of the two."""
-    found = [status, HealthStatus(report.health, report.health_since, report.detail)]
-    checked = [one for one in found if one.health is not Health.NONE]
+    statuses = [status, HealthStatus(report.health, report.health_since, report.detail)]
+    checked = [known for known in statuses if known.health is not Health.NONE]
     if len(checked) < 2:
         return checked[0] if checked else status
-    worst = min(checked, key=lambda one: _WORST_FIRST.index(one.health))
-    return replace(worst, since=max(one.since for one in checked if one.health is worst.health))
+    worst = min(checked, key=lambda known: _WORST_FIRST.index(known.health))
+    return replace(
+        worst, since=max(known.since for known in checked if known.health is worst.health)
+    )
 
 
 def placement(entries: Sequence[Server | None]) -> tuple[Rotation, bool, int]:
     """Return an instance's rotation, health and requests in flight over all load balancers."""
-    there = [entry for entry in entries if entry is not None]
-    if not there:
+    known = [entry for entry in entries if entry is not None]
+    if not known:
         return Rotation.ABSENT, False, 0
-    ins = sum(1 for entry in there if entry.rotation is Rotation.IN)
+    ins = sum(1 for entry in known if entry.rotation is Rotation.IN)
     rotation = Rotation.OUT if not ins else Rotation.IN if ins == len(entries) else Rotation.PARTIAL
-    lb_healthy = len(there) == len(entries) and all(entry.lb_healthy for entry in there)
-    return rotation, lb_healthy, sum(entry.active for entry in there)
+    lb_healthy = len(known) == len(entries) and all(entry.lb_healthy for entry in known)
+    return rotation, lb_healthy, sum(entry.active for entry in known)
 
 
 def why_unhealthy(endpoint: Endpoint, table: Table) -> str:
@@ -218,6 +221,7 @@ def targets(
     admit: Iterable[str],
     out: Iterable[str],
     leaving: Iterable[str],
+    *,
     split: WeightSplit | None = None,
     regions: Sequence[Region] = (),
 ) -> dict[str, dict[Endpoint, Target]]:
@@ -270,16 +274,16 @@ def _targets(
         else Fraction(1)
     )
     weights = split.weights(serving[True], serving[False], left) if split else (EVEN, EVEN)
-    found = {}
+    targets = {}
     for report, rotation in rotations:
         server = servers.get(report.labels.endpoint)
         weight = server.weight if server and not (split and rotation is Rotation.IN) else EVEN
         if split and rotation is Rotation.IN:
             weight = weights[not split.is_new(report.labels.generation)]
-        found[report.labels.endpoint] = Target(
+        targets[report.labels.endpoint] = Target(
             rotation, max(1, weight), report.labels.id, report.labels.generation
         )
-    return found
+    return targets
 
 
 def _left(

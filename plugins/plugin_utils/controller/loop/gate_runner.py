@@ -21,7 +21,7 @@ from ...base.errors import GateError, InputError
 from ...base.text import clean, span
 from ...engine.strategy import Gate
 from ...interfaces import loader
-from ...interfaces.context import Context
+from ...interfaces.context import DriverContext
 from ...interfaces.gate import FAIL, PASS, PERSON, WAIT, Answer, GateDriver
 from ...state.record import GateRecord, GateState
 
@@ -41,13 +41,13 @@ class GateStatus:
     message: str  # one line for people: what is waited for, why it failed, or why all passed
     changed: bool  # this poll changed the records: commit them
     person: bool = False  # a person has to decide, since the gate itself cannot
-    verdicts: tuple[Verdict, ...] = ()  # reached by this poll
+    verdicts: tuple[GateResult, ...] = ()  # reached by this poll
     id: str = ""  # of a failed gate's message
     looks: tuple[tuple[Gate, Mapping[str, t.Any]], ...] = ()  # for the timeline
 
 
 @dataclass(frozen=True)
-class Verdict:
+class GateResult:
     """What a gate answered, with the samples behind it."""
 
     gate: Gate
@@ -62,7 +62,7 @@ class GateRunner:
     def __init__(
         self,
         gates: Sequence[Gate],
-        context: Context,
+        context: DriverContext,
         records: dict[str, GateRecord],
         now: Callable[[], float] = clock.now,
         wake: Callable[[], None] = lambda: None,
@@ -81,7 +81,7 @@ class GateRunner:
         self._due: dict[str, float] = {}  # when to ask next
         self._messages: dict[str, str] = {}  # of gates that wait
         self._doubts: dict[str, str] = {}  # of those to which the new revision looks worse
-        self._verdicts: list[Verdict] = []
+        self._verdicts: list[GateResult] = []
         self._looks: list[tuple[Gate, Mapping[str, t.Any]]] = []
         self._changed = False
         self._closed = False
@@ -225,7 +225,7 @@ class GateRunner:
             self._looks.append((gate, answer.looked))
         asked = record.person and answer.verdict == PERSON  # and reported when it was asked first
         if answer.samples if answer.verdict == WAIT else not asked:
-            self._verdicts.append(Verdict(gate, answer.verdict, answer.message, answer.samples))
+            self._verdicts.append(GateResult(gate, answer.verdict, answer.message, answer.samples))
         if answer.verdict == PERSON:
             self._changed = self._changed or not record.person or record.message != answer.message
             record.person, record.message = True, answer.message
@@ -291,7 +291,7 @@ class _Question:
         self.wake()
 
 
-def check(gates: Iterable[Gate], context: Context) -> None:
+def check(gates: Iterable[Gate], context: DriverContext) -> None:
     """Raise InputError for options that a gate's driver refuses. Asks no gate."""
     for gate in gates:
         _driver(gate, context)
@@ -319,7 +319,7 @@ def _failure_id(gate: Gate, record: GateRecord) -> str:
     return record.id or _FAILED[record.by]
 
 
-def _driver(gate: Gate, context: Context) -> GateDriver:
+def _driver(gate: Gate, context: DriverContext) -> GateDriver:
     """Make a gate's driver; raises InputError naming the variable that the gate is from."""
     try:
         return loader.load(GateDriver, gate.driver, "gate").driver(gate.options, context)

@@ -77,12 +77,12 @@ class Guard:
 
     def _watch_parent(self) -> None:
         """Set the flag once the parent is gone."""
-        there = (
+        alive = (
             identity.lives(self.parent, self._began)
             if self._outlives
             else os.getppid() == self.parent
         )
-        if not there:
+        if not alive:
             self._reason = GONE
 
     def _handle(self, number: int, _frame: object) -> None:

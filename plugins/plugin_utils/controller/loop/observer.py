@@ -6,18 +6,18 @@
 from __future__ import annotations
 
 import typing as t
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ...analysis import counters
 from ...analysis.counters import Counters
 from ...base import clock
 from ...base.errors import TRANSIENT, PlatformError
-from ...engine.model import Instance, Process, Rotation
+from ...engine.model import Health, Instance, Process, Rotation
 from ...engine.shares import Target
 from ...health.monitor import HealthMonitor
 from ...interfaces.check import HealthCheck
-from ...interfaces.context import Context
 from ...interfaces.platform import Labels, PlatformDriver, Report
 from ...interfaces.traffic import Table, TrafficDriver
 from ...state.lease import Session
@@ -52,7 +52,7 @@ class Observer:
         previews: Sequence[PreviewPool],
         *,
         session: Session,
-        context: Context,
+        counters: Counters,
         checker: HealthMonitor,
         watch_new: float,
         check_of: Callable[[int], HealthCheck],
@@ -64,7 +64,7 @@ class Observer:
         """Make an observer; `stopped` returns whether this run was told to stop."""
         self.snapshot = Snapshot()  # the latest
         self.reports: Sequence[Report] = ()  # the latest of the platform, also of a change
-        self.counters = Counters()
+        self.counters = counters
         self.between = Counters()  # what was counted between the step before and this one
         self._counting = False  # whether load balancers were observed
         self.generation: int | None = None  # that the rollout moves to
@@ -72,7 +72,6 @@ class Observer:
         self._traffic = traffic
         self._previews = previews
         self._session = session
-        self._context = context
         self._checker = checker
         self._watch_new = watch_new
         self._check_of = check_of
@@ -87,13 +86,11 @@ class Observer:
         self._out: dict[str, float] = {}  # draining instances, by when they were out of rotation
         self.next_platform = self._next_counters = float("-inf")  # when to observe them next
         self._pause = timing.PLATFORM[0]
+        self.looked: dict[str, float] = {}  # by host, when it was last looked at
 
     def observe(self) -> Snapshot:
         """Observe the service; the first time, wait until each instance was checked once."""
-        # under a lease, this fences off commands of older ones
-        self._context.epoch = self._session.epoch
-        if self._now() >= self.next_platform or self._platform.changed():
-            self.sync()
+        self._look()
         if self._traffic:
             self._table = self._traffic.observe()
             if self._now() >= self._next_counters:
@@ -126,32 +123,100 @@ class Observer:
 
     def observe_unchecked(self) -> Snapshot:
         """Observe platform and load balancers alone, without the instances' checks."""
-        self._context.epoch = self._session.epoch
         self.sync()
         self._table = self._traffic.observe() if self._traffic else None
         return Snapshot(self.reports, self._table, at=self._now())
 
     def refresh(self) -> None:
-        """Let the next observation include the platform, however recent the last one was."""
+        """Let the next observation include every host, however recent the last look was."""
+        self.looked.clear()
         self.next_platform = float("-inf")
+
+    def catch_up(self) -> bool:
+        """Let the next observation include the hosts that were not looked at lately, or do not
+        answer; return whether there are any of the former.
+        """
+        since, late = self._now() - self._pause, len(self.looked)
+        self.looked = {host: at for host, at in self.looked.items() if at >= since}
+        self.next_platform = float("-inf")
+        return len(self.looked) < late
 
     def sync(
         self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
     ) -> None:
-        """Have the platform do this work, if any, and take its reports."""
-        record, idle = self._session.record, not (start or stop or forget)
-        self._context.deployed, self._context.away = record.deployed, record.away
-        self._context.settings = record.settings
+        """Have the platform do this work, or look at all hosts, and take its reports."""
+        homes = {report.labels.id: report.labels.host for report in self.reports}
+        busy = {labels.host for labels in start} | {homes.get(n, "") for n in (*stop, *forget)}
+        began = self._now()
+        self._take(partial(self._platform.sync, start, stop, forget), busy)
+        if not busy:
+            self._took(began, self._platform.hosts())
+
+    def _look(self) -> None:
+        """Look at the hosts that are due, and at once at those with a check that begins to fail."""
+        began = self._now()
+        if began >= self.next_platform:
+            hosts = self._due(began)
+            self._take(partial(self._platform.look, hosts), hosts)
+            self._took(began, hosts)
+            return
+        alarmed = {h for h, at in self._failing().items() if at > self.looked.get(h, at)}
+        if alarmed or self._platform.changed():
+            self._take(partial(self._platform.look, alarmed), alarmed)
+
+    def _take(self, ask: Callable[[], Sequence[Report]], hosts: Collection[str]) -> None:
+        """Take the reports of the platform after a look at these hosts."""
+        record = self._session.record
         began, unreachable = self._now(), set(record.away)
-        self.reports = self._platform.sync(start, stop, forget)
+        try:
+            self.reports = ask()
+        finally:
+            record.away = dict(self._platform.away)
+        self.looked |= dict.fromkeys(hosts, began)
         for host in sorted(set(record.away) - unreachable):
             known = "its last known state is used until it does [PR-221]"
             self._say(f"{record.service}: {host} does not answer; {known}")
-        if idle:
-            # unreachable hosts make observing slow, which must not make it rare
-            if not record.away:
-                self._pause = timing.platform_pause(self._now() - began)
-            self.next_platform = self._now() + self._pause
+
+    def _took(self, began: float, hosts: Collection[str]) -> None:
+        """Set when to look again, after looks at these hosts."""
+        # unreachable hosts make observing slow, which must not make it rare
+        if hosts and not self._session.record.away:
+            self._pause = timing.platform_pause(self._now() - began)
+        self.looked |= dict.fromkeys(hosts, began)
+        self.next_platform = self._now() + self._pause
+
+    def _due(self, now: float) -> Sequence[str]:
+        """Return the hosts to look at now."""
+        hosts = self._platform.hosts()
+        if not self.looked:
+            return hosts
+        from ...engine import looks  # a run with nothing to do looks once
+
+        moving = {
+            report.labels.host
+            for report in self.reports
+            if looks.is_moving(
+                report.process, self._checker.health(report.labels.id).health, report.health
+            )
+        }
+        failing, away, never = self._failing(), self._session.record.away, float("-inf")
+        views = {
+            host: looks.HostView(
+                self.looked.get(host, never), host in away, host in moving, failing.get(host, never)
+            )
+            for host in hosts
+        }
+        return looks.hosts_to_look_at(views, self._pause, now)
+
+    def _failing(self) -> dict[str, float]:
+        """Return the hosts where a check fails, and since when the one that began last."""
+        failing: dict[str, float] = {}
+        for report in self.reports:
+            status = self._checker.health(report.labels.id)
+            if status.health is Health.FAILING:
+                host = report.labels.host
+                failing[host] = max(failing.get(host, status.since), status.since)
+        return failing
 
     def living(self) -> list[Labels]:
         """Return the labels of the instances that have not ended."""
@@ -219,10 +284,10 @@ class Observer:
             {report.labels.id: self._checker.health(report.labels.id) for report in self.reports},
             draining,
             self._serving_before(),
-            [servers for table in previews for servers in table.values()],
-            self._ready,
-            self._crashes(),
-            self._targets,
+            previews=[servers for table in previews for servers in table.values()],
+            seen_ready=self._ready,
+            crashes=self._crashes(),
+            targets=self._targets,
         )
         ready = {i.id: i.ready_since for i in fleet if i.ready_since is not None}
         self._ready = {i.id for i in fleet if i.id in ready or i.id in self._ready}

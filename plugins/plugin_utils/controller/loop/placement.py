@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from ...base.errors import PlatformError
-from ...engine.evaluate import Decision, Start
+from ...engine.evaluate import Decision
 from ...engine.model import Process
 from ...engine.rebalance import LEAVING, instances_to_move
 from ...engine.shares import Target
@@ -51,22 +51,24 @@ class Placement:
 
         A target without room waits while anything else can be done. Raises PlatformError then.
         """
-        found: list[Labels] = []
+        labels: list[Labels] = []
         without_room: list[PlatformError] = []
-        for start in decision.starts or [Start(None, decision.create, decision.create_old)]:
+        for start in decision.starts:
             wanted = [(start.create, revision, waypoint.generation)]
             if rollout.previous:
                 wanted.insert(0, (start.create_old, rollout.previous.revision, waypoint.stable))
             try:
-                for count, its, generation in wanted:
-                    found += self._labels(start.target, count, its, generation, found, leaving)
+                for count, revision_of_count, generation in wanted:
+                    labels += self._labels(
+                        start.target, count, revision_of_count, generation, labels, leaving
+                    )
             except PlatformError as exc:
                 if start.target:
                     exc.args = (f"target {start.target.name}: {exc}",)
                 without_room.append(exc)
-        if without_room and not found and not decision.moves:
+        if without_room and not labels and not decision.moves:
             raise without_room[0]
-        return found
+        return labels
 
     def _labels(
         self,
@@ -80,13 +82,13 @@ class Placement:
         """Return labels for the next instances, beside `others`; their numbers are never reused."""
         record, labels = self._session.record, []
         platform = self._platform.at(target.hosts) if target else self._platform
-        if platform.names_instances:
+        if platform.capabilities.names_instances:
             cluster = target.name if target else ""
             if cluster in record.away:
                 return []
             return [Labels("", record.service, revision, generation, cluster, NOWHERE, 0)] * count
         places: Sequence[tuple[str, Endpoint, int]] = [("", NOWHERE, 0)] * count
-        if count and not platform.places_instances:
+        if count and platform.capabilities.has_hosts:
             places = self._places(target, count, generation, others, leaving)
         for host, endpoint, slot in places:
             record.serial += 1

@@ -24,7 +24,7 @@ from ...engine.rebalance import mark_leaving
 from ...engine.strategy import Stage, Waypoint
 from ...engine.targets import divide
 from ...health.monitor import HealthMonitor
-from ...interfaces.context import Context
+from ...interfaces.context import DriverContext
 from ...interfaces.platform import Report
 from ...interfaces.traffic import Table
 from ...state import events
@@ -37,6 +37,7 @@ from .checks import Checks
 from .gate_runner import GateRunner
 from .interrupt import Guard
 from .observer import Observer, Snapshot
+from .owner import WorkloadOwner
 from .placement import Placement
 from .preview import PreviewPool
 from .recorder import Recorder
@@ -53,24 +54,29 @@ class ReconcileLoop:
     def __init__(
         self,
         settings: Settings,
-        context: Context,
+        context: DriverContext,
         session: Session,
         guard: Guard,
         checker: HealthMonitor,
         say: Callable[[str], None],
+        *,
         now: Callable[[], float] = clock.now,
     ) -> None:
         self.settings = settings
-        self.context = context
         self.session = session
         self.guard = guard
         self.checker = checker
         self.say = say
         self.now = now
+        self.balanced = settings.traffic.name != "none"
+        self.recorder = Recorder(session, self.balanced, self._counted)
+        counters = Counters()
+        context = replace(context, known=session.known, counters=counters)
+        self.autoscaling = Autoscaling(settings, context, session, self.recorder, say, now)
+        self.context = context = replace(context, autoscaler=self.autoscaling.managed)
         self.platform = settings.platform.make(context)
         self.traffic = settings.traffic.make(context)
         self.targets = targets_of(settings.plan, self.platform, self.traffic, context.transport)
-        self.balanced = settings.traffic.name != "none"
         self.rules = self._rules()
         self.previews = [
             PreviewPool(preview.traffic, preview.idle_only) for preview in self.traffic.previews()
@@ -78,15 +84,15 @@ class ReconcileLoop:
         self.checks = Checks(settings, context, session, self.platform)
         self.background: GateRunner | None = None  # the same in all stages
         self.reported: set[str] = set()  # stable instances whose failure was reported
+        self.trouble: RolloutError | None = None  # that the last iteration ended with
         self._trouble = ""  # as last written
         self._troubled = self._next_trouble = 0.0  # since when, and when to write it again
-        self.recorder = Recorder(session, self.balanced, self._counted)
         self.observer = Observer(
             self.platform,
             self.traffic if self.balanced else None,
             self.previews,
             session=session,
-            context=context,
+            counters=counters,
             checker=checker,
             watch_new=self.rules.watch_new,
             check_of=self.checks.of,
@@ -95,10 +101,8 @@ class ReconcileLoop:
             now=now,
             stopped=lambda: bool(guard.stopped),
         )
-        self.autoscaling = Autoscaling(settings, context, session, self.recorder, say, now)
+        self.owner = WorkloadOwner(settings, self.platform, self.show)
         self.placement = Placement(self.platform, self.observer, session)
-        context.served = lambda: self.observer.counters.served
-        context.cuts = lambda: self.observer.counters.cuts
 
     @cached_property
     def actuator(self) -> Actuator:
@@ -113,6 +117,7 @@ class ReconcileLoop:
             session=self.session,
             checker=self.checker,
             now=self.now,
+            leaving=self.platform.leaving,
             regions=self.targets,
         )
 
@@ -153,7 +158,7 @@ class ReconcileLoop:
 
     def fitted(self, waypoint: Waypoint) -> Waypoint:
         """Return the waypoint for as many instances as the platform has, where it fills places."""
-        places = self.platform.replicas() if self.platform.refills else None
+        places = self.platform.replicas() if self.platform.capabilities.refills_places else None
         if not places:
             return waypoint
         from ...engine import refill  # few platforms fill places
@@ -164,7 +169,7 @@ class ReconcileLoop:
         self, fleet: Sequence[Instance], waypoint: Waypoint, revision: str, rollout: Rollout
     ) -> None:
         """Tell a platform that fills places itself of which revision the next instances are."""
-        if not self.platform.refills:
+        if not self.platform.capabilities.refills_places:
             return
         from ...engine import refill  # as above
 
@@ -174,7 +179,7 @@ class ReconcileLoop:
 
     def refill_with(self, stable: Composition) -> None:
         """Have the places that become free while nothing moves filled with stable instances."""
-        if self.platform.refills:
+        if self.platform.capabilities.refills_places:
             self.platform.refill(stable.revision, stable.generation)
 
     def observe_fleet(self) -> Sequence[Instance]:
@@ -222,12 +227,18 @@ class ReconcileLoop:
         if self.now() - since > self.rules.progress_deadline:
             deadline = f"rollout_progress_deadline ({self.rules.progress_deadline:g} s)"
             raise RolloutFailed(f"no progress within {deadline}: {exc}", exc.id) from None
+        self.trouble = exc
         self._tell_trouble(exc, self.recorder.note_trouble(str(exc)), lines)
         self.refresh()
         if self.session.due and not isinstance(exc, StoreError):
             with suppress(StoreError):  # the next iteration reports it, if it stays
                 self.commit()  # ends the wait if the lease is lost
         self.checker.wait(timing.RETRY)
+
+    def note_success(self) -> None:
+        """Forget the trouble of earlier iterations."""
+        self.trouble = None
+        self.recorder.note_success()
 
     def _tell_trouble(self, exc: RolloutError, new: bool, lines: Lines) -> None:
         """Write that something is tried again: at first, and then each minute."""

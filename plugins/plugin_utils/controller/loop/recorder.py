@@ -67,8 +67,8 @@ class Recorder:
     @property
     def due(self) -> bool:
         """Whether there is something to commit, or the lease is to be renewed."""
-        told = self.announcer is not None and self.announcer.due
-        return bool(self._events) or told or self._session.due
+        announced = self.announcer is not None and self.announcer.due
+        return bool(self._events) or announced or self._session.due
 
     def event(self, event: events.Event) -> None:
         """Add an event to the timeline, with the next commit."""
@@ -78,10 +78,10 @@ class Recorder:
 
     def _add(self, event: events.Event, at: float) -> None:
         """Add an event of a moment: all that one observation shows has the same."""
-        found = event.to_dict()
-        shown = {k: v for k, v in found.items() if k not in ("kind", "results")}
+        fields = event.to_dict()
+        shown = {k: v for k, v in fields.items() if k not in ("kind", "results")}
         trace.note(f"{event.kind}: {trace.words(shown)}")
-        self._events.append({"at": round(at, 3)} | found)
+        self._events.append({"at": round(at, 3)} | fields)
         self.durations.take(self._events[-1])
 
     def commit(self) -> None:
@@ -89,8 +89,8 @@ class Recorder:
         rollout = self._session.record.rollout
         if rollout:
             rollout.updated = clock.wall()
-        for told in self.announcer.outcomes() if self.announcer else ():
-            self.event(told)
+        for outcome in self.announcer.outcomes() if self.announcer else ():
+            self.event(outcome)
         self._session.commit(self._events)
         committed, self._events = self._events, []
         if self.announcer and rollout:
@@ -103,8 +103,10 @@ class Recorder:
             if states.get(instance.id) != instance.state.value:
                 states[instance.id] = instance.state.value
                 self._note_state(instance, at)
-        there = {instance.id for instance in fleet}
-        for name in [name for name, state in states.items() if name not in there and state != GONE]:
+        present = {instance.id for instance in fleet}
+        for name in [
+            name for name, state in states.items() if name not in present and state != GONE
+        ]:
             states[name] = GONE
             self._add(events.StateChanged(instance=name, state=GONE), at)
         if self._balanced:
@@ -212,10 +214,10 @@ class RequestCounts:
             self._gap, self._raw = rollout.counted is None, between.base
         # what another instance has counted begins when it is first observed
         kept = {key: self._raw.get(key, server) for key, server in now.raw.items()}
-        counted = {(name, True): one for name, one in now.served.items()}
-        counted |= {(name, False): one for name, one in between.served.items()}
-        came = [one.since(self._last.get(key)) for key, one in counted.items()]
-        due = (elapsed >= self._next or final) and any(one.requests for one in came)
+        counted = {(name, True): count for name, count in now.served.items()}
+        counted |= {(name, False): count for name, count in between.served.items()}
+        came = [count.since(self._last.get(key)) for key, count in counted.items()]
+        due = (elapsed >= self._next or final) and any(count.requests for count in came)
         if due:
             kept = dict(now.raw)
         if rollout.counted is None or due or kept.keys() != self._raw.keys():
@@ -225,17 +227,17 @@ class RequestCounts:
             return None
         self._last, self._next = counted, elapsed + timing.thinned(elapsed)
         gap, self._gap = self._gap or None, False
-        new = [one for one in came if one.generation == rollout.generation]
-        old = [one for one in came if one.generation != rollout.generation]
+        new = [count for count in came if count.generation == rollout.generation]
+        old = [count for count in came if count.generation != rollout.generation]
         return events.RequestsCounted(new=_summed(new), old=_summed(old), gap=gap)
 
 
 def _summed(side: Iterable[Served]) -> dict[str, t.Any]:
     """Return the requests, errors and mean latency of one side."""
-    found = list(side)
+    counts = list(side)
     requests, errors, answered = (
-        sum(getattr(one, key) for one in found) for key in ("requests", "errors", "answered")
+        sum(getattr(count, key) for count in counts) for key in ("requests", "errors", "answered")
     )
-    mean = max(0.0, sum(one.seconds for one in found)) / answered if answered else None
+    mean = max(0.0, sum(count.seconds for count in counts)) / answered if answered else None
     latency = None if mean is None else round(mean, 6)
     return {"requests": requests, "errors": errors, "latency": latency}

@@ -33,11 +33,11 @@ def targets_of(
     if not plan.waves:
         return ()
     named = any(wave.clusters for wave in plan.waves)
-    if named and platform.names_instances:
+    if named and platform.capabilities.names_instances:
         raise InputError(
             f"{VARIABLE}: names clusters, and {CLUSTERS} has none; list them there", "PR-151"
         )
-    if platform.in_place or platform.names_instances or platform.places_instances:
+    if not (platform.capabilities.has_hosts and platform.capabilities.starts_instances):
         raise InputError(
             f"{VARIABLE}: this platform has no hosts to divide: instances are deployed in place, or"
             " an orchestrator places them; remove it",
@@ -56,9 +56,9 @@ def targets_of(
 def _of_hosts(
     waves: Sequence[Wave], hosts: Collection[str], transport: Transport
 ) -> tuple[Target, ...]:
-    found = tuple(_of_group(number, wave, transport) for number, wave in enumerate(waves))
-    _check_cover({one.name: one.hosts for one in found}, hosts, "rollout_platform.hosts")
-    return found
+    targets = tuple(_of_group(number, wave, transport) for number, wave in enumerate(waves))
+    _check_cover({target.name: target.hosts for target in targets}, hosts, "rollout_platform.hosts")
+    return targets
 
 
 def _of_group(number: int, wave: Wave, transport: Transport) -> Target:
@@ -71,24 +71,24 @@ def _of_clusters(
     plan: Plan, platform: PlatformDriver, traffic: TrafficDriver, transport: Transport
 ) -> tuple[Target, ...]:
     """Return a target for each cluster, part or group of hosts, in the order of the waves."""
-    option = f"rollout_platform.{platform.clusters_option}"
+    option = f"rollout_platform.{platform.capabilities.clusters_option}"
     refuse_undivided(plan, VARIABLE if plan.waves else option)
     waves = plan.waves or [Wave(name, "", clusters=(name,)) for name in platform.clusters]
     by_wave = {
         wave.name: _of_wave(number, wave, platform, traffic, transport)
         for number, wave in enumerate(waves)
     }
-    found = [target for targets in by_wave.values() for target in targets]
-    there = {host for name in platform.clusters for host in platform.within(name)}
+    listed = [target for targets in by_wave.values() for target in targets]
+    hosts = {host for name in platform.clusters for host in platform.within(name)}
     named = {
-        name: frozenset().union(*(one.hosts for one in targets))
+        name: frozenset().union(*(target.hosts for target in targets))
         for name, targets in by_wave.items()
     }
-    _refuse_same_names(found)
-    _check_cover(named, there, option)
-    if weighted(plan) and not all(one.balancers for one in found):
+    _refuse_same_names(listed)
+    _check_cover(named, hosts, option)
+    if weighted(plan) and not all(target.balancers for target in listed):
         refuse_weights()
-    return tuple(found)
+    return tuple(listed)
 
 
 def _of_wave(
@@ -103,12 +103,12 @@ def _of_wave(
         group = _of_group(number, wave, transport)
         _refuse_spread(group, platform)
         return [group]
-    found = []
+    targets = []
     for name in wave.clusters:
-        own = {name} if name in traffic.clusters else wave.balancers
+        balancers = {name} if name in traffic.clusters else wave.balancers
         factor = platform.clusters.get(name, wave.factor)
-        found.append(Target(name, platform.within(name), factor, frozenset(own)))
-    return found
+        targets.append(Target(name, platform.within(name), factor, frozenset(balancers)))
+    return targets
 
 
 def _refuse_spread(target: Target, platform: PlatformDriver) -> None:
@@ -116,7 +116,7 @@ def _refuse_spread(target: Target, platform: PlatformDriver) -> None:
     if not any(platform.within(name) & target.hosts - {name} for name in platform.clusters):
         raise InputError(
             f"{VARIABLE}: {target.name} names hosts, and instances are in clusters; name some of"
-            f" rollout_platform.{platform.clusters_option}",
+            f" rollout_platform.{platform.capabilities.clusters_option}",
             "PR-151",
         )
     parts = [name for name in platform.clusters if platform.within(name) & target.hosts]
@@ -130,7 +130,7 @@ def _refuse_spread(target: Target, platform: PlatformDriver) -> None:
 
 def _refuse_same_names(targets: Sequence[Target]) -> None:
     """Refuse a group of hosts that has the name of a part or cluster."""
-    names = [one.name for one in targets]
+    names = [target.name for target in targets]
     for name in names:
         if names.count(name) > 1:
             raise InputError(
@@ -142,35 +142,35 @@ def _refuse_same_names(targets: Sequence[Target]) -> None:
 
 def _check_balancers(platform: PlatformDriver, traffic: TrafficDriver) -> None:
     """Refuse load balancers that do not send requests to all of the clusters."""
-    here, there = set(platform.clusters), set(traffic.clusters)
-    if platform.clusters_option == PARTS and (there or traffic.of_cluster):
+    of_platform, of_traffic = set(platform.clusters), set(traffic.clusters)
+    if platform.capabilities.has_parts and (of_traffic or traffic.of_cluster):
         raise InputError(
             "rollout_traffic.driver: sends requests to Kubernetes pods only, and"
             f" rollout_platform.{PARTS} has {', '.join(platform.clusters)}; use a load balancer"
             " before all of them, as haproxy",
             "PR-248",
         )
-    if (here and traffic.of_cluster) or (there and here != there):
-        listed = ", ".join(sorted(there)) or "none"
+    if (of_platform and traffic.of_cluster) or (of_traffic and of_platform != of_traffic):
+        listed = ", ".join(sorted(of_traffic)) or "none"
         raise InputError(
             f"rollout_traffic.clusters: {listed}, and {CLUSTERS}:"
-            f" {', '.join(sorted(here)) or 'none'}; list the same clusters in both",
+            f" {', '.join(sorted(of_platform)) or 'none'}; list the same clusters in both",
             "PR-247",
         )
 
 
 def _check_cover(
-    targets: Mapping[str, Collection[str]], there: Collection[str], variable: str
+    targets: Mapping[str, Collection[str]], places: Collection[str], variable: str
 ) -> None:
     """Refuse a host or cluster that is in two targets, in none, or not one of the platform's."""
-    for one in sorted({*there, *(name for names in targets.values() for name in names)}):
-        names = [target for target, its in targets.items() if one in its]
-        if one not in there:
-            what = f"{one} of target {names[0]} is not among {variable}; add it there"
+    for place in sorted({*places, *(name for names in targets.values() for name in names)}):
+        names = [target for target, covered in targets.items() if place in covered]
+        if place not in places:
+            what = f"{place} of target {names[0]} is not among {variable}; add it there"
         elif not names:
-            what = f"{one} is in no target; add it to one, or remove it from rollout_platform"
+            what = f"{place} is in no target; add it to one, or remove it from rollout_platform"
         elif len(names) > 1:
-            what = f"{one} is in the targets {' and '.join(names)}; leave it in one"
+            what = f"{place} is in the targets {' and '.join(names)}; leave it in one"
         else:
             continue
         raise InputError(f"{VARIABLE}: {what}", "PR-151")

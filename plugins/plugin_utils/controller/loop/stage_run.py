@@ -23,7 +23,7 @@ from ...engine.targets import join, split
 from ...engine.weights import WeightSplit
 from ...report.progress import Expected, Heading, Lines
 from ...state import events
-from ...state.record import Kind, Rollout
+from ...state.record import Rollout, RolloutKind
 from . import timing
 from .gate_runner import GateRunner
 from .observer import Snapshot
@@ -41,6 +41,7 @@ def run_stage(
     revision: str,
     rollout: Rollout,
     described: Describe,
+    *,
     decide: Decide | None = None,
     expected: Expected = lambda _fleet: None,
 ) -> Proceed:
@@ -114,6 +115,7 @@ class StageRun:
         # to new and to all instances, when they were last counted
         self._requests: tuple[int, int] | None = None
         self._backoff = timing.Backoff()
+        self._ending = False  # whether the last decision would end the stage or make the switch
 
     def run(self) -> Proceed:
         """Reconcile until the rollout leaves the stage; raises RolloutFailed where it cannot."""
@@ -126,7 +128,7 @@ class StageRun:
             try:
                 if (left := self._iterate()) is not None:
                     return left
-                self._loop.recorder.note_success()
+                self._loop.note_success()
             except TRANSIENT as exc:
                 self._decision, self._arrived = Decision(), False
                 self._loop.wait_out(exc, self._progress.since, self._lines)
@@ -141,6 +143,7 @@ class StageRun:
     def _iterate(self) -> Proceed | None:
         """Do one iteration; return how the rollout leaves the stage, if it does."""
         self._loop.autoscaling.follow(self._rollout, measured(self._loop.fleet))
+        self._loop.owner.follow(self._rollout)
         proceed = self._supervisor.proceed(self._describe)
         if proceed in (Proceed.SKIP, Proceed.RENUMBER):
             return proceed
@@ -156,6 +159,8 @@ class StageRun:
             return Proceed.SKIP
         if decision.failed:
             self._fail(snapshot, waypoint)
+        if self._must_look_again(decision):
+            return None
         self._arrived = (
             decision.reached
             and not self._kept
@@ -181,7 +186,7 @@ class StageRun:
             self._hold_at = None
             return waypoint
         if self._hold_at is None:
-            self._hold_at = as_it_is(self._loop.observe_fleet(), waypoint, self._rollout.previous)
+            self._hold_at = frozen(self._loop.observe_fleet(), waypoint, self._rollout.previous)
         return self._hold_at
 
     def _evaluate(
@@ -202,7 +207,7 @@ class StageRun:
             and self._supervisor.awaits_verdict()
         )
         if self._kept:
-            waypoint = as_it_is(fleet, waypoint, self._rollout.previous)
+            waypoint = frozen(fleet, waypoint, self._rollout.previous)
             self._rollout.tally = replace(self._progress, since=self._loop.now())
             decision = self._decision_at(fleet, waypoint)
         self._rollout.count(decision.progress)
@@ -215,14 +220,22 @@ class StageRun:
         budget = loop.settings.budget
         return self._decide(fleet, waypoint, budget, self._rules, self._progress, loop.now())
 
+    def _must_look_again(self, decision: Decision) -> bool:
+        """Return whether hosts are to be looked at before the stage ends or the switch is made."""
+        ending = decision.reached or bool(decision.standby)
+        first, self._ending = ending and not self._ending, ending
+        return first and self._loop.observer.catch_up()
+
     def _fail(self, snapshot: Snapshot, waypoint: Waypoint) -> t.NoReturn:
         """End the stage, because the engine says so."""
         self._lines.show(
             snapshot.fleet, waypoint, self._progress.total, self._loop.now(), force=True
         )
         self._loop.recorder.commit()
+        trouble = self._loop.trouble
+        last = f"; last: {trouble} [{trouble.id}]" if trouble else ""
         raise RolloutFailed(
-            self._decision.failed, self._decision.failed_id, then=self._decision.then
+            f"{self._decision.failed}{last}", self._decision.failed_id, then=self._decision.then
         )
 
     def _passes(self, snapshot: Snapshot, waypoint: Waypoint) -> bool:
@@ -265,7 +278,7 @@ class StageRun:
     def _replaced(self, fleet: Iterable[Instance]) -> int:
         """Return how many more of the instances that ran before are replaced."""
         rollout, drained = self._rollout, [i for i in fleet if i.id in self._decision.drain]
-        if rollout.kind == Kind.REBALANCE:
+        if rollout.kind == RolloutKind.REBALANCE:
             return len(drained)
         old = sum(i.generation != rollout.generation for i in drained)
         return min(old, rollout.ran - rollout.replaced) if rollout.ran else old
@@ -281,12 +294,11 @@ class StageRun:
             self._backoff.reset()
             if not decision.nothing_to_do:
                 return
-        if any(_pending(instance) for instance in self._loop.fleet):
-            wait(self._backoff.pause())
-        else:
-            wait(
-                max(timing.POLL[0], min(0.25, self._loop.observer.next_platform - self._loop.now()))
-            )
+        stops, now = self._loop.actuator.stops, self._loop.now()
+        pause = min(0.25, self._loop.observer.next_platform - now)
+        if any(_pending(i) for i in self._loop.fleet if i.id not in stops.waiting):
+            pause = self._backoff.pause()
+        wait(max(timing.POLL[0], min(pause, stops.next_look - now)))
 
     def _count_requests(self) -> None:
         """Add up the requests to new and to all instances since the stage was reached."""
@@ -320,16 +332,16 @@ class StageRun:
             and i.id not in self._loop.reported
         ]
         self._loop.reported.update(instance.id for instance in failed)
-        there = sum(
+        present = sum(
             1 for i in snapshot.fleet if i.generation != waypoint.generation and i.state.counted
         )
         self._loop.recorder.event(
             events.Repair(
-                failed=[i.id for i in failed], started=started, there=there, wanted=waypoint.old
+                failed=[i.id for i in failed], started=started, there=present, wanted=waypoint.old
             )
         )
         what = f"{_named(failed)} failed; " if failed else ""
-        self._lines.tell(f"stable: {what}{there} left, starting {started}")
+        self._lines.tell(f"stable: {what}{present} left, starting {started}")
 
 
 def forced(waypoint: Waypoint) -> Waypoint:
@@ -341,7 +353,7 @@ def forced(waypoint: Waypoint) -> Waypoint:
     )
 
 
-def as_it_is(
+def frozen(
     fleet: Sequence[Instance], waypoint: Waypoint, previous: Composition | None = None
 ) -> Waypoint:
     """Return a waypoint at which nothing moves: the fleet is kept, and kept in repair.
@@ -352,14 +364,14 @@ def as_it_is(
         return join(
             replace(waypoint, rebalance=False),
             [
-                (target, as_it_is(part, point, previous))
+                (target, frozen(part, point, previous))
                 for target, point, part in split(fleet, waypoint)
                 if target
             ],
         )
-    there = [i for i in fleet if i.state.counted and i.draining_since is None]
-    new = [i for i in there if i.generation == waypoint.generation]
-    old = [i for i in there if i.generation != waypoint.generation]
+    staying = [i for i in fleet if i.state.counted and i.draining_since is None]
+    new = [i for i in staying if i.generation == waypoint.generation]
+    old = [i for i in staying if i.generation != waypoint.generation]
     # A switch that was not made is not made now; one that a run died in stays half done.
     switched = not any(i.in_rotation for i in old) and (
         waypoint.switch_at == 0 or any(i.in_rotation for i in new)
@@ -426,6 +438,7 @@ def _supervise(
             lines.tell,
             lambda text: loop.say(f"{title} {text}"),
             loop.checker.wake,
+            loop.platform.question,
             lambda command: me.command(command, service, loop.settings.to_find),
         ),
         now=loop.now,

@@ -18,13 +18,13 @@ from ...config.settings import Settings
 from ...engine.last_old import longest
 from ...engine.model import FailureAction, Phase
 from ...engine.strategy import FINISH, REPLACE, Gate, Stage
-from ...interfaces.context import Context
+from ...interfaces.context import DriverContext
 from ...interfaces.gate import WAIT
 from ...state import commands, events
 from ...state.lease import Session
-from ...state.record import GateRecord, GateState, Kind, Rollout
+from ...state.record import GateRecord, GateState, Rollout, RolloutKind
 from . import timing
-from .gate_runner import ANSWER, GateRunner, GateStatus, Verdict
+from .gate_runner import ANSWER, GateResult, GateRunner, GateStatus
 
 # gates: a person decides, time passes, measurements decide
 APPROVAL, PAUSE, ANALYSIS = "approval", "pause", "analysis"
@@ -47,6 +47,7 @@ class Reporter:
     tell: Callable[[str], None]  # writes a line for people, those who follow the rollout included
     mention: Callable[[str], None]  # writes a line for the people who see this run alone
     wake: Callable[[], None]  # ends a wait of the loop
+    question: Callable[[], str]  # what the platform wants a person to decide; "": nothing
     command: Callable[[str], str]  # how a person sends this operator command
 
 
@@ -60,7 +61,7 @@ class Supervisor:
         *,
         settings: Settings,
         session: Session,
-        context: Context,
+        context: DriverContext,
         background: GateRunner,
         reporter: Reporter,
         now: Callable[[], float] = clock.now,
@@ -73,7 +74,7 @@ class Supervisor:
         self._report = reporter
         self._now = now
         self._gates = GateRunner(stage.gates, context, rollout.gates, now, reporter.wake)
-        back = self._back or rollout.kind == Kind.ROLLBACK  # a rollback is never rolled back
+        back = self._back or rollout.kind == RolloutKind.ROLLBACK  # a rollback is never rolled back
         gates = () if back else settings.plan.rollback_gates
         self._rollback_gates = [RollbackGate(gate, context, now, reporter.wake) for gate in gates]
         self._background = background
@@ -81,6 +82,7 @@ class Supervisor:
         self._next_background = float("-inf" if watching else "inf")
         self._next_commands = float("-inf")
         self._stopped: Freeze | None = None  # why nothing may move
+        self._question = ""  # of the platform, for a person
         self._doubt = ""  # why the background gates need a person
         # since when the last old instances stay for a verdict, and until when at most
         self._undecided: float | None = None
@@ -104,16 +106,19 @@ class Supervisor:
     def proceed(self, describe: Callable[[], Mapping[str, t.Any]]) -> Proceed:
         """Return what the stage may do now; raises RolloutFailed if a command or gate ends it."""
         skip = self._obey_commands()
-        if self._back:
-            return Proceed.GO
         if self.rollout.wanted:
             return Proceed.RENUMBER
+        if self._back:
+            return Proceed.GO
         self._poll_rollback_gates(describe)
         if skip:
             return Proceed.SKIP
         self._poll_background(describe)
         if self._doubt:
             return self._hold(self._doubt)
+        self._question = self._report.question()
+        if self._question:
+            return self._hold(self._question)
         self._stopped = self._find_stop()
         if self.rollout.paused:
             why = self.rollout.paused.get("why")
@@ -193,6 +198,8 @@ class Supervisor:
             return
         if self.rollout.paused:
             then = "Continue with resume.yml"
+        elif self._question:
+            then = "Rerun when that is done, or roll back with rollback.yml"
         elif self._held and not self._doubt:
             opens = self._stopped is not None and self._stopped.closed
             then = "Rerun when a window is open" if opens else "Rerun when the freeze is over"
@@ -204,7 +211,7 @@ class Supervisor:
     def _find_stop(self) -> Freeze | None:
         """Return the freeze, or the window that is not open yet, that the rollout waits for."""
         # these make the service safer
-        if self.stage.part == FINISH or self.rollout.kind == Kind.ROLLBACK:
+        if self.stage.part == FINISH or self.rollout.kind == RolloutKind.ROLLBACK:
             return None
         return stopped(self.settings.freeze, self.settings.window, clock.wall())
 
@@ -253,27 +260,29 @@ class Supervisor:
         for gate, looked in status.looks:
             by_default = gate.by_default or None
             self._report.event(events.Looked(gate=gate.key, by_default=by_default, **looked))
-        for found in status.verdicts:
-            if found.gate.driver == ANALYSIS and found.verdict == WAIT:
-                self._note_measured(found)
-            elif found.gate.driver == ANALYSIS:
-                key, message = found.gate.key, found.message
-                verdict = found.verdict
+        for result in status.verdicts:
+            if result.gate.driver == ANALYSIS and result.verdict == WAIT:
+                self._note_measured(result)
+            elif result.gate.driver == ANALYSIS:
+                key, message = result.gate.key, result.message
+                verdict = result.verdict
                 self._report.event(
                     events.VerdictReached(
-                        gate=key, verdict=verdict, message=message, samples=found.samples
+                        gate=key, verdict=verdict, message=message, samples=result.samples
                     )
                 )
                 self._report.tell(f"{key}: {message}")
         return status
 
-    def _note_measured(self, found: Verdict) -> None:
+    def _note_measured(self, result: GateResult) -> None:
         """Write down what an analysis has measured, the less often the longer it takes."""
-        elapsed, key = clock.wall() - self.rollout.started, found.gate.key
+        elapsed, key = clock.wall() - self.rollout.started, result.gate.key
         if elapsed < self._next_measured.get(key, 0.0):
             return
         self._next_measured[key] = elapsed + timing.thinned(elapsed)
-        self._report.event(events.Measured(gate=key, message=found.message, samples=found.samples))
+        self._report.event(
+            events.Measured(gate=key, message=result.message, samples=result.samples)
+        )
 
     def _report_failure(self, gate: Gate, message: str) -> None:
         """Report that a gate has failed."""
@@ -459,7 +468,7 @@ class RollbackGate:
     """A gate polled throughout the rollout; only a pass by its own answer wants a rollback."""
 
     def __init__(
-        self, gate: Gate, context: Context, now: Callable[[], float], wake: Callable[[], None]
+        self, gate: Gate, context: DriverContext, now: Callable[[], float], wake: Callable[[], None]
     ) -> None:
         self.gate = gate
         self._records: dict[str, GateRecord] = {}

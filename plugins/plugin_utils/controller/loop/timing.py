@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-PLATFORM = (1.0, 30.0)  # between two observations of the whole platform, at least and at most
+# between two observations of the platform, at least and at most; of which hosts: engine/looks.py
+PLATFORM = (1.0, 30.0)
 # the part of the time that these may take; checks report urgent changes sooner
 PLATFORM_PART = 0.05
 FIRST_CHECKS = 10.0  # that the first observation waits for every instance's first check

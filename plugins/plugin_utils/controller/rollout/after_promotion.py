@@ -1,19 +1,23 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Watches a promoted revision for a while, without the lease: a rollout may begin at any time."""
+"""Watches a promoted revision for a while, without the lease: a rollout may begin at any time.
+
+If the revision fails, the watch takes the lease and rolls back.
+"""
 
 from __future__ import annotations
 
+import typing as t
 from collections.abc import Mapping
 
 from ...base import clock
-from ...base.errors import InputError
+from ...base.errors import InputError, RolloutFailed
 from ...base.text import moment
 from ...config.gates import absolute
 from ...engine.model import FailureAction
 from ...engine.strategy import Gate
-from ...state.record import Kind, Outcome, Record, Rollout
+from ...state.record import Outcome, Record, Rollout, RolloutKind
 from ..loop import timing
 from ..loop.gate_runner import GateRunner, GateStatus
 from ..loop.supervisor import RollbackGate
@@ -31,10 +35,10 @@ class AfterPromotion(StepPart):
         self._seconds = seconds
         plan = self.settings.plan
         self._gates = tuple(gate for gate in plan.background if not gate.by_default)
-        self._background = GateRunner(self._gates, step.context, {}, wake=step.context.wake)
+        context = step.loop.context
+        self._background = GateRunner(self._gates, context, {}, wake=context.wake)
         self._rollback = [
-            RollbackGate(gate, step.context, clock.now, step.context.wake)
-            for gate in plan.rollback_gates
+            RollbackGate(gate, context, clock.now, context.wake) for gate in plan.rollback_gates
         ]
         self._said = clock.now()
 
@@ -57,7 +61,9 @@ class AfterPromotion(StepPart):
             )
 
     def run(self) -> Result:
-        """Watch until the time is over, a gate fails, or another rollout begins."""
+        """Watch until the time is over or another rollout begins; if a gate fails, roll back and
+        raise RolloutFailed.
+        """
         record = self.step.session.read()
         rollout = record.rollout
         if rollout is None or not watchable(rollout):
@@ -67,40 +73,55 @@ class AfterPromotion(StepPart):
             return self._over(f"{title}: was watched until {moment(until)}")
         self.step.say(f"{title}: watched until {moment(until)}, by {', '.join(self._names())}")
         try:
-            return self._watch(title, rollout, until)
+            why, message = self._watch(title, rollout, until)
         finally:
             self._close()
+        return self._failed(title, rollout, why) if why else self._over(message)
 
-    def _watch(self, title: str, rollout: Rollout, until: float) -> Result:
+    def finish_rollback(self, rollout: Rollout) -> t.NoReturn:
+        """Finish a rollback whose run was killed; raises RolloutFailed with its cause."""
+        self.step.say(
+            f"{self.settings.service}: a rollback to {rollout.revision} has begun, and no run"
+            " works on it"
+        )
+        self._roll_back(rollout, rollout.reason, rollout.reason)
+
+    def _watch(self, title: str, rollout: Rollout, until: float) -> tuple[str, str]:
+        """Return why the revision has to go, or else how the watch ended."""
         while clock.wall() < until:
             self.step.guard.check()
             _lease, record = self.step.session.look()
             if record.rollout is None or record.rollout.id != rollout.id:
-                return self._over(f"{title}: another rollout has begun, so this watch ends")
+                return "", f"{title}: another rollout has begun, so this watch ends"
             troubles = self.loop.observe_partly()
             described = self.step.describe()
             status = self._background.poll(described)
             if why := self._wants_rollback(status, described):
-                return self._failed(title, rollout, why)
+                return why, ""
             self._heartbeat(title, troubles[0] if troubles else status.message)
             self.step.checker.wait(timing.COMMANDS)
-        return self._over(f"{title}: nothing failed until {moment(until)}")
+        return "", f"{title}: nothing failed until {moment(until)}"
 
     def _wants_rollback(self, status: GateStatus, described: Mapping[str, object]) -> str:
         """Return why the revision has to go; empty: it may stay."""
         if status.failed:
             return status.message
-        asks = [one.gate for one in self._rollback if one.wants_rollback(described)]
+        asks = [rollback.gate for rollback in self._rollback if rollback.wants_rollback(described)]
         return f"rollback requested by gate {_named(asks[0])}" if asks else ""
 
-    def _failed(self, title: str, rollout: Rollout, why: str) -> Result:
-        """Return the result where a gate failed, and whether to roll back."""
+    def _failed(self, title: str, rollout: Rollout, why: str) -> t.NoReturn:
+        """Roll back, unless the revision stays all the same; raises RolloutFailed."""
         self.step.say(f"{title}: {why} [PR-706]")
-        kept = self._stays(rollout)
-        told = f"{title}: {why}; {kept}" if kept else f"{title}: {why}"
-        return self.step.report(
-            False, failed_after=told, back=not kept, of=rollout.id, why=f"rollout_watch: {why}"
-        )
+        if kept := self._stays(rollout):
+            raise RolloutFailed(f"{title}: {why}; {kept}", "PR-706")
+        self._roll_back(rollout, f"{title}: {why}", f"rollout_watch: {why}")
+
+    def _roll_back(self, rollout: Rollout, message: str, why: str) -> t.NoReturn:
+        """Roll back in this process, unless another rollout has begun; raises RolloutFailed."""
+        from .rollback_request import RollbackRequest  # few watches end with a rollback
+
+        RollbackRequest(self.step, why=why, of=rollout.id).run()
+        raise RolloutFailed(message, "PR-706")
 
     def _stays(self, rollout: Rollout) -> str:
         """Return why the revision is not rolled back all the same; empty: it is."""
@@ -115,21 +136,21 @@ class AfterPromotion(StepPart):
             self._said = clock.now()
             self.step.say(f"{title}: {what}")
 
-    def _over(self, told: str) -> Result:
-        return self.step.report(False, msg=told, failed_after="", back=False, of="", why="")
+    def _over(self, message: str) -> Result:
+        return self.step.report(False, msg=message)
 
     def _names(self) -> list[str]:
         gates = (*self._gates, *self.settings.plan.rollback_gates)
         return [_named(gate) for gate in gates]
 
     def _close(self) -> None:
-        for runner in (self._background, *(one.runner for one in self._rollback)):
+        for runner in (self._background, *(rollback.runner for rollback in self._rollback)):
             runner.close()
 
 
 def watchable(rollout: Rollout) -> bool:
     """Return whether a rollout brought a revision that may have to go."""
-    return rollout.outcome == Outcome.PROMOTED and rollout.kind == Kind.ROLLOUT
+    return rollout.outcome == Outcome.PROMOTED and rollout.kind == RolloutKind.ROLLOUT
 
 
 def ended_at(record: Record) -> float:

@@ -25,7 +25,7 @@ class Deployments(StepPart):
         """Return the unreachable hosts with the reasons, as the play's task `raw` found them."""
         reached = self.step.own.get("reached") or {}
         if not isinstance(reached, Mapping) or not all(
-            isinstance(found, Mapping) for found in reached.values()
+            isinstance(result, Mapping) for result in reached.values()
         ):
             raise InputError(
                 "rollout_reached: expected a mapping of hosts to the result of a task that reaches"
@@ -33,9 +33,9 @@ class Deployments(StepPart):
                 "PR-118",
             )
         reasons = {
-            host: str(found.get("msg", ""))
-            for host, found in reached.items()
-            if found.get("unreachable")
+            host: str(result.get("msg", ""))
+            for host, result in reached.items()
+            if result.get("unreachable")
         }
         return {
             host: " ".join(text.removeprefix("Task failed: ").split())[:200]
@@ -45,12 +45,14 @@ class Deployments(StepPart):
     def failed_hosts(self, out: bool = False) -> dict[str, str]:
         """Return failed hosts with the reasons; with `out` only those out of rotation."""
         record = self.record
-        there = [
+        deployed = [
             i
             for i in self.loop.fleet
             if i.id in record.deployed and (not out or i.id in record.draining)
         ]
-        return {i.host: record.deployed[i.id].failed for i in there if record.deployed[i.id].failed}
+        return {
+            i.host: record.deployed[i.id].failed for i in deployed if record.deployed[i.id].failed
+        }
 
     def failures(self, batch: Iterable[Instance]) -> list[Failure]:
         """Return the failed deployments of a batch."""
@@ -74,8 +76,8 @@ class Deployments(StepPart):
             if i.generation == target and i.state in (State.STARTING, State.NOT_READY)
         }
         record.deployed = {
-            name: replace(one, failed="")
-            for name, one in record.deployed.items()
+            name: replace(deployment, failed="")
+            for name, deployment in record.deployed.items()
             if name not in broken
         }
 
@@ -145,14 +147,16 @@ class Deployments(StepPart):
         record = self.record
         broken = {
             name
-            for name, one in record.deployed.items()
-            if one.failed or one.generation != back.generation
+            for name, deployment in record.deployed.items()
+            if deployment.failed or deployment.generation != back.generation
         }
         untouched = {i.id for i in self.loop.fleet if i.generation == back.generation} - broken
         record.draining = {
             name: since for name, since in record.draining.items() if name not in untouched
         }
-        record.deployed = {name: replace(one, failed="") for name, one in record.deployed.items()}
+        record.deployed = {
+            name: replace(deployment, failed="") for name, deployment in record.deployed.items()
+        }
         self.loop.refresh()
 
 

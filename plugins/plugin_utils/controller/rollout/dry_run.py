@@ -9,12 +9,12 @@ from dataclasses import replace
 
 from ...engine.model import Composition, Phase
 from ...engine.strategy import Plan, rolling
-from ...state.record import Kind, Rollout
+from ...state.record import Rollout, RolloutKind
 from ..step.context import Result, StepContext, StepPart
 from .lifecycle import Lifecycle
+from .request import requested
 from .rollback import Rollback, nothing_to_roll_back
 from .stages import LaunchStages, renumber, spread_evenly
-from .target import requested
 from .validation import Validation, fewer
 
 
@@ -35,20 +35,20 @@ class DryRun(StepPart):
         self.loop.observe_fleet()
         Lifecycle(self.step).adopt()
         if record.stable is not None and record.stable.revision == revision:
-            return self.open(Kind.SCALE, revision, record.stable.generation, replicas)
-        return self.open(Kind.ROLLOUT, revision, record.generation + 1, replicas)
+            return self.open(RolloutKind.SCALE, revision, record.stable.generation, replicas)
+        return self.open(RolloutKind.ROLLOUT, revision, record.generation + 1, replicas)
 
-    def open(self, kind: Kind, revision: str, generation: int, replicas: int) -> Result:
+    def open(self, kind: RolloutKind, revision: str, generation: int, replicas: int) -> Result:
         """Return what a new rollout would do."""
         plan, stable = self.settings.plan if kind.forward else Plan(), self.record.stable
         base = self.validation.kept_replicas(replicas, plan)
-        found = self.stages.planned(
+        stages = self.stages.planned(
             generation, replicas, stable and replace(stable, replicas=base), plan
         )
-        if kind == Kind.REBALANCE:
-            found = spread_evenly(found)
+        if kind == RolloutKind.REBALANCE:
+            stages = spread_evenly(stages)
         less = fewer(self.record.service, base, replicas)
-        return self.step.would([stage.waypoint for stage in found], revision, **less)
+        return self.step.would([stage.waypoint for stage in stages], revision, **less)
 
     def resume(self, rollout: Rollout, replicas: int) -> Result:
         """Return what the rollout in progress would do."""
@@ -65,7 +65,7 @@ class DryRun(StepPart):
         if (rollout := self.record.open) is not None:
             back = (
                 rollout
-                if rollout.kind == Kind.ROLLBACK
+                if rollout.kind == RolloutKind.ROLLBACK
                 else rollout.previous or Composition(rollout.revision, 0, 0)
             )
             return self.step.would([rolling(back.generation, back.replicas)], back.revision)

@@ -14,7 +14,7 @@ from ...engine.forecast import forecast, observed
 from ...engine.model import Instance
 from ...engine.strategy import Stage
 from ...report.progress import Expected
-from ..background.durations import Durations, Times
+from ..background.durations import Durations, MedianTimes
 from ..step.context import StepContext, StepPart
 
 PART = 0.05  # of the time that forecasts may take: those of a large fleet are made less often,
@@ -25,7 +25,7 @@ class Expectation(StepPart):
     """Expect instances to take as long as in this rollout so far, or else as in the one before."""
 
     @cached_property
-    def times(self) -> Times | None:
+    def times(self) -> MedianTimes | None:
         """What instances took in the last rollout that ended; None: not known."""
         record = self.step.record
         ids = [past["id"] for past in record.history[-1:] if "id" in past]
@@ -63,13 +63,13 @@ class Expectation(StepPart):
             settings.rules,
             times.start,
             times.stop,
-            LOOKS,
+            looks=LOOKS,
         ).seconds
 
 
-def measured(step: StepContext, rollout: str) -> Times | None:
+def measured(step: StepContext, rollout: str) -> MedianTimes | None:
     """Return what instances took in a rollout; None: no instance became ready in it."""
-    found = Durations()
+    durations = Durations()
     for event in step.session.store.timeline(rollout):
-        found.take(event)
-    return found.times()
+        durations.take(event)
+    return durations.times()

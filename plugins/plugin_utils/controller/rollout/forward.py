@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import typing as t
 from collections.abc import Callable
+from functools import partial
 
-from ...base import clock
 from ...base.errors import Aborted, GateFailed, RolloutFailed
 from ...engine.evaluate import limit
-from ...engine.model import FailureAction, Phase, State
+from ...engine.model import Phase, State
 from ...engine.strategy import FINISH, PARTS, PROMOTE, REPLACE, Gate, Stage
 from ...report.failure import refused, without_log
 from ...state import events
-from ...state.record import Kind, Outcome, Rollout
-from ..loop.stage_run import as_it_is, run_stage
+from ...state.record import Outcome, Rollout
+from ..loop.stage_run import frozen, run_stage
 from ..loop.supervisor import Proceed
 from ..step.context import Result, StepContext, StepPart
 from .expectation import Expectation
+from .failure_policy import FailurePolicy
 from .lifecycle import Lifecycle
 from .rollback import Rollback
 from .stages import LaunchStages, revision_of
@@ -34,6 +35,7 @@ class Forward(StepPart):
         super().__init__(step)
         self.stages = LaunchStages(step)
         self.lifecycle = Lifecycle(step)
+        self.policy = FailurePolicy(step)
         self.rollback = Rollback(step)
         self.expectation = Expectation(step)
 
@@ -112,15 +114,7 @@ class Forward(StepPart):
             count = 1
             while rollout.full and count < len(ahead) and ahead[count].part == REPLACE:
                 count += 1
-            following = ahead[count] if count < len(ahead) else None
-            rollout.advance(
-                (stage.name for stage in ahead[:count]),
-                following.name if following else "",
-                {gate.key: clock.now() for gate in following.gates if gate.early}
-                if following
-                else {},
-            )
-            self.loop.commit()
+            self.lifecycle.pass_stages(rollout, ahead, count)
 
     def prepare(self, rollout: Rollout) -> None:
         """Bring what the revision needs to every host, before its first instance starts."""
@@ -133,7 +127,7 @@ class Forward(StepPart):
 
         def here() -> Stage:
             stage = (self.stages.ahead(rollout) or self.stages.of(rollout)[-1:])[0]
-            waypoint = as_it_is(self.loop.observe_fleet(), stage.waypoint, rollout.previous)
+            waypoint = frozen(self.loop.observe_fleet(), stage.waypoint, rollout.previous)
             # while hosts are prepared, no new instance exists
             watched = stage.watched and phase != Phase.PROGRESSING
             return Stage(
@@ -161,12 +155,9 @@ class Forward(StepPart):
 
     def run_stage(self, stage: Stage, rollout: Rollout, revision: str) -> Proceed:
         """Run one stage; raises RolloutFailed once what follows is in the journal."""
-        rollout.name = stage.name
+        self.lifecycle.enter_stage(rollout, stage)
         rollout.asked = stage.waypoint.weight
         rollout.reversible = stage.reversible
-        if rollout.phase != Phase.PROMOTING and not rollout.phase.waits:
-            back = rollout.kind == Kind.ROLLBACK  # whose reason is why it was begun
-            self.lifecycle.enter(rollout, Phase.PROGRESSING, rollout.reason if back else "")
         self.loop.event(self._entered(stage))
         try:
             expected = self.expectation.along(self.stages.ahead(rollout))
@@ -190,26 +181,21 @@ class Forward(StepPart):
         )
 
     def _fail(self, stage: Stage, rollout: Rollout, exc: RolloutFailed) -> Proceed:
-        """Write down what follows from a failure, and begin it; return if the rollout continues."""
-        action, left = failure_action(self.step, stage, rollout, exc), ""
-        title = f"{self.settings.service} {rollout.revision}"
-        if action == FailureAction.CONTINUE and isinstance(exc, GateFailed):
-            self.loop.event(events.GateDecided(message=f"continuing despite: {exc}", passed=True))
+        """Do what follows from a failure; return if the rollout continues."""
+        ending = self.policy.follow(stage, rollout, exc, partial(self._roll_back, stage, rollout))
+        if ending is None:
             return Proceed.GO
-        if action == FailureAction.HOLD:
-            self.lifecycle.hold(rollout, str(exc))
-            left = "; rollout held. Rerun to resume, or run rollback.yml"
-        elif action == FailureAction.CONTINUE:
-            rollout.cause = exc.id
-            self.lifecycle.close(Outcome.FAILED, str(exc), settled=False)
-            left = "; the fleet is left as it is"
-        else:
-            if PREPARE in stage.gates and isinstance(exc, GateFailed) and self._untouched(rollout):
-                self._refuse(rollout, exc)
-            if not isinstance(exc, Aborted):
-                self.loop.show(f"{title} failed at {stage.name} [{exc.id}]: rolling back")
-            self.rollback.carry_out(rollout, exc)
-        raise RolloutFailed(f"{title}: {without_log(str(exc))}{left}", exc.id) from None
+        title = f"{self.settings.service} {rollout.revision}"
+        raise RolloutFailed(f"{title}: {without_log(str(exc))}{ending}", exc.id) from None
+
+    def _roll_back(self, stage: Stage, rollout: Rollout, exc: RolloutFailed) -> t.NoReturn:
+        """Roll back because of a failure, or close a rollout of which nothing was started."""
+        if PREPARE in stage.gates and isinstance(exc, GateFailed) and self._untouched(rollout):
+            self._refuse(rollout, exc)
+        if not isinstance(exc, Aborted):
+            title = f"{self.settings.service} {rollout.revision}"
+            self.loop.show(f"{title} failed at {stage.name} [{exc.id}]: rolling back")
+        self.rollback.carry_out(rollout, exc)
 
     def _untouched(self, rollout: Rollout) -> bool:
         """Return whether the fleet is the stable one alone, so that nothing is to be undone."""
@@ -225,22 +211,3 @@ class Forward(StepPart):
         rollout.cause = exc.id
         self.lifecycle.close(Outcome.REFUSED, str(exc))
         raise RolloutFailed(refused(self.settings.service, rollout), exc.id) from None
-
-
-def failure_action(
-    step: StepContext, stage: Stage, rollout: Rollout, exc: RolloutFailed
-) -> FailureAction:
-    """Return what follows from a failure."""
-    if rollout.kind == Kind.ROLLBACK:
-        return FailureAction.HOLD  # a rollback is never rolled back
-    if isinstance(exc, Aborted):
-        return FailureAction.ROLLBACK
-    action = FailureAction(exc.then or stage.on_failure or step.settings.on_failure)
-    # A failed clean-up is no reason to roll a good revision back, and some steps are irreversible.
-    # As long as the old instances are kept, a rollback is possible.
-    cleaning = stage.part == FINISH and not stage.waypoint.old
-    return (
-        FailureAction.HOLD
-        if action == FailureAction.ROLLBACK and (cleaning or not stage.reversible)
-        else action
-    )

@@ -29,24 +29,24 @@ LONGEST = 200  # characters of a value that is shown
 class Generations(StepPart):
     """The settings of generations in the journal, and those that this run was given."""
 
-    def begin(self, generation: int, source: int | None = None) -> None:
+    def begin(self, generation: int, source: int | None = None, *, again: bool = False) -> None:
         """Give a generation its settings: those of the generation it repeats (`source`), or else
-        those of this run.
+        those of this run. `again`: its revision ran before.
 
         Secrets are brought to the hosts before the journal mentions them.
         """
         kept: InstanceSettings | None
-        found: Secrets
+        secret_options: Secrets
         if source is not None:
-            kept, found = self.record.settings.get(source), {}
+            kept, secret_options = self.record.settings.get(source), {}
         else:
-            kept, found = given(self.settings) or (None, {})
-        if kept and found:
-            content = salted(found)
+            kept, secret_options = given(self.settings) or (None, {})
+        if kept and secret_options:
+            content = salted(secret_options)
             kept = replace(kept, key=key_of(content))
             self.loop.platform.keep(kept.key, content)
         if kept:
-            self.record.settings[generation] = kept
+            self.record.settings[generation] = replace(kept, again=again)
 
     def unknown(self) -> str:
         """Return what a rollback would do because the settings of the stable revision are unknown;
@@ -57,7 +57,7 @@ class Generations(StepPart):
             stable is None
             or stable.generation in self.record.settings
             or given(self.settings) is None
-            or self.loop.platform.names_instances
+            or self.loop.platform.capabilities.names_instances
         ):
             return ""
         return (
@@ -112,10 +112,10 @@ class Generations(StepPart):
         no host has them.
         """
         try:
-            found = self.loop.platform.recall(kept.key) if kept.key else {}
+            recalled = self.loop.platform.recall(kept.key) if kept.key else {}
         except PlatformError:  # the hosts that have them do not answer
             return None, False
-        return found, found is None
+        return recalled, recalled is None
 
 
 def given(settings: Settings) -> tuple[InstanceSettings, Secrets] | None:
@@ -128,54 +128,60 @@ def given(settings: Settings) -> tuple[InstanceSettings, Secrets] | None:
         return None
     platform, hidden = shaping
     health, also_hidden = spec.table(settings.health).parted(settings.health)
-    found = {name: part for name, part in (("platform", hidden), ("health", also_hidden)) if part}
+    secret_options = {
+        name: part for name, part in (("platform", hidden), ("health", also_hidden)) if part
+    }
     names = {
         f"{part}.{option}": sorted(value)
-        for part, mine in found.items()
-        for option, value in mine.items()
+        for part, options in secret_options.items()
+        for option, value in options.items()
     }
-    return InstanceSettings(chosen.name, platform, health, names), found
+    return InstanceSettings(chosen.name, platform, health, names), secret_options
 
 
-def salted(found: Secrets) -> dict[str, t.Any]:
+def salted(secret_options: Secrets) -> dict[str, t.Any]:
     """Return secrets as the hosts keep them: the key in the journal must not help to verify a
     guess.
     """
-    return {**found, "salt": secrets.token_hex(16)}
+    return {**secret_options, "salt": secrets.token_hex(16)}
 
 
-def alike(one: InstanceSettings, other: InstanceSettings) -> bool:
+def alike(settings: InstanceSettings, other: InstanceSettings) -> bool:
     """Return whether two settings are the same, secrets aside."""
-    return replace(one, key="") == replace(other, key="")
+    return replace(settings, key="") == replace(other, key="")
 
 
 def last_of(record: Record, revision: str) -> int | None:
     """Return the generation whose settings a promoted revision is started with again."""
     known = [
-        one.generation for one in (record.stable, record.before) if one and one.revision == revision
+        known.generation
+        for known in (record.stable, record.before)
+        if known and known.revision == revision
     ]
     known += [
-        int(one["generation"])
-        for one in reversed(record.history)
-        if (one.get("outcome"), one.get("revision")) == ("promoted", revision)
+        int(known["generation"])
+        for known in reversed(record.history)
+        if (known.get("outcome"), known.get("revision")) == ("promoted", revision)
     ]
     return next((number for number in known if number in record.settings), None)
 
 
 def prune(record: Record) -> None:
     """Forget the settings of generations that no rollback leads to any more."""
-    there = [one.generation for one in (record.stable, record.before) if one]
+    needed = [known.generation for known in (record.stable, record.before) if known]
     if rollout := record.open:
-        there += [
+        needed += [
             rollout.generation,
             rollout.baseline,
             *([rollout.previous.generation] if rollout.previous else []),
         ]
-    revisions = {one.get("revision") for one in record.history if one.get("outcome") == "promoted"}
-    there += [
+    revisions = {
+        past.get("revision") for past in record.history if past.get("outcome") == "promoted"
+    }
+    needed += [
         number for revision in revisions if (number := last_of(record, str(revision))) is not None
     ]
-    record.settings = {number: kept for number, kept in record.settings.items() if number in there}
+    record.settings = {number: kept for number, kept in record.settings.items() if number in needed}
 
 
 def differences(

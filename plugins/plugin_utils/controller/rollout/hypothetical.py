@@ -20,12 +20,12 @@ from ...inputs.options import (
     choice,
     whole,
 )
-from ..background.durations import Times
+from ..background.durations import MedianTimes
 from ..loop import gate_runner
 from ..step.context import Result, StepContext
 from .planning import GUESS, foresee
+from .request import requested
 from .stages import LaunchStages
-from .target import requested
 from .validation import fewer
 
 OLD, NEW = 1, 2  # the generations of a hypothetical fleet
@@ -84,7 +84,7 @@ def plan_hypothetical(step: StepContext) -> Result:
     stages = HypotheticalStages(step).planned(
         NEW, replicas, Composition("", OLD, old), settings.plan
     )
-    forecast = foresee(step, fleet, stages, replicas, Times(GUESS, 0.0))
+    forecast = foresee(step, fleet, stages, replicas, MedianTimes(GUESS, 0.0))
     return {"changed": False, **forecast, **fewer(settings.service, old, replicas)}
 
 

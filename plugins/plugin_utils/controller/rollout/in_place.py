@@ -12,20 +12,19 @@ from dataclasses import replace
 from functools import partial
 
 from ...base import clock
-from ...base.errors import GateFailed, PlatformError, RolloutFailed, TrafficError, TransportError
+from ...base.errors import PlatformError, RolloutFailed, TrafficError, TransportError
 from ...engine import in_place as engine
 from ...engine.evaluate import Decision
-from ...engine.model import UNKNOWN, Composition, FailureAction, Instance, Phase
+from ...engine.model import Composition, FailureAction, Instance, Phase
 from ...engine.progress import ProgressTracker, Rules, failure_limits
 from ...engine.strategy import Stage, Waypoint
 from ...report.failure import rolled_back
-from ...state import events
 from ...state.record import Outcome, Rollout
 from ..loop.stage_run import run_stage
 from ..loop.supervisor import Proceed
 from ..step.context import Result, StepContext, StepPart
 from .deployments import Deployments, with_reasons
-from .forward import failure_action
+from .failure_policy import FailurePolicy, failure_action
 from .in_place_plan import InPlacePlan
 from .lifecycle import Lifecycle
 from .rollback import Rollback
@@ -43,6 +42,7 @@ class InPlace(StepPart):
         self.plan = InPlacePlan(step)
         self.deployments = Deployments(step)
         self.lifecycle = Lifecycle(step)
+        self.policy = FailurePolicy(step)
         self.rollback = Rollback(step)
 
     # -- the steps ---------------------------------------------------------------------------------
@@ -81,8 +81,7 @@ class InPlace(StepPart):
             elif rollout.phase == Phase.ROLLING_BACK:
                 return []
             elif self._run_stage(rollout, stage, engine.hold_batch):
-                rollout.advance((stage.name,), ahead[1].name if len(ahead) > 1 else "")
-                self.loop.commit()
+                self.lifecycle.pass_stages(rollout, ahead)
         return []
 
     def put_back(self, rollout: Rollout, results: Mapping[str, str]) -> None:
@@ -188,8 +187,8 @@ class InPlace(StepPart):
         deployed = self.record.deployed.items()
         mine = {
             name
-            for name, one in deployed
-            if one.generation == rollout.generation and not one.failed
+            for name, deployment in deployed
+            if deployment.generation == rollout.generation and not deployment.failed
         }
         have = (
             f"{len(mine - self.record.draining.keys())} of {rollout.replicas} instances have"
@@ -208,9 +207,8 @@ class InPlace(StepPart):
 
     def _run_stage(self, rollout: Rollout, stage: Stage, decide: Decide) -> bool:
         """Run a stage; return False where it failed, and what follows is in the journal."""
-        if rollout.phase not in (Phase.PROMOTING, Phase.ROLLING_BACK) and not rollout.phase.waits:
-            self.lifecycle.enter(rollout, Phase.PROGRESSING)
-        rollout.name, replaced = stage.name, rollout.replaced
+        self.lifecycle.enter_stage(rollout, stage)
+        replaced = rollout.replaced
         try:
             proceed = Proceed.SKIP
             while proceed in (Proceed.SKIP, Proceed.RENUMBER):
@@ -221,7 +219,7 @@ class InPlace(StepPart):
                     deploy_target(rollout).revision,
                     rollout,
                     self.step.describe,
-                    lambda fleet, waypoint, _budget, rules, progress, now: decide(
+                    decide=lambda fleet, waypoint, _budget, rules, progress, now: decide(
                         fleet, waypoint, rules, progress, now
                     ),
                 )
@@ -234,35 +232,25 @@ class InPlace(StepPart):
         return True
 
     def _fail(self, rollout: Rollout, stage: Stage, exc: RolloutFailed) -> bool:
-        """Write down what follows from a failure; return whether the rollout continues."""
-        action = failure_action(self.step, stage, rollout, exc)
+        """Do what follows from a failure; return whether the rollout continues."""
         failed = with_reasons(self.deployments.failed_hosts())
         reason = f"{failed} ({exc})" if failed else str(exc)
-        if action == FailureAction.CONTINUE and isinstance(exc, GateFailed):
-            self.loop.event(events.GateDecided(message=f"continuing despite: {exc}", passed=True))
-            return True
-        back = rollback_target(rollout)
-        if rollout.phase == Phase.ROLLING_BACK:
-            self.lifecycle.hold(rollout, f"{rollout.reason}; and the rollback failed: {reason}")
-        elif action == FailureAction.ROLLBACK and back:
-            self.rollback.start(rollout, reason, exc)
-            self.deployments.roll_back(back)
-        else:
-            unknown = (
-                "; no rollback, since no previous revision is known"
-                if action == FailureAction.ROLLBACK
-                else ""
-            )
-            self.lifecycle.hold(rollout, f"{reason}{unknown}")
+
+        def roll_back(cause: RolloutFailed) -> None:
+            self.rollback.start(rollout, reason, cause)
+            self.deployments.roll_back(deploy_target(rollout))
+
+        ending = self.policy.follow(stage, rollout, exc, roll_back, reason)
         self.loop.commit()
-        return False
+        return ending is None
 
     def _will_roll_back(self, rollout: Rollout, stage: Stage, batch: Sequence[Instance]) -> bool:
         """Return whether the failures so far lead to a rollback."""
         exc = self._limit_reached(rollout, stage, self._progress(rollout, stage, batch))
-        if exc is None or rollback_target(rollout) is None:
+        if exc is None or not self.policy.can_roll_back(rollout):
             return False
-        return failure_action(self.step, stage, rollout, exc) == FailureAction.ROLLBACK
+        action = failure_action(self.settings.on_failure, stage, rollout, exc)
+        return action == FailureAction.ROLLBACK
 
     def _count_failures(self, rollout: Rollout, batch: Sequence[Instance]) -> None:
         """Count failed deployments; too many end the rollout."""
@@ -303,13 +291,3 @@ class InPlace(StepPart):
             # the rollout is not to fail by that: see `explained`
             raise TrafficError(str(exc), exc.id) from None
         return self.loop.fleet
-
-
-def rollback_target(rollout: Rollout) -> Composition | None:
-    """Return what a rollback would deploy; None where no earlier revision is known."""
-    back = rollout.previous
-    return (
-        back
-        if back and back.revision != UNKNOWN and back.generation != rollout.generation
-        else None
-    )

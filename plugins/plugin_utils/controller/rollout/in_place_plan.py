@@ -14,8 +14,8 @@ from ...state.record import Rollout
 from ..step.context import Result, StepContext, StepPart
 from .deployments import Deployments, with_reasons
 from .lifecycle import Lifecycle
+from .request import requested
 from .stages import InPlaceStages, deploy_target, final_waypoint
-from .target import requested
 
 
 class InPlacePlan(StepPart):
@@ -46,7 +46,9 @@ class InPlacePlan(StepPart):
 
     def scope(self, rollout: Rollout | None) -> engine.Scope:
         """Return what may be deployed."""
-        failed = frozenset(name for name, one in self.record.deployed.items() if one.failed)
+        failed = frozenset(
+            name for name, deployment in self.record.deployed.items() if deployment.failed
+        )
         return engine.Scope(
             self.hosts(), failed, bool(rollout and rollout.phase == Phase.ROLLING_BACK)
         )
@@ -137,8 +139,8 @@ class InPlacePlan(StepPart):
         elif record.stable and record.stable.revision == revision and not restart:
             path = [rolling(record.stable.generation, replicas)]
         else:
-            found = self.stages.planned(record.generation + 1, replicas, self.settings.plan)
-            path = [stage.waypoint for stage in found]
+            stages = self.stages.planned(record.generation + 1, replicas, self.settings.plan)
+            path = [stage.waypoint for stage in stages]
         batches = engine.batches(
             self.loop.fleet, path, self.stages.allowed(replicas), self.scope(rollout)
         )
@@ -147,7 +149,7 @@ class InPlacePlan(StepPart):
             for number, hosts in enumerate(batches, 1)
         ]
         back = rollout is not None and rollout.phase == Phase.ROLLING_BACK
-        shown = {"waves": [list(hosts) for hosts in batches], "deploys": revision, "back": back}
+        shown = {"batches": [list(hosts) for hosts in batches], "deploys": revision, "back": back}
         return self.step.report(
             would and bool(batches), **shown, diff={"before": "", "after": "".join(lines)}
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -22,12 +22,12 @@ from ...engine.budget import whole
 from ...engine.instances import is_orphaned
 from ...engine.model import Composition, Instance, Phase, Process, State
 from ...engine.shares import counted
-from ...engine.strategy import FINISH
+from ...engine.strategy import FINISH, Stage
 from ...state import events
-from ...state.record import WITHOUT_VERDICT, GateState, Kind, Outcome, Rollout
+from ...state.record import WITHOUT_VERDICT, GateState, Outcome, Rollout, RolloutKind
 from ..step.context import Result, StepContext, StepPart
 from .generations import Generations, last_of, prune
-from .places import Places
+from .places import PlacementNotes
 from .stages import Stages, baseline_of, planned, renumber, stages_for
 from .validation import Validation, balancers_of
 
@@ -39,7 +39,7 @@ class Lifecycle(StepPart):
         super().__init__(step)
         self.validation = Validation(step)
         self.generations = Generations(step)
-        self.places = Places(step)
+        self.places = PlacementNotes(step)
 
     @cached_property
     def stages(self) -> Stages:
@@ -51,11 +51,11 @@ class Lifecycle(StepPart):
     def adopt(self) -> None:
         """Rebuild a record without a stable revision from the labels of running instances."""
         record = self.record
-        there = [
+        present = [
             report.labels for report in self.loop.reports if report.process is not Process.STOPPED
         ]
-        record.generation = max([record.generation, *(labels.generation for labels in there)])
-        numbers = [labels.id.rpartition("-")[2] for labels in there]
+        record.generation = max([record.generation, *(labels.generation for labels in present)])
+        numbers = [labels.id.rpartition("-")[2] for labels in present]
         record.serial = max(
             [record.serial, *(int(number) for number in numbers if number.isdecimal())]
         )
@@ -69,8 +69,8 @@ class Lifecycle(StepPart):
             # this one are needed.
             serving = [i for i in alive if i.in_rotation]
             weights = [
-                sum(i.weight for i in serving if one in (None, i.revision))
-                for one in (revision, None)
+                sum(i.weight for i in serving if counted_revision in (None, i.revision))
+                for counted_revision in (revision, None)
             ]
             record.stable = Composition(revision, generation, self._asked(whole(count, *weights)))
         if record.stable and record.open is None:
@@ -79,10 +79,13 @@ class Lifecycle(StepPart):
     def _follow_number(self, stable: Composition) -> None:
         """Take the number of stable instances from what runs, where others may scale them.
 
-        So no rollout begins, or is rolled back, with fewer than carry the requests.
+        So no rollout begins, or is rolled back, with fewer than carry the requests. What the owner
+        of a workload asks for there is the number, also where it was lowered.
         """
-        number = max(stable.replicas, self._asked(running(self.loop.fleet, stable)))
-        if self.loop.platform.refills:
+        number = self.loop.platform.asked()
+        if number is None:
+            number = max(stable.replicas, self._asked(running(self.loop.fleet, stable)))
+        if self.loop.platform.capabilities.refills_places:
             number = self.loop.platform.replicas() or stable.replicas
         self.record.stable = replace(stable, replicas=number)
 
@@ -93,7 +96,7 @@ class Lifecycle(StepPart):
 
     def open(
         self,
-        kind: Kind,
+        kind: RolloutKind,
         revision: str,
         generation: int,
         replicas: int,
@@ -127,6 +130,7 @@ class Lifecycle(StepPart):
             base=base,
             ran=0 if self.step.in_place else others(self.loop.fleet, generation),
             played=replicas,
+            owner=self.loop.platform.asked(),
             baseline=baseline,
             request=identity.request,
             host=identity.host,
@@ -155,7 +159,7 @@ class Lifecycle(StepPart):
         self.loop.commit()
         return record.rollout
 
-    def _order(self, kind: Kind, revision: str) -> int | None:
+    def _order(self, kind: RolloutKind, revision: str) -> int | None:
         """Return the place of the revision among all, as given or as known."""
         given = self.settings.order if kind.forward else None
         return self.record.order_of(revision) if given is None else given
@@ -169,7 +173,7 @@ class Lifecycle(StepPart):
     @property
     def _receivers(self) -> list[str]:
         """The receivers that are told of what follows."""
-        return [one.name for one in self.settings.notify]
+        return [receiver.name for receiver in self.settings.notify]
 
     @property
     def _bypass(self) -> str | None:
@@ -178,7 +182,7 @@ class Lifecycle(StepPart):
 
     def note_plan(self, rollout: Rollout) -> None:
         """Write down the stages ahead, as planned; scaling alone has none."""
-        if rollout.kind == Kind.SCALE:
+        if rollout.kind == RolloutKind.SCALE:
             return
         self.loop.event(events.Planned(stages=[planned(s) for s in self.stages.of(rollout)]))
 
@@ -186,9 +190,10 @@ class Lifecycle(StepPart):
         """Give new revisions the settings given, and earlier revisions those that they had."""
         record = self.record
         if forward or generation > record.generation:
-            self.generations.begin(generation, None if forward else last_of(record, revision))
+            source = None if forward else last_of(record, revision)
+            self.generations.begin(generation, source, again=not forward)
         if baseline and record.stable:
-            self.generations.begin(baseline, record.stable.generation)
+            self.generations.begin(baseline, record.stable.generation, again=True)
         if forward and (unknown := self.generations.unknown()):
             (self.step.warn or self.step.say)(f"{record.service}: {unknown}")
 
@@ -304,7 +309,7 @@ class Lifecycle(StepPart):
         """Return whether the rollout in progress is to be superseded by this revision."""
         return (
             self.settings.supersede
-            and rollout.kind != Kind.ROLLBACK
+            and rollout.kind != RolloutKind.ROLLBACK
             and (rollout.revision != revision or self.generations.replaced(rollout))
         )
 
@@ -323,10 +328,30 @@ class Lifecycle(StepPart):
         if rollout.turn_to(phase, reason, clock.now()):
             self.loop.event(events.PhaseEntered(phase=phase, reason=reason or None))
 
+    def enter_stage(self, rollout: Rollout, stage: Stage) -> None:
+        """Enter a stage, in the phase that the rollout is in while it moves."""
+        rollout.name = stage.name
+        if rollout.phase not in (Phase.PROMOTING, Phase.ROLLING_BACK) and not rollout.phase.waits:
+            back = rollout.kind == RolloutKind.ROLLBACK  # whose reason is why it was begun
+            self.enter(rollout, Phase.PROGRESSING, rollout.reason if back else "")
+
+    def pass_stages(self, rollout: Rollout, ahead: Sequence[Stage], passed: int = 1) -> None:
+        """Write down that the first of the stages ahead are passed, and which is next."""
+        following = next(iter(ahead[passed:]), None)
+        early = [gate.key for gate in following.gates if gate.early] if following else []
+        rollout.advance(
+            (stage.name for stage in ahead[:passed]),
+            following.name if following else "",
+            dict.fromkeys(early, clock.now()),
+        )
+        self.loop.commit()
+
     def hold(self, rollout: Rollout, reason: str) -> None:
         """Stop the rollout where it is, for a person to decide."""
         from ..step import failures  # of a rollout that stops
 
+        if rollout.phase == Phase.ROLLING_BACK:
+            reason = f"{rollout.reason}; and the rollback failed: {reason}"
         self.enter(rollout, Phase.HELD, reason)
         self.loop.commit()
         failures.tell(self.step, rollout)
@@ -408,7 +433,7 @@ class Lifecycle(StepPart):
             and left.revision not in (rollout.revision, record.stable.revision)
         ):
             # A rollback is never itself rolled back, so no previous revision is kept.
-            record.before = None if rollout.kind == Kind.ROLLBACK else left
+            record.before = None if rollout.kind == RolloutKind.ROLLBACK else left
         if outcome == Outcome.PROMOTED and rollout.kind.forward:
             reason = reason or self._without_verdict(rollout)
         conclusion.empty_previews(self.loop)
@@ -425,9 +450,9 @@ class Lifecycle(StepPart):
         from ...analysis.progress import left_open  # few rollouts end undecided
 
         context = self.step.context
-        usual = spec.standard(context.counted, bool(context.access_log))
+        standard = spec.standard(context.counted, bool(context.access_log))
         texts = [
-            left_open(spec.parse(gate.options, gate.variable, usual), record.memory or {})
+            left_open(spec.parse(gate.options, gate.variable, standard), record.memory or {})
             for gate in self.settings.plan.background
             if (record := rollout.background.get(gate.key)) and record.state == GateState.WAITING
         ]

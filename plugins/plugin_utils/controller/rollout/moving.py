@@ -60,8 +60,8 @@ class Move:
             self._source.release(me.token)
 
     def _move(self) -> Moved:
-        record, there = self._source.load(), self._target.load()
-        mark, copy = record.get(MOVED, {}), there.get(MOVED, {})
+        record, target = self._source.load(), self._target.load()
+        mark, copy = record.get(MOVED, {}), target.get(MOVED, {})
         if not record:
             raise InputError(
                 f"rollout_store: {self._source.place} is not there, so there is nothing to move;"
@@ -70,12 +70,12 @@ class Move:
             )
         if "to" in mark and copy.get("id") == mark["id"]:
             return self._finish(record, mark)
-        if "to" in mark and there and not copy:
+        if "to" in mark and target and not copy:
             return Moved(changed=False)
         if mark:
             where = f"it was moved to {mark['to']}" if "to" in mark else "it is not complete itself"
             raise StoreError(f"rollout_store: {self._source.place}: {where}", "PR-512")
-        if there and not copy:
+        if target and not copy:
             raise StoreError(
                 f"rollout_to_store: {self._target.place}: there is a journal of the service"
                 " already; give another store, or remove it",
@@ -109,22 +109,22 @@ class Move:
 
     def _copy_timeline(self, rollout: str, record: Json) -> int:
         """Append the events that are not there yet; return how many there are."""
-        events, there = self._source.timeline(rollout), self._target.timeline(rollout)
-        if list(there) != list(events[: len(there)]):
+        events, copied = self._source.timeline(rollout), self._target.timeline(rollout)
+        if list(copied) != list(events[: len(copied)]):
             raise self._differs(f"the timeline of {rollout}")
-        for begin in range(len(there), len(events), AT_ONCE):
+        for begin in range(len(copied), len(events), AT_ONCE):
             self._write(self._target, {**record, "id": rollout}, events[begin : begin + AT_ONCE])
         return len(events)
 
     def _copy_commands(self, record: Json) -> None:
-        there = self._commands(self._target, record)
-        for command in self._commands(self._source, record)[len(there) :]:
-            self._target.post({key: one for key, one in command.items() if key != "number"})
+        copied = self._commands(self._target, record)
+        for command in self._commands(self._source, record)[len(copied) :]:
+            self._target.post({key: value for key, value in command.items() if key != "number"})
 
     @staticmethod
     def _commands(store: StoreDriver, record: Json) -> Sequence[Json]:
         """Return the commands that no run has obeyed yet."""
-        return store.words(int(record.get("obeyed", 0)))
+        return store.commands(int(record.get("obeyed", 0)))
 
     def _compare(self, record: Json, rollouts: Sequence[str]) -> None:
         source, target = self._source, self._target
@@ -150,4 +150,4 @@ class Move:
 def _rollouts(record: Json) -> list[str]:
     """Return the rollouts that the record knows, oldest first: what is shown of others is gone."""
     known = [*record.get("history", ()), record.get("rollout") or {}]
-    return list(dict.fromkeys(one["id"] for one in known if one.get("id")))
+    return list(dict.fromkeys(rollout["id"] for rollout in known if rollout.get("id")))

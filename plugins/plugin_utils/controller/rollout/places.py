@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ..step.context import StepPart
 
 
-class Places(StepPart):
+class PlacementNotes(StepPart):
     """The journal's notes on which host has which instances."""
 
     def note(self) -> None:
@@ -49,9 +49,9 @@ class Places(StepPart):
 
     def idle_hosts(self) -> str:
         """Return a line on hosts without an instance while others have several; or nothing."""
-        there = Counter(i.host for i in self.loop.fleet if i.state.counted)
-        idle = [host for host in self.loop.platform.hosts() if not there[host]]
-        if not idle or max(there.values(), default=0) < 2 or self.step.in_place:
+        instances = Counter(i.host for i in self.loop.fleet if i.state.counted)
+        idle = [host for host in self.loop.platform.hosts() if not instances[host]]
+        if not idle or max(instances.values(), default=0) < 2 or self.step.in_place:
             return ""
         return (
             f"{self.record.service}: no instance on {', '.join(idle)}; the next rollout,"

@@ -22,7 +22,7 @@ from ...engine.progress import ProgressTracker
 from ...engine.strategy import Gate, Plan, Stage
 from ...report.plan import lines as plan_lines
 from ...report.view import NextView
-from ..background.durations import Times
+from ..background.durations import MedianTimes
 from ..step.context import Result, StepContext
 from .expectation import measured
 from .generations import Generations
@@ -39,7 +39,7 @@ def show_plan(step: StepContext, revision: str, replicas: int, base: int) -> Res
     record, loop = step.record, step.loop
     path = stages_to(step, revision, replicas, base)
     times = measured(step, record.rollout.id) if record.rollout else None
-    forecast = foresee(step, loop.fleet, path, replicas, times or Times(GUESS, 1.0))
+    forecast = foresee(step, loop.fleet, path, replicas, times or MedianTimes(GUESS, 1.0))
     weighted = loop.balanced and any(stage.waypoint.weight is not None for stage in path)
     less = {} if record.open else fewer(record.service, base, replicas)
     stable = record.stable
@@ -87,14 +87,14 @@ def watched(step: StepContext, seconds: float | None) -> list[str]:
     `seconds`: that the rollout is expected to take, without its waits; None: not known.
     """
     plan, context = step.settings.plan, step.context
-    usual, rate = spec.standard(context.counted, bool(context.access_log)), last_rate(step)
+    standard, rate = spec.standard(context.counted, bool(context.access_log)), last_rate(step)
     lasts = None if seconds is None else seconds + waits(plan)
     lines = []
     for gate in plan.background:
-        known = spec.parse(gate.options, gate.variable, usual)
+        known = spec.parse(gate.options, gate.variable, standard)
         names = ", ".join(metric.name for metric in known.metrics)
         about = " (the default)" if gate.by_default else " (dry run)" if known.dry_run else ""
-        short = too_short(gate, usual, rate, lasts)
+        short = too_short(gate, standard, rate, lasts)
         lines.append(f"analysis: {names}{about}{f'; {short}' if short else ''}")
     return lines + [f"{gate.key} ({gate.driver})" for gate in plan.rollback_gates]
 
@@ -102,8 +102,8 @@ def watched(step: StepContext, seconds: float | None) -> list[str]:
 def requests(step: StepContext, stages: Sequence[Stage]) -> list[dict[str, t.Any]]:
     """Return how many requests each analysis needs, and how long at the last rollout's traffic."""
     context = step.context
-    usual = spec.standard(context.counted, bool(context.access_log))
-    return needs(stages, usual, last_rate(step))
+    standard = spec.standard(context.counted, bool(context.access_log))
+    return needs(stages, standard, last_rate(step))
 
 
 def last_rate(step: StepContext) -> float | None:
@@ -158,7 +158,7 @@ def foresee(
     fleet: Sequence[Instance],
     stages: Sequence[Stage],
     replicas: int,
-    times: Times,
+    times: MedianTimes,
 ) -> dict[str, t.Any]:
     """Return the waypoints, a forecast of the rollout, and what `evaluate` would do now."""
     settings, now = step.settings, clock.wall()

@@ -40,7 +40,7 @@ class Demand:
             host: m.available + used.get(host, 0) for host, m in self.machines.items() if m.memory
         }
         memory = [
-            f"{size(there)} on {host}" for host, there in left.items() if there < self.limits.memory
+            f"{size(free)} on {host}" for host, free in left.items() if free < self.limits.memory
         ]
         cpus = [
             f"{m.cpus} on {host}"
@@ -78,10 +78,10 @@ def demand(
     """
     part = platform if among is None else platform.at(among)
     hosts = [host for host in part.hosts() if among is None or host in among]
-    machines = {host: its for host, its in part.machines.items() if host in hosts}
+    machines = {host: machine for host, machine in part.machines.items() if host in hosts}
     if not machines:
         return Demand(0, Limits(), {})
-    new, before = part.limits(), part.limits(old and old.of_part(part.part))
+    new, before = part.limits(), part.limits(old)
     each, most = (-(-number // len(hosts)) for number in (peak, replicas))
 
     def needed(ours: float, theirs: float) -> float:
@@ -98,9 +98,9 @@ def used(
     platform: PlatformDriver, fleet: Iterable[Instance], settings: Mapping[int, InstanceSettings]
 ) -> dict[str, int]:
     """Return the memory that the running instances may use, by host."""
-    found: dict[str, int] = {}
+    memory_of: dict[str, int] = {}
     for instance in fleet if platform.machines else ():
         part, kept = platform.at((instance.host,)), settings.get(instance.generation)
-        memory = part.limits(kept and kept.of_part(part.part)).memory
-        found[instance.host] = found.get(instance.host, 0) + memory * instance.state.counted
-    return found
+        memory = part.limits(kept).memory
+        memory_of[instance.host] = memory_of.get(instance.host, 0) + memory * instance.state.counted
+    return memory_of

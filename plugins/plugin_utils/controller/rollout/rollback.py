@@ -16,9 +16,10 @@ from ...engine.model import Composition, Instance, Phase, State
 from ...engine.strategy import BACK, SWITCH_BACK, Plan, Stage, rolling
 from ...report.failure import rolled_back, without_log
 from ...state import commands, events
-from ...state.record import Kind, Outcome, Record, Rollout
+from ...state.record import Outcome, Record, Rollout, RolloutKind
 from ..loop.draining import cancel_drain
 from ..loop.stage_run import run_stage
+from ..loop.supervisor import Proceed
 from ..step.context import StepContext, StepPart
 from .expectation import Expectation
 from .lifecycle import Lifecycle
@@ -38,22 +39,19 @@ class Rollback(StepPart):
         """Decide that the rollout is rolled back, because of a failure or an operator (`cause`)."""
         self.lifecycle.enter(rollout, Phase.ROLLING_BACK, reason)
         rollout.tally, rollout.paused, rollout.gates, rollout.background = None, {}, {}, {}
+        rollout.wanted = 0
         if isinstance(cause, Aborted):
             rollout.ending = Outcome.ABORTED
         if cause is not None:
             rollout.cause = cause.id
 
-    def abort(self, rollout: Rollout, command: Mapping[str, t.Any]) -> None:
-        """Obey an operator who aborts the rollout, whatever its plan is now.
-
-        Nothing has been decided about the fleet here, so the step `rollback` carries it out.
-        """
-        why, told = command.get("why") or None, commands.sentence(command)
+    def abort(self, rollout: Rollout, command: Mapping[str, t.Any]) -> t.NoReturn:
+        """Obey an operator who aborts the rollout, whatever its plan is now; as `carry_out`."""
+        why, sentence = command.get("why") or None, commands.sentence(command)
         self.record.obeyed = command["number"]
         self.loop.event(events.CommandTaken(word="abort", by=command["by"], why=why, refused=""))
-        self.loop.say(f"{self.settings.service} {rollout.revision}: {told}")
-        self.start(rollout, told, Aborted(told))
-        self.loop.commit()
+        self.loop.say(f"{self.settings.service} {rollout.revision}: {sentence}")
+        self.carry_out(rollout, Aborted(sentence))
 
     def carry_out(self, rollout: Rollout, cause: RolloutFailed) -> t.NoReturn:
         """Roll the rollout back because of a failure; raises RolloutFailed once that is done.
@@ -82,20 +80,10 @@ class Rollback(StepPart):
             self.start(rollout, f"{reason}: {why}" if why else reason)
         rollout.step = "rollback"
         try:
-            ahead = self._stages(rollout)
-            for number, stage in enumerate(ahead):
-                rollout.name = stage.name
-                run_stage(
-                    self.loop,
-                    stage,
-                    _revision(rollout),
-                    rollout,
-                    self.step.describe,
-                    expected=self.expectation.along(ahead[number:]),
-                )
-                rollout.tally = None
+            while self._run_stages(rollout) is Proceed.RENUMBER:
+                rollout.wanted = 0  # the target has that number
         except RolloutFailed as exc:
-            self.lifecycle.hold(rollout, f"{rollout.reason}; and the rollback failed: {exc}")
+            self.lifecycle.hold(rollout, str(exc))
             raise RolloutFailed(
                 f"{self.settings.service}: the rollback of {rollout.revision} failed: {exc};"
                 " rollout held",
@@ -106,6 +94,26 @@ class Rollback(StepPart):
             (rollout.ending or Outcome.ROLLED_BACK) if rollout.previous else Outcome.FAILED,
             rollout.reason,
         )
+
+    def _run_stages(self, rollout: Rollout) -> Proceed:
+        """Run the stages of a rollback; return if the owner of the workload asks for another
+        number.
+        """
+        ahead = self._stages(rollout)
+        for number, stage in enumerate(ahead):
+            rollout.name = stage.name
+            proceed = run_stage(
+                self.loop,
+                stage,
+                _revision(rollout),
+                rollout,
+                self.step.describe,
+                expected=self.expectation.along(ahead[number:]),
+            )
+            rollout.tally = None
+            if proceed is Proceed.RENUMBER:
+                return proceed
+        return Proceed.GO
 
     def _stages(self, rollout: Rollout) -> Sequence[Stage]:
         """Return the stages; new instances without requests are drained at once."""
@@ -177,7 +185,7 @@ class Rollback(StepPart):
         left = failed if target == stable else stable
         base = self.lifecycle.validation.kept_replicas(target.replicas, Plan())
         rollout = self.lifecycle.open(
-            Kind.ROLLBACK, target.revision, target.generation, target.replicas, base
+            RolloutKind.ROLLBACK, target.revision, target.generation, target.replicas, base
         )
         rollout.step = "rollback"
         source = left.revision if left else "nothing"
@@ -201,13 +209,13 @@ def rollback_stages(
     # By weights, however the requests were divided: by number, a big canary with a small share
     # would gain during its rollback.
     end = Stage(BACK, replace(final, weight=100, headroom=headroom))
-    there = [i for i in fleet if i.state.counted]
+    counted = [i for i in fleet if i.state.counted]
     warm = [
         i
-        for i in there
+        for i in counted
         if i.generation == target.generation and i.state is State.READY and i.lb_healthy
     ]
-    others = sum(i.generation != target.generation for i in there)
+    others = sum(i.generation != target.generation for i in counted)
     if (
         asked != 100
         or not 0 < target.replicas <= len(warm)
@@ -220,11 +228,11 @@ def rollback_stages(
 
 def without_requests(fleet: Iterable[Instance], generation: int, asked: int | None) -> list[str]:
     """Return instances without requests, which a rollback must not give their first."""
-    there = [i for i in fleet if i.state.counted]
-    if asked != 0 and not any(i.in_rotation for i in there):
+    counted = [i for i in fleet if i.state.counted]
+    if asked != 0 and not any(i.in_rotation for i in counted):
         # the load balancers restarted: any instance may have served, and is better than none
         return []
-    return [i.id for i in there if i.generation == generation and not i.in_rotation]
+    return [i.id for i in counted if i.generation == generation and not i.in_rotation]
 
 
 def target_revision(rollout: Rollout) -> str | None:
@@ -239,7 +247,7 @@ def _revision(rollout: Rollout) -> str:
 
 def _rolled_back(rollout: Rollout) -> bool:
     return rollout.outcome in (Outcome.ROLLED_BACK, Outcome.ABORTED) or (
-        rollout.kind == Kind.ROLLBACK and rollout.over
+        rollout.kind == RolloutKind.ROLLBACK and rollout.over
     )
 
 

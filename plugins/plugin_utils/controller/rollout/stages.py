@@ -29,7 +29,7 @@ from ...engine.strategy import (
 )
 from ...engine.strategy import stages as stages_everywhere
 from ...engine.targets import stages
-from ...state.record import Kind, Rollout
+from ...state.record import Rollout, RolloutKind
 from ..step.context import StepContext, StepPart
 
 
@@ -73,16 +73,16 @@ class LaunchStages(Stages):
         InputError.
         """
         allowed = self.settings.budget.resolve(replicas)
-        there, stable = (before.replicas, before.generation) if before else (0, 0)
-        goal = RolloutTarget(
-            generation, replicas, allowed, there, stable, baseline_of(plan, generation), grown
+        serving, stable = (before.replicas, before.generation) if before else (0, 0)
+        rollout_target = RolloutTarget(
+            generation, replicas, allowed, serving, stable, baseline_of(plan, generation), grown
         )
         try:
             targets = self.targets
-            if not goal.before:
+            if not rollout_target.before:
                 # Refuse at the first rollout steps that only the second one would take.
-                stages(plan, replace(goal, before=replicas), targets)
-            return stages(plan, goal, targets)
+                stages(plan, replace(rollout_target, before=replicas), targets)
+            return stages(plan, rollout_target, targets)
         except InvalidSteps as exc:
             raise InputError(f"rollout_steps: {exc}", "PR-109") from None
 
@@ -91,13 +91,13 @@ class LaunchStages(Stages):
         before = rollout.previous and replace(
             rollout.previous, replicas=rollout.base or rollout.previous.replicas
         )
-        if before and rollout.kind == Kind.ROLLBACK:
+        if before and rollout.kind == RolloutKind.ROLLBACK:
             # a rollback starts no instances of the revision it leaves
             before = replace(before, generation=0)
-        found = self.planned(
+        listed = self.planned(
             rollout.generation, rollout.replicas, before, self.plan_of(rollout), rollout.grown
         )
-        return spread_evenly(found) if rollout.kind == Kind.REBALANCE else found
+        return spread_evenly(listed) if rollout.kind == RolloutKind.REBALANCE else listed
 
 
 class InPlaceStages(Stages):
@@ -172,21 +172,23 @@ def baseline_of(plan: Plan, generation: int) -> int:
     return generation + 1 if plan.baseline else 0
 
 
-def spread_evenly(found: Iterable[Stage]) -> tuple[Stage, ...]:
+def spread_evenly(listed: Iterable[Stage]) -> tuple[Stage, ...]:
     """Return the stages with instances moving from crowded hosts to emptier ones."""
     return tuple(
-        replace(stage, waypoint=replace(stage.waypoint, rebalance=True)) for stage in found
+        replace(stage, waypoint=replace(stage.waypoint, rebalance=True)) for stage in listed
     )
 
 
-def stages_ahead(found: Sequence[Stage], rollout: Rollout) -> Sequence[Stage]:
+def stages_ahead(listed: Sequence[Stage], rollout: Rollout) -> Sequence[Stage]:
     """Return the stages of a rollout's list from the current one on."""
     # An earlier version only counted the passed stages, and asked at `promote` what `replace` asks
     # now.
     if rollout.stage:
-        rollout.passed = [stage.name for stage in found[: rollout.stage] if stage.name != "replace"]
+        rollout.passed = [
+            stage.name for stage in listed[: rollout.stage] if stage.name != "replace"
+        ]
         rollout.stage = 0
-    return remaining(found, rollout.passed)
+    return remaining(listed, rollout.passed)
 
 
 def planned(stage: Stage) -> dict[str, t.Any]:

@@ -11,7 +11,7 @@ from ...base import clock
 from ...base.errors import AlreadyRunning, LeaseHeld, RolloutError
 from ...base.text import span
 from ...state import commands
-from ...state.record import Kind, Rollout
+from ...state.record import Rollout, RolloutKind
 from ..step.context import StepContext
 from .lifecycle import Lifecycle
 
@@ -33,7 +33,7 @@ def begin(step: StepContext, revision: str, replicas: int) -> str:
     rollout = step.session.read().open
     if (
         rollout is None
-        or rollout.kind == Kind.ROLLBACK
+        or rollout.kind == RolloutKind.ROLLBACK
         or commands.refusal(rollout.phase, commands.GIVE_WAY)
     ):
         raise held

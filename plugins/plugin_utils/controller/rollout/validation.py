@@ -104,7 +104,7 @@ class Validation(StepPart):
 
     def refuse_to_scale(self) -> None:
         """Refuse another number where the platform says itself how many instances there are."""
-        if self.loop.platform.refills:
+        if self.loop.platform.capabilities.refills_places:
             raise InputError(
                 "rollout_replicas: this workload says itself how many instances it has; scale the"
                 " workload itself, and a rollout in progress follows",
@@ -121,12 +121,12 @@ class Validation(StepPart):
         for traffic, most, needs in pools:
             few = {name: number for name, number in traffic.capacity().items() if number < most}
             if few:
-                there = ", ".join(
+                lacking = ", ".join(
                     f"{name} has servers for {count(number, 'instance')}"
                     for name, number in few.items()
                 )
                 raise InputError(
-                    f"rollout_traffic: load balancer {there}, but {needs}; prepare more in its"
+                    f"rollout_traffic: load balancer {lacking}, but {needs}; prepare more in its"
                     " configuration",
                     "PR-303",
                 )
@@ -147,8 +147,8 @@ class Validation(StepPart):
     def check_order(self, revision: str) -> None:
         """Refuse a revision that is older than the stable one or the one in progress."""
         record, order = self.record, self.settings.order
-        there = record.open or record.stable
-        if self.settings.older or (there and there.revision == revision):
+        last = record.open or record.stable
+        if self.settings.older or (last and last.revision == revision):
             return  # it was let in before
         for known, what in ((record.open, "in progress"), (record.stable, "stable")):
             if known is None or known.order is None or known.revision == revision:
@@ -181,13 +181,16 @@ class Validation(StepPart):
 
     def check_neighbours(self) -> None:
         """Refuse a pool of a load balancer that has instances of another service, as observed."""
-        own = {labels.endpoint for labels in self.loop.observer.living()}
+        endpoints = {labels.endpoint for labels in self.loop.observer.living()}
         pools = [("", self.loop.table or {}), *(("preview ", p.table) for p in self.loop.previews)]
         for kind, table in pools:
             for balancer, servers in table.items():
                 foreign: dict[str, list[str]] = {}
                 for endpoint, server in servers.items():
-                    if server.service not in ("", self.settings.service) and endpoint not in own:
+                    if (
+                        server.service not in ("", self.settings.service)
+                        and endpoint not in endpoints
+                    ):
                         foreign.setdefault(server.service, []).append(f"{server.name} {endpoint}")
                 for service, names in foreign.items():
                     raise InputError(
@@ -242,10 +245,10 @@ class Validation(StepPart):
         """Return what may go wrong, a line each: hosts with too little, and what platforms see."""
         platform = self.loop.platform
         used = resources.used(platform, self.loop.fleet, self.record.settings)
-        tight = [line for one in self._demands(replicas, plan)[0] for line in one.tight(used)]
+        tight = [line for demand in self._demands(replicas, plan)[0] for line in demand.tight(used)]
         least = replicas - self.settings.budget.resolve(replicas).unavailable
-        found = platform.risks(replicas, least, self._most(replicas, plan)[0])
-        return [f"{self.settings.service}: {line}" for line in (*tight, *found)]
+        risks = platform.risks(replicas, least, self._most(replicas, plan)[0])
+        return [f"{self.settings.service}: {line}" for line in (*tight, *risks)]
 
     def kept_replicas(self, replicas: int, plan: Plan) -> int:
         """Return how many stable instances are kept until the promotion of `replicas` new ones.
@@ -311,9 +314,9 @@ class Validation(StepPart):
             return [resources.demand(platform, old, replicas, most)], needs
         return [
             resources.demand(
-                platform, old, share(replicas, len(targets), one.factor), there, one.hosts
+                platform, old, share(replicas, len(targets), target.factor), instances, target.hosts
             )
-            for one, there in self._most_at(replicas, plan, replicas).items()
+            for target, instances in self._most_at(replicas, plan, replicas).items()
         ], needs
 
 

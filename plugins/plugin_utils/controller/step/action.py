@@ -88,29 +88,31 @@ class StepAction(ActionBase):
         for name, value in self._task.args.items():
             refuse_odd_numbers(values.data(value), PREFIX + name)
         mine = Options(*self.own.fields, KEPT)
-        texts = {one.name for one in (*COMMON.fields, *mine.fields) if one.kind.type == "str"}
+        texts = {
+            option.name for option in (*COMMON.fields, *mine.fields) if option.kind.type == "str"
+        }
         args = {
             name: value if name in texts else values.data(value)
             for name, value in plain(self._task.args).items()
         }
         values.refuse_unknown(args, (*COMMON, *mine), PREFIX)
         given = {name: args.pop(name) for name in mine if name in args}
-        own = {
+        arguments = {
             name: value for name, value in mine.parse(given, PREFIX).items() if value is not None
         }
-        self._check_spelling(own.pop("variables", ()))
-        known = own.pop("kept", None)
+        self._check_spelling(arguments.pop("variables", ()))
+        known = arguments.pop("kept", None)
         if known:
             args = remembered.restored(known, args)
-        parsed = settings.parse(args, drivers=self.needs_platform({**args, **own}))
+        parsed = settings.parse(args, drivers=self.needs_platform({**args, **arguments}))
         step = StepContext(
             self,
             parsed,
             args,
-            own,
+            arguments,
             task_vars,
             lambda line: display.display(printable(line)),
-            outlives,
+            outlives=outlives,
         )
         step.restored = bool(known)
         step.warn = lambda line: display.warning(printable(line))
@@ -125,13 +127,13 @@ class StepAction(ActionBase):
         tags = set(self._task.tags)
         if "always" not in tags:
             return False
-        own = tags - {"always"}
-        own = own | {"tagged"} if own else {"untagged"}
+        of_step = tags - {"always"}
+        of_step = of_step | {"tagged"} if of_step else {"untagged"}
         only, skip = (set(task_vars.get(f"ansible_{kind}_tags") or ()) for kind in ("run", "skip"))
-        wanted = bool(only & own) or ("all" in only and "never" not in own)
-        if wanted and not skip & own:
+        wanted = bool(only & of_step) or ("all" in only and "never" not in of_step)
+        if wanted and not skip & of_step:
             return False
-        if own == {"untagged"}:
+        if of_step == {"untagged"}:
             raise InputError(
                 "--tags, --skip-tags: exclude every step of the rollout, so nothing would be done;"
                 " run without them, or tag the role in your playbook (with include_role under"

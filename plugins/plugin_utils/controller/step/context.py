@@ -17,7 +17,7 @@ from ...config.settings import Settings
 from ...engine.model import Instance, Phase
 from ...engine.strategy import Waypoint
 from ...health.monitor import HealthMonitor
-from ...interfaces.context import AccessLog, Context
+from ...interfaces.context import AccessLog, DriverContext
 from ...interfaces.platform import PlatformDriver
 from ...interfaces.store import StoreDriver
 from ...remote.transport import Transport
@@ -57,6 +57,7 @@ class StepContext:
         own: Mapping[str, t.Any],
         task_vars: Mapping[str, t.Any],
         say: Callable[[str], None],
+        *,
         outlives: bool = False,
     ) -> None:
         """Make a step's context.
@@ -79,12 +80,18 @@ class StepContext:
         self._parked = False
         self.transport = Transport.from_action(action, task_vars)
         self.transport.say = lambda line: say(f"{settings.service}: {line}")
-        self.context = Context(settings.service, self.transport, settings.checks, self._platform)
-        self.context.counted = settings.traffic.module.driver.counts
-        if file := settings.traffic.options.get("access_log"):
-            self.context.access_log = AccessLog(file, settings.traffic.options.get("hosts"))
         self.checker = HealthMonitor(settings.checks, self.transport)
-        self.context.wake = self.checker.wake
+        self.transport.wake = self.checker.wake
+        log = settings.traffic.options.get("access_log")
+        self.context = DriverContext(
+            settings.service,
+            self.transport,
+            settings.checks,
+            self._platform,
+            wake=self.checker.wake,
+            counted=settings.traffic.module.driver.counts,
+            access_log=AccessLog(log, settings.traffic.options.get("hosts")) if log else None,
+        )
         self.guard = Guard(self.checker.wake, outlives)
         # With its own connections: the journal's host may run instances, too, and keep the others
         # busy.
@@ -94,7 +101,6 @@ class StepContext:
         me = identity.identity(self.guard.parent, task_vars, action._task, asks)
         patience = Patience(settings.rules.progress_deadline, self.transport.say, self.guard.check)
         self.session = Session(store, settings.service, me, settings.lease, patience)
-        self.context.journal = self.session.journal
 
     @cached_property
     def loop(self) -> ReconcileLoop:
@@ -105,12 +111,12 @@ class StepContext:
 
     def _platform(self, transport: Transport) -> PlatformDriver:
         """Return the platform over these connections."""
-        return self.settings.platform.make(replace(self.context, transport=transport))
+        return self.settings.platform.make(replace(self.loop.context, transport=transport))
 
     @property
     def in_place(self) -> bool:
         """Whether the user's own tasks deploy the instances in place."""
-        return self.loop.platform.in_place
+        return not self.loop.platform.capabilities.starts_instances
 
     @property
     def record(self) -> Record:
@@ -140,8 +146,8 @@ class StepContext:
                     self._leave_autoscaler()
                     self.session.release()
         finally:
-            for one in self.live:
-                one.close()
+            for connection in self.live:
+                connection.close()
             if "loop" in self.__dict__:
                 self.loop.close()
             self.checker.close()
@@ -254,7 +260,7 @@ class StepContext:
             return
         self.announcing = True
         record = self.record
-        over = {one["id"]: True for one in record.history[-1:]}
+        over = {entry["id"]: True for entry in record.history[-1:]}
         if record.rollout:
             over[record.rollout.id] = record.rollout.over
         from ..background.announcer import Timeline  # as above

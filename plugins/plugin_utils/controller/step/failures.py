@@ -31,9 +31,9 @@ def tell(step: StepContext, rollout: Rollout) -> None:
 def _serving(step: StepContext) -> str:
     """Return what serves now, as last observed."""
     ready: dict[str, int] = {}
-    for one in step.fleet:
-        if one.state is State.READY and (one.in_rotation or not step.balanced):
-            ready[one.revision] = ready.get(one.revision, 0) + 1
+    for instance in step.fleet:
+        if instance.state is State.READY and (instance.in_rotation or not step.balanced):
+            ready[instance.revision] = ready.get(instance.revision, 0) + 1
     stable = step.record.stable
     if not ready and not step.fleet:
         return f"{stable.revision}, by the journal" if stable else ""

@@ -45,8 +45,8 @@ class Heard:
         self.events = len(timeline)
         for event in new:
             self._take(event)
-        found = [str(event.get("text", "")) for event in new if event.get("kind") == "line"]
-        return found[-1:] if first else found
+        lines = [str(event.get("text", "")) for event in new if event.get("kind") == "line"]
+        return lines[-1:] if first else lines
 
     def _take(self, event: Mapping[str, t.Any]) -> None:
         kind = event.get("kind")
@@ -98,7 +98,7 @@ class Follower(StepPart):
         if rollout.over:
             return self._ended(rollout)
         sent = commands.not_withdrawn(self.step.session.commands())
-        if any(one.get("rollout") == self._id for one in sent):
+        if any(command.get("rollout") == self._id for command in sent):
             pass  # what follows from it is not known yet
         elif rollout.phase == Phase.HELD:
             return self._held(rollout)
@@ -108,18 +108,20 @@ class Follower(StepPart):
         return None
 
     def _ended(self, rollout: Rollout) -> Result:
-        told = ended(self.record.service, rollout)
+        message = ended(self.record.service, rollout)
         if rollout.outcome in _GOOD[self._expected]:
-            return self.step.report(False, msg=told, outcome=rollout.outcome.value, waiting=False)
+            return self.step.report(
+                False, msg=message, outcome=rollout.outcome.value, waiting=False
+            )
         failures.tell(self.step, rollout)
-        raise RolloutFailed(told, "PR-705")
+        raise RolloutFailed(message, "PR-705")
 
     def _held(self, rollout: Rollout) -> Result:
-        told = f"{self._title(rollout)}: held: {rollout.reason}"
+        message = f"{self._title(rollout)}: held: {rollout.reason}"
         if self._expected == HELD:
-            return self.step.report(False, msg=told, outcome="", waiting=True)
+            return self.step.report(False, msg=message, outcome="", waiting=True)
         failures.tell(self.step, rollout)
-        raise RolloutFailed(told, "PR-705")
+        raise RolloutFailed(message, "PR-705")
 
     def _waits(self, rollout: Rollout) -> Result:
         """Return the result where a person has to decide, and say with which commands."""
@@ -128,8 +130,8 @@ class Follower(StepPart):
             onward = ("stop the old instances now", "skip")
         for effect, command in (onward, ("roll back", "abort")):
             self.step.say(f"to {effect}: {self.step.command(command)}")
-        told = f"{self._title(rollout)}: {self._heard.waits}"
-        return self.step.report(False, msg=told, outcome="", waiting=True)
+        message = f"{self._title(rollout)}: {self._heard.waits}"
+        return self.step.report(False, msg=message, outcome="", waiting=True)
 
     def _check_run(self, lease: Lease | None, rollout: Rollout) -> None:
         """Raise RolloutFailed if no run has worked on the rollout for a while.

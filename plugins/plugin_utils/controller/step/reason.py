@@ -28,14 +28,14 @@ def complete(why: str, given: Sequence[str]) -> str:
     Raises InputError where the end of the reason is ambiguous.
     """
     for text in reversed(given):
-        found = _WHY.search(text)
-        if not found or text[:1] in "@{[" or found[1].split()[0] != why:
+        match = _WHY.search(text)
+        if not match or text[:1] in "@{[" or match[1].split()[0] != why:
             continue
-        if any("=" not in part for part in found[2].split()):
+        if any("=" not in part for part in match[2].split()):
             raise InputError(
                 f'rollout_why: Ansible takes only {why!r} of {text!r}; write -e \'{{"rollout_why":'
                 ' "..."}\', or -e "rollout_why=\'...\'"',
                 "PR-118",
             )
-        return " ".join(found[1].split())
+        return " ".join(match[1].split())
     return why

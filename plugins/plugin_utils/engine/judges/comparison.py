@@ -28,14 +28,22 @@ class Comparison:
     reached: int = LOOKS  # looks in a row in which new instances failed as often as is bad
 
     def after(
-        self, look: Sequence[Span], alpha: float, tolerance: float, at_least: float = 0.0
+        self,
+        look: Sequence[Span],
+        alpha: float,
+        tolerance: float,
+        at_least: float = 0.0,
+        storm: bool = False,
     ) -> Comparison:
         """Return it after one more look, of one or several spans.
 
-        A rate of errors below `at_least` (0 to 1) is not bad, whatever that of stable is.
+        A rate of errors below `at_least` (0 to 1) is not bad, whatever that of stable is. `storm`:
+        whether stable is known to have one now.
         """
-        sides = self.sides.after(look, SIDES * alpha, tolerance)
-        instances = self.instances.after(look, sides.dispersion, (1 - SIDES) * alpha, tolerance)
+        sides = self.sides.after(look, SIDES * alpha, tolerance, storm)
+        instances = self.instances.after(
+            look, sides.dispersion, (1 - SIDES) * alpha, tolerance, sides.shown.storm
+        )
         rate = total(together(span.new for span in look)).rate
         return Comparison(sides, instances, self.reached + 1 if rate >= at_least else 0)
 

@@ -42,7 +42,9 @@ class Counts:
         return self.errors / self.requests if self.requests > 0 else 0.0
 
     def __str__(self) -> str:
-        return f"{self.errors:,.0f} of {self.requests:,.0f}"
+        percent = 100 * self.rate
+        part = f" ({percent:{'.2g' if percent < 10 else '.0f'}} %)" if percent else ""
+        return f"{self.errors:,.0f} of {self.requests:,.0f}{part}"
 
 
 @dataclass(frozen=True)

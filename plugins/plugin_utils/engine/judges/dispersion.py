@@ -11,14 +11,19 @@ those that it has in every look.
 
 Instances differ all the time, too: by their hosts, or their clients. That variance grows with the
 square of the errors. It is estimated by moments, over the whole analysis.
+
+What disturbs an instance may last, as with a broken client or a noisy neighbour. Then errors of
+looks that follow each other have one cause, too. So the dispersion is that of blocks of looks as
+well, and the greatest counts.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
+import typing as t
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from .counts import Counts
 
@@ -28,6 +33,59 @@ LEAST = 1e-6  # errors; fewer are none
 FEW = 0.98  # the fewer stable instances there are, the greater their variance may really be
 NORMAL = statistics.NormalDist()
 MOST = 200  # stable instances of which the errors are kept
+BLOCKS = (2, 4, 8)  # looks
+
+
+@dataclass(frozen=True)
+class Block:
+    """The dispersion of blocks of several looks."""
+
+    size: int  # looks
+    looks: int = 0  # of the block that has begun
+    cells: Mapping[str, Sequence[float]] = field(default_factory=dict)  # its errors, expected
+    weighed: float = 0.0  # Pearson's dispersions of blocks, each times its errors
+    weight: float = 0.0  # the errors of these blocks
+    events: int = 0  # stable instances and blocks with errors
+    freedom: int = 0  # degrees of it: the blocks' instances, less one each
+
+    def after(self, look: Mapping[str, Sequence[float]]) -> Block:
+        """Return it after one more look, with the errors and those expected of each instance."""
+        cells = dict(self.cells)
+        for name, (errors, expected) in look.items():
+            if name in cells or len(cells) < MOST:
+                before = cells.get(name, (0.0, 0.0))
+                cells[name] = (round(before[0] + errors, 4), round(before[1] + expected, 4))
+        found = replace(self, looks=self.looks + 1, cells=cells)
+        return replace(found._ended, looks=0, cells={}) if found.looks == self.size else found
+
+    @property
+    def _ended(self) -> Block:
+        """It as if the block that has begun were over."""
+        cells = [(errors, part) for errors, part in self.cells.values() if part > LEAST]
+        if len(cells) < 2:
+            return self
+        pearson = sum((errors - part) ** 2 / part for errors, part in cells) / (len(cells) - 1)
+        errors = sum(errors for errors, _part in cells)
+        return replace(
+            self,
+            weighed=self.weighed + errors * pearson,
+            weight=self.weight + errors,
+            events=self.events + sum(errors > 0 for errors, _part in cells),
+            freedom=self.freedom + len(cells) - 1,
+        )
+
+    @property
+    def shown(self) -> tuple[float, int]:
+        """The dispersion, and how many stable instances and blocks with errors tell it.
+
+        What is more than chance is raised by what few blocks may hide of it.
+        """
+        found = self._ended
+        if not found.weight:
+            return 1.0, 0
+        pearson = found.weighed / found.weight
+        beyond = max(0.0, pearson - 1 - math.sqrt(2 / found.freedom))
+        return pearson + beyond * (hidden(found.freedom) - 1), found.events
 
 
 @dataclass(frozen=True)
@@ -42,6 +100,7 @@ class Dispersion:
     own_cells: int = 0  # and how many these are, with and without errors; 0: not known
     each: Mapping[str, Sequence[float]] = field(default_factory=dict)  # stable: errors, expected
     last: Sequence[float] = ()  # where stable is one: requests and errors of the look before
+    blocks: Sequence[Block] = tuple(Block(size) for size in BLOCKS)
 
     def after(self, new: Sequence[Counts], stable: Mapping[str, Counts]) -> Dispersion:
         """Return the dispersion after one more look, with the counts of each instance."""
@@ -82,20 +141,36 @@ class Dispersion:
         """Add each stable instance's errors, and those that would be its part."""
         if total.errors < LEAST:
             return self
-        each = dict(self.each)
+        each, look = dict(self.each), dict[str, Sequence[float]]()
         for name, one in stable.items():
+            part = one.requests * total.errors / total.requests
+            look[name] = (one.errors, part)
             if name in each or len(each) < MOST:
                 errors, expected = each.get(name, (0.0, 0.0))
-                part = one.requests * total.errors / total.requests
                 each[name] = (round(errors + one.errors, 4), round(expected + part, 4))
-        return replace(self, each=each)
+        return replace(self, each=each, blocks=[block.after(look) for block in self.blocks])
+
+    def dump(self) -> dict[str, t.Any]:
+        """Return plain data, for the journal."""
+        return asdict(self)
+
+    @classmethod
+    def load(cls, data: Mapping[str, t.Any]) -> Dispersion:
+        """Return what `dump` made the data of; an older version knew no blocks."""
+        found = cls(**{name: value for name, value in data.items() if name != "blocks"})
+        if "blocks" not in data:
+            return found
+        return replace(found, blocks=[Block(**block) for block in data["blocks"]])
 
     @property
     def of_look(self) -> float:
         """How many errors have one cause, on average; at least 1."""
         own = self._of_new
-        shown = self.weighed / self.weight if self.weight else own
-        return max(1.0, (PRIOR * own + self.events * shown) / (PRIOR + self.events))
+        looks = (self.weighed / self.weight, self.events) if self.weight else (own, 0)
+        told = [looks, *(block.shown for block in self.blocks)]
+        return max(
+            1.0, *((PRIOR * own + events * shown) / (PRIOR + events) for shown, events in told)
+        )
 
     @property
     def _of_new(self) -> float:
@@ -118,7 +193,7 @@ class Dispersion:
         chance = 1 + math.sqrt(2 / (len(kept) - 1))  # a standard deviation more is still chance
         by_chance = chance * self.of_look * sum(part for _errors, part in kept)
         variance = max(0.0, squares - by_chance) / sum(part**2 for _errors, part in kept)
-        variance *= (student(FEW, len(kept) - 1) / NORMAL.inv_cdf(FEW)) ** 2
+        variance *= hidden(len(kept) - 1)
         return self.of_look + variance * expected
 
     def risks(self, hosts: Mapping[str, str], sure: float) -> dict[str, float]:
@@ -135,6 +210,11 @@ class Dispersion:
             for host, one in found.items()
             if one.errors - one.requests > sure * math.sqrt(self.of_look * one.requests)
         }
+
+
+def hidden(freedom: int) -> float:
+    """Return by how many times the variance may be greater than so few degrees of freedom show."""
+    return (student(FEW, freedom) / NORMAL.inv_cdf(FEW)) ** 2
 
 
 def student(sure: float, freedom: int) -> float:

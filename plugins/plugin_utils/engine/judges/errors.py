@@ -19,9 +19,10 @@ import typing as t
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
+from .calm import BEFORE, LAG, PEAK, Calm
 from .counts import Counts, Span
 from .dispersion import Dispersion
-from .evalue import ALPHA, Bets, Odds, Trial, e_value, first_true, odds_of, shown
+from .evalue import ALPHA, Bets, Odds, Trial, compared, e_value, first_true, odds_of
 from .verdict import Data, Verdict
 
 DETECT = 0.05  # the error rate that should be detected,
@@ -33,10 +34,11 @@ RATIOS = [1 + (2 * point + 1) / (2 * POINTS - 2 * point - 1) for point in range(
 ODDS = odds_of(RATIOS)
 LOOKS, EVENTS = 2, 3  # looks with errors, and instances and looks with errors, for a verdict
 BAD = 2.0  # standard deviations more errors on the old instances of a host count for new ones, too
-LAG = 2  # looks that a verdict waits for stable to show the same,
-PEAK = 3.0  # unless errors at up to this many times the rate before them are evidence enough
+# A verdict waits `LAG` looks for stable to show the same, and while it does, unless errors at up to
+# `PEAK` times the rate before them are evidence enough.
+LONGEST = LAG + BEFORE  # looks that it waits while stable has a storm, at most
 # At least this part of the requests to the new side failed in two looks in a row, and at most a
-# tenth as many of those to stable: then a verdict does not wait.
+# tenth as many of those to stable in any look: then a verdict does not wait.
 LOSS = 0.5
 
 
@@ -58,6 +60,8 @@ class Shown:
     held: int = 0  # looks in a row with evidence enough
     lost: int = 0  # looks in a row with more than `LOSS`
     steady: bool = False  # whether the evidence is enough without a peak in the last looks
+    above: bool = True  # whether it is enough now; an older version did not ask
+    storm: bool = False  # whether stable has a storm now, which may be the same
 
     def after(
         self,
@@ -66,6 +70,7 @@ class Shown:
         limit: float,
         lost: bool = False,
         steady: float = 0.0,
+        storm: bool = False,
     ) -> Shown:
         """Return it after a look in which so many instances failed.
 
@@ -75,17 +80,23 @@ class Shown:
         looks, events = self.looks + (failed > 0), self.events + failed
         enough = evidence >= (limit / 2 if self.held else limit)
         held = self.held + 1 if enough and looks >= LOOKS and events >= EVENTS else 0
-        return Shown(looks, events, held, self.lost + 1 if lost else 0, steady >= limit)
+        lost_looks = self.lost + 1 if lost else 0
+        return Shown(looks, events, held, lost_looks, steady >= limit, evidence >= limit, storm)
 
     @property
     def decided(self) -> bool:
-        """Whether the evidence has lasted, or is of before, or the loss is too great to wait."""
-        return self.held > LAG or (self.held > 0 and (self.steady or self.lost > 1))
+        """Whether the evidence has lasted, or is of before, or the loss is too great to wait.
+
+        Evidence that no longer is enough waits until it is again.
+        """
+        waited = self.held > (LONGEST if self.storm else LAG)
+        known = self.held > 0 and (self.steady or self.lost > 1)
+        return (waited or known) and self.above
 
     @property
     def pending(self) -> int:
         """How many more looks a verdict waits."""
-        return LAG + 1 - self.held if self.held and not self.decided else 0
+        return max(1, LAG + 1 - self.held) if self.held and not self.decided else 0
 
 
 @dataclass(frozen=True)
@@ -94,15 +105,21 @@ class ErrorHistory:
 
     new: Counts = field(default_factory=Counts)
     stable: Counts = field(default_factory=Counts)
-    bets: Bets = field(default_factory=lambda: Bets(ODDS, LAG))
+    bets: Bets = field(default_factory=lambda: Bets(ODDS, BEFORE))
     dispersion: Dispersion = field(default_factory=Dispersion)
     shown: Shown = field(default_factory=Shown)
     expected: float = 0.0  # errors of a new instance, if it were as the stable ones
     # errors of all new instances of a host, if they were as the stable ones
     by_host: Mapping[str, float] = field(default_factory=dict)
+    calm: Calm = field(default_factory=Calm)
 
-    def after(self, look: Sequence[Span], alpha: float, tolerance: float) -> ErrorHistory:
-        """Return the history after one more look, of one or several spans."""
+    def after(
+        self, look: Sequence[Span], alpha: float, tolerance: float, storm: bool = False
+    ) -> ErrorHistory:
+        """Return the history after one more look, of one or several spans.
+
+        `storm`: whether stable is known to have one now.
+        """
         new, stable = together(span.new for span in look), together(span.stable for span in look)
         expected, by_host = self.expected, dict(self.by_host)
         for span in look:
@@ -115,16 +132,21 @@ class ErrorHistory:
             self,
             new=self.new + total(new),
             stable=self.stable + total(stable),
-            bets=self.bets.after(*(of_span(span, tolerance) for span in look)),
+            bets=self.bets.after(
+                *(of_span(span, tolerance) for span in look),
+                events=new.values(),
+            ),
             dispersion=self.dispersion.after(list(new.values()), stable),
             expected=expected,
             by_host=by_host,
+            calm=self.calm.after(total(new), total(stable)),
         )
         by_hosts = found._is_of_hosts(hosts_of(look), tolerance)
         evidence, steady = (0.0, 0.0) if by_hosts else (found.log_e, found.steady_log_e)
         failed = sum(one.errors > 0 for one in new.values())
-        lost = is_lost(total(new), total(stable))
-        shown = self.shown.after(failed, evidence, math.log(1 / alpha), lost, steady)
+        lost = is_lost(total(new), found.calm.worst)
+        storm = storm or found.calm.storm
+        shown = self.shown.after(failed, evidence, math.log(1 / alpha), lost, steady, storm)
         return replace(found, shown=shown)
 
     def _is_of_hosts(self, hosts: Mapping[str, str], tolerance: float) -> bool:
@@ -146,16 +168,18 @@ class ErrorHistory:
     @property
     def log_e(self) -> float:
         """The evidence that the new side is worse."""
-        return self.bets.log_e(self.dispersion.total(self.expected))
+        return self.bets.log_e_of_lasting(self.dispersion.total(self.expected))
 
     @property
     def steady_log_e(self) -> float:
-        """The evidence as if in the last looks the new side had failed about as often as before."""
-        before = self.new
-        for trial in (trial for look in self.bets.recent for trial in look):
-            before -= Counts(trial.requests, trial.new)
-        bets = self.bets.without_peak(PEAK * before.rate)
-        return bets.log_e(self.dispersion.total(self.expected))
+        """The evidence as if the new side had failed in the last looks as often as in calm ones.
+
+        None where it fails so often that there is no room for a peak.
+        """
+        if PEAK * self.calm.new.rate > LOSS:
+            return 0.0
+        bets = self.bets.without_peak(PEAK * self.calm.new.rate)
+        return bets.log_e_of_lasting(self.dispersion.total(self.expected))
 
     def dump(self) -> dict[str, t.Any]:
         """Return plain data, for the journal."""
@@ -163,10 +187,11 @@ class ErrorHistory:
             "new": [self.new.requests, self.new.errors],
             "stable": [self.stable.requests, self.stable.errors],
             "bets": self.bets.dump(),
-            "dispersion": asdict(self.dispersion),
+            "dispersion": self.dispersion.dump(),
             "shown": asdict(self.shown),
             "expected": self.expected,
             "by_host": {host: round(errors, 4) for host, errors in self.by_host.items()},
+            "calm": self.calm.dump(),
         }
 
     @classmethod
@@ -175,11 +200,12 @@ class ErrorHistory:
         return cls(
             Counts(*data["new"]),
             Counts(*data["stable"]),
-            Bets.load(odds, LAG, data["bets"]),
-            Dispersion(**data["dispersion"]),
+            Bets.load(odds, BEFORE, data["bets"]),
+            Dispersion.load(data["dispersion"]),
             Shown(**data["shown"]),
             data["expected"],
             data["by_host"],
+            Calm.load(data["calm"]) if "calm" in data else Calm(),
         )
 
 
@@ -217,9 +243,12 @@ def hosts_of(look: Sequence[Span]) -> dict[str, str]:
     return {name: host for span in look for name, host in span.hosts.items()}
 
 
-def is_lost(new: Counts, stable: Counts) -> bool:
-    """Whether so many requests to the new side failed that nothing is waited for."""
-    return new.rate >= LOSS and stable.rate <= new.rate / 10
+def is_lost(new: Counts, worst: float) -> bool:
+    """Whether so many requests to the new side failed that nothing is waited for.
+
+    `worst`: the part of the requests to stable that failed in its worst look.
+    """
+    return new.rate >= LOSS and worst <= new.rate / 10
 
 
 def _typical(new: Mapping[str, Counts]) -> float:
@@ -244,23 +273,24 @@ def compare_errors(
     Where it does not (yet), the data is lacking until an error rate of `detect` (0 to 1), or of
     `WORSE` times that of stable, would have been seen about nine times in ten.
     """
-    threshold = 1 / alpha
+    limit = math.log(1 / alpha)
     text = f"{what} {history.new} against {history.stable} on stable"
     if not 0 < history.share < 1:
         side = "stable" if history.new.requests else "the new revision"
         nothing = f"{text}; no requests to {side}, nothing to compare"
-        return Verdict(False, nothing, threshold=threshold, data=Data.HOPELESS)
+        return Verdict(False, nothing, threshold=1 / alpha, data=Data.HOPELESS)
     evidence, seen = history.log_e, history.shown
-    above = evidence >= math.log(threshold)
-    text += f"; e-value {shown(evidence)} {'>=' if above else '<'} {math.ceil(threshold):,}"
+    if seen.decided and history.stable.errors:
+        text += f", {history.new.rate / history.stable.rate:.2g} times as often"
+    text += f"; {compared(evidence, limit)}"
     if (alike := history.dispersion.total(history.expected)) >= 1.5:
         text += f", as {alike:.2g} errors count as one"
-    verdict = Verdict(seen.decided, text, e_value(evidence), threshold)
+    verdict = Verdict(seen.decided, text, e_value(evidence), 1 / alpha)
     if seen.decided:
         return verdict
     if seen.pending:
         return waiting(verdict, seen.pending)
-    if above:
+    if evidence >= limit:
         return replace(
             verdict,
             sentence=f"{text}; too few looks with errors, or by its hosts",
@@ -320,6 +350,6 @@ def _enough_requests(
         errors = failed + requests * on_stable
         if failed < EVENTS or failed <= theta * errors:
             return False
-        return Bets(odds, LAG).after(Trial(failed, errors, theta)).log_e() >= limit
+        return Bets(odds, BEFORE).after(Trial(failed, errors, theta)).log_e() >= limit
 
     return 0 if detects(math.floor(history.new.requests)) else first_true(detects)

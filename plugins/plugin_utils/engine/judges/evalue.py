@@ -15,12 +15,17 @@ from __future__ import annotations
 
 import math
 import typing as t
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from .counts import Counts
 
 ALPHA = 0.02  # the probability of a false alarm, over the whole analysis
 FIRST = 0.9  # of the stake is bet before the first look with errors; the rest at later ones
+ALIKE = 0.5  # of the errors of the greatest event: a second one like it has at least as many
+TWICE = 2  # errors of an event that tell how many more requests would have
 Odds = Sequence[tuple[float, float]]  # the logarithm of each odds ratio, and the ratio - 1
+RARE = 1_000_000  # how rare chance is, is not told beyond this
 FAR = 2.0**50  # numbers of requests, errors or samples beyond this are not searched
 
 
@@ -116,9 +121,16 @@ class Bets:
     wealth: Sequence[float] = ()  # the logarithm of each bet's wealth
     looks: int = 0  # with errors
     recent: tuple[Sequence[Trial], ...] = ()  # the last `lag` looks
+    # The errors of one new instance in one look are an event.
+    greatest: Sequence[Trial] = ()  # the look of the greatest event
+    most: Counts = field(default_factory=Counts)  # of that event
+    second: float = 0.0  # errors of the next one after it, if it had as many requests
 
-    def after(self, *look: Trial) -> Bets:
-        """Return the bets after one more look, of one or several shares."""
+    def after(self, *look: Trial, events: Iterable[Counts] = ()) -> Bets:
+        """Return the bets after one more look, of one or several shares.
+
+        `events`: the counts of each new instance in it. None: all are of one.
+        """
         recent = (*self.recent, look)[-self.lag :] if self.lag else ()
         telling = [trial for trial in look if trial.tells]
         if not telling:
@@ -135,7 +147,17 @@ class Bets:
         for trial in telling:
             won = trial.log_ratios(self.odds)
             wealth = [before + more for before, more in zip(wealth, won, strict=True)]
-        return replace(self, wealth=wealth, looks=looks, recent=recent)
+        found = replace(self, wealth=wealth, looks=looks, recent=recent)
+        return found._ranked(telling, list(events) or [_on_new(telling)])
+
+    def _ranked(self, look: Sequence[Trial], events: Sequence[Counts]) -> Bets:
+        """Return the bets with the greatest event, and the next one."""
+        known = [self.most, *events]
+        most = max(known, key=lambda event: event.errors)
+        known.remove(most)
+        second = max(self.second, *(_of_as_many(event, most.requests) for event in known))
+        greatest = self.greatest if most is self.most else look
+        return replace(self, greatest=greatest, most=most, second=min(second, most.errors))
 
     def _stakes(self) -> list[float]:
         """Return what is bet now, after the looks before the first one."""
@@ -150,8 +172,12 @@ class Bets:
 
         That is never more evidence.
         """
-        wealth = self.wealth
         telling = [trial for look in self.recent for trial in look if trial.tells]
+        return self._cut(telling, rate)
+
+    def _cut(self, telling: Sequence[Trial], rate: float) -> Bets:
+        """Return the bets as if only this part of the requests in these looks had failed."""
+        wealth = self.wealth
         for trial in telling if wealth else ():
             was, would_be = trial.log_ratios(self.odds), trial.at_most(rate).log_ratios(self.odds)
             wealth = [
@@ -163,17 +189,43 @@ class Bets:
         """Return the evidence. `dispersion`: how many errors count as one."""
         return log_mean([one / dispersion for one in self.wealth]) if self.looks else 0.0
 
+    def log_e_of_lasting(self, dispersion: float = 1.0) -> float:
+        """Return the evidence without the greatest event, as far as no other one is like it."""
+        requests = sum(trial.requests for trial in self.greatest)
+        if not requests or self.second >= ALIKE * self.most.errors:
+            return self.log_e(dispersion)
+        rest = max(0.0, _on_new(self.greatest).errors - self.most.errors + self.second)
+        return self._cut(self.greatest, rest / requests).log_e(dispersion)
+
     def dump(self) -> dict[str, t.Any]:
         """Return plain data, for the journal."""
-        recent = [[one.dump() for one in look] for look in self.recent]
-        wealth = [round(one, 4) for one in self.wealth]
-        return {"wealth": wealth, "looks": self.looks, "recent": recent}
+        return {
+            "wealth": [round(one, 4) for one in self.wealth],
+            "looks": self.looks,
+            "recent": [[one.dump() for one in look] for look in self.recent],
+            "greatest": [one.dump() for one in self.greatest],
+            "most": [self.most.requests, self.most.errors],
+            "second": self.second,
+        }
 
     @classmethod
     def load(cls, odds: Odds, lag: int, data: Mapping[str, t.Any]) -> Bets:
-        """Return the bets that `dump` made the data of."""
+        """Return the bets that `dump` made the data of; older ones know no greatest event."""
         recent = tuple([Trial(*one) for one in look] for look in data["recent"])
-        return cls(odds, lag, data["wealth"], data["looks"], recent)
+        greatest = [Trial(*one) for one in data.get("greatest", ())]
+        most, second = Counts(*data.get("most", ())), data.get("second", 0.0)
+        return cls(odds, lag, data["wealth"], data["looks"], recent, greatest, most, second)
+
+
+def _on_new(look: Sequence[Trial]) -> Counts:
+    """Return the requests and errors of a look on the new side."""
+    return sum((Counts(trial.requests, trial.new) for trial in look), Counts())
+
+
+def _of_as_many(event: Counts, requests: float) -> float:
+    """Return the errors of an event if it had so many requests; a single one tells nothing."""
+    tells = event.errors >= TWICE and event.requests > 0
+    return event.errors * max(1.0, requests / event.requests if tells else 1.0)
 
 
 def odds_of(ratios: Sequence[float]) -> Odds:
@@ -211,6 +263,16 @@ def shown(logarithm: float) -> str:
     """Return the e-value as text; rounded down, so that it never seems to reach a threshold."""
     value = e_value(logarithm)
     return f"{value:.2g}" if value < 10 or value >= 1e6 else f"{math.floor(value):,}"
+
+
+def compared(logarithm: float, limit: float) -> str:
+    """Return the e-value and its limit as text; of what is enough, how rare that is by chance."""
+    text = f"e-value {shown(logarithm)}"
+    if logarithm < limit:
+        return f"{text} < {math.ceil(e_value(limit)):,}"
+    known = e_value(logarithm)
+    rare = f"1 in {math.floor(known):,}" if known < RARE else f"less than 1 in {RARE:,}"
+    return f"{text} >= {math.ceil(e_value(limit)):,}: {rare} by chance"
 
 
 def first_true(predicate: Callable[[int], bool], low: int = 0) -> int | None:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from .counts import Counts, Span
 from .dispersion import Dispersion
 from .errors import Shown, hosts_of, together, trial
-from .evalue import Bets, odds_of, shown
+from .evalue import Bets, compared, odds_of
 
 ODDS = odds_of((1.5, 2.5, 5.0, 12.0, 40.0))
 MOST = 200  # new instances that are judged one by one
@@ -79,7 +79,7 @@ class Instance:
 
     def log_e(self, dispersion: Dispersion) -> float:
         """Return the evidence against it, compared with all others."""
-        return self.bets.log_e(dispersion.total(self.expected))
+        return self.bets.log_e_of_lasting(dispersion.total(self.expected))
 
     def against_host(self, dispersion: Dispersion) -> float:
         """Return the evidence against it, compared with the old instances of its host."""
@@ -95,9 +95,17 @@ class Instances:
     each: Mapping[str, Instance] = field(default_factory=dict)
 
     def after(
-        self, look: Sequence[Span], dispersion: Dispersion, alpha: float, tolerance: float
+        self,
+        look: Sequence[Span],
+        dispersion: Dispersion,
+        alpha: float,
+        tolerance: float,
+        storm: bool = False,
     ) -> Instances:
-        """Return it after one more look. `alpha` is for all instances together (Bonferroni)."""
+        """Return it after one more look. `alpha` is for all instances together (Bonferroni).
+
+        `storm`: whether stable has one now.
+        """
         counted = together(span.new for span in look)
         names = [*self.each, *(name for name in counted if name not in self.each)][:MOST]
         limits = self._limits(alpha, len(names))
@@ -109,7 +117,7 @@ class Instances:
             limit, on_host = limits
             # with too little evidence against it on its host, it waits
             evidence = one.log_e(dispersion) if one.against_host(dispersion) >= on_host else 0.0
-            seen = one.shown.after(failed, evidence, limit)
+            seen = one.shown.after(failed, evidence, limit, storm=storm)
             bad = one.host in risks and one.own.rate >= one.mates.rate / 2 > 0
             found[name] = replace(one, shown=seen, bad_host=bad)
         return Instances(found)
@@ -128,11 +136,9 @@ class Instances:
         remarks: list[str] = []
         for name, one in sorted(self.each.items()):
             enough = one.shown.decided if waits else one.shown.held
-            if enough and one.log_e(dispersion) >= limits[0] / 2:
-                value = shown(one.log_e(dispersion))
-                said[name] = (
-                    f"{name}: {what} {one.own} against {one.others} on all others; e-value {value}"
-                )
+            if enough and one.log_e(dispersion) >= (limits[0] if waits else limits[0] / 2):
+                told = compared(one.log_e(dispersion), limits[0])
+                said[name] = f"{name}: {what} {one.own} against {one.others} on all others; {told}"
             elif one.bad_host:
                 remarks.append(
                     f"host {one.host} is bad for old and new alike: {what} {one.own} on {name},"

@@ -153,6 +153,8 @@ def judge(
     groups = _groups(results)
     score, said = _score(results, groups, weights or {})
     label = Label.PASS if score >= passing else Label.MARGINAL if score >= marginal else Label.FAIL
+    if label is Label.FAIL and all(map(_is_no_failure, results)):
+        label = Label.MARGINAL  # what is not known is no failure of the new revision
     bad = [
         f"{result.metric.name} {result.judged.value}: {result.reason}"
         for result in results
@@ -320,6 +322,12 @@ def _groups(results: Iterable[Result]) -> dict[str, float]:
         group: 100 * sum(passed) / len(passed) if passed else 100.0
         for group, passed in counted.items()
     }
+
+
+def _is_no_failure(result: Result) -> bool:
+    """Whether a metric passed, or had no data where nobody asked for that to be a failure."""
+    asked = result.metric.must_have_data or result.metric.critical
+    return result.judged is Class.PASS or (result.judged is Class.NODATA and not asked)
 
 
 def _score(

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from .dispersion import student
 from .evalue import ALPHA, last_true, least_evidence, log_e
 from .verdict import Data, Verdict
+from .warming import PATIENCE, Warming
 
 FINE = 32  # buckets to a doubling: 2.2 % wide
 LEAST, MOST = 1e-9, 1e9
@@ -75,6 +76,12 @@ class Histogram:
     def seconds_of(self, quantile: float) -> float:
         """Return the upper edge of the bucket of a quantile: at most 2.2 % too much."""
         return math.exp2(self.bucket_of(quantile) / FINE)
+
+    @property
+    def middle(self) -> float:
+        """The geometric mean of the samples, of their buckets' upper edges."""
+        total = sum(bucket * count for bucket, count in self.buckets.items())
+        return math.exp2(total / self.count / FINE)
 
     def dump(self) -> dict[str, int]:
         """Return plain data, for the journal."""
@@ -164,6 +171,7 @@ class LatencyHistory:
     means: Mapping[str, Mean] = field(default_factory=dict)  # of stable instances
     hosts: Mapping[str, str] = field(default_factory=dict)
     ratios: tuple[float, ...] = ()  # new to stable, of the last looks
+    warming: Warming = field(default_factory=Warming)
 
     def after(self, look: Samples) -> LatencyHistory:
         """Return the history after one more look."""
@@ -184,6 +192,7 @@ class LatencyHistory:
             means,
             {**self.hosts, **known},
             (*self.ratios, *ratio)[-AGREE:],
+            self.warming.after(ratio[0]) if ratio else self.warming,
         )
 
     @property
@@ -222,6 +231,7 @@ class LatencyHistory:
             "means": {name: [mean.count, mean.total] for name, mean in self.means.items()},
             "hosts": dict(self.hosts),
             "ratios": list(self.ratios),
+            "warming": self.warming.dump(),
         }
 
     @classmethod
@@ -234,6 +244,7 @@ class LatencyHistory:
             {name: Mean(*mean) for name, mean in data.get("means", {}).items()},
             data.get("hosts", {}),
             tuple(data.get("ratios", ())),
+            Warming.load(data.get("warming", {})),
         )
 
 
@@ -242,10 +253,12 @@ def compare_quantile(
     quantile: float = 0.5,
     alpha: float = ALPHA,
     tolerance: float = 1.1,
+    patience: int = PATIENCE,
 ) -> Verdict:
     """Judge whether a quantile of the new side is more than `tolerance` times that of stable.
 
-    The tolerance is more where stable instances differ, and the last looks have to agree. Samples
+    The tolerance is more where stable instances differ, and the last looks have to agree. While the
+    new side gets faster it waits, for at most `patience` looks. Samples
     have to be independent of each other: single requests, or one figure an interval. The data is
     lacking until each side has enough samples for an end of its interval.
     """
@@ -262,6 +275,9 @@ def compare_quantile(
     if worse and history.agree <= tolerance:
         worse = False
         parts.append("was slower, but not in the last looks")
+    elif worse and history.warming.waits(patience):
+        waiting = f"{parts[0]}; {history.warming}"
+        return Verdict(False, waiting, data=Data.LACKING)
     elif worse:
         parts.append(f"more than {allowed:.3g} times")
     # As many as it takes for an interval of the new side with a lower end, and one of stable with

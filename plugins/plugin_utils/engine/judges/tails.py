@@ -19,12 +19,14 @@ import typing as t
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from .calm import BEFORE
 from .comparison import Comparison
 from .counts import Counts, Span
-from .errors import LAG, RATIOS, ErrorHistory, total
+from .errors import LONGEST, RATIOS, ErrorHistory, total
 from .evalue import Bets, odds_of
 from .latency import FINE, Histogram
 from .verdict import Data, Verdict
+from .warming import FEW, PATIENCE, Warming
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
 Level = tuple[float, float]  # what is slow: beyond this quantile of stable, times this factor
@@ -40,7 +42,9 @@ LEVELS: Mapping[Level, float] = {
 GRADES: Mapping[float, float] = {0.99: 0.1, 0.997: 0.35, 0.999: 0.65, 0.9997: 1.0}
 GRADED: Level = (next(iter(GRADES)), 1.0)
 ODDS = odds_of([ratio**3 for ratio in RATIOS])  # half of them up to 8: slow answers are few
+STORM = 1.5  # times as slow as usual, on average, are all answers of stable in a storm
 RECENT = 5  # the last looks that have to agree: what a cold start decided is forgotten
+SURE = 2.0  # standard deviations more slow answers in these, where the new side was warming up
 
 
 @dataclass(frozen=True)
@@ -73,35 +77,42 @@ class Tail:
     """What is known of the slow answers at one level."""
 
     compared: Comparison = field(
-        default_factory=lambda: Comparison(ErrorHistory(bets=Bets(ODDS, LAG)))
+        default_factory=lambda: Comparison(ErrorHistory(bets=Bets(ODDS, BEFORE)))
     )
-    limit: int = 0  # the bucket beyond which answers of the last look were slow
+    limit: int = 0  # the bucket beyond which answers of stable were slow in the last look,
+    later: int = 0  # and that of the new side
     # of the last looks: answers and slow answers of the new side, and of stable
     recent: tuple[tuple[float, float, float, float], ...] = ()
 
-    def after(self, look: Span, limit: int, alpha: float) -> Tail:
+    def after(self, look: Span, limit: int, later: int, alpha: float, storm: bool) -> Tail:
         """Return it after one more look."""
         new, stable = total(look.new), total(look.stable)
         counted = (new.requests, new.errors, stable.requests, stable.errors)
-        return Tail(
-            self.compared.after([look], alpha, 1.0), limit, (*self.recent, counted)[-RECENT:]
-        )
+        known = self.compared.after([look], alpha, 1.0, storm=storm)
+        return Tail(known, limit, later, (*self.recent, counted)[-RECENT:])
 
-    @property
-    def agrees(self) -> bool:
-        """Whether the new side had more slow answers in the last looks, too."""
+    def agrees(self, warmed: bool) -> bool:
+        """Whether the new side had more slow answers in the last looks, too.
+
+        More than by chance, where it was warming up: what is known of before is of that.
+        """
         requests, slow, on_stable, slow_on_stable = (
             sum(part) for part in zip(*self.recent, strict=True)
         )
-        return bool(slow * on_stable > slow_on_stable * requests)
+        expected = slow_on_stable * requests / on_stable if on_stable else 0.0
+        chance = SURE * math.sqrt(max(1.0, expected)) if warmed else 0.0
+        return bool(slow > expected + chance)
 
-    def verdict(self, level: Level, alpha: float, detect: float) -> tuple[Verdict, str]:
+    def verdict(
+        self, level: Level, alpha: float, detect: float, warmed: bool
+    ) -> tuple[Verdict, str]:
         """Return the verdict at this level, and a remark on hosts."""
         quantile, factor = level
         slowest = f"slowest {_percent(1 - quantile)} %" if factor == 1 else "slowest by far"
-        what = f"{slowest} (over {math.exp2(self.limit / FINE):.3g} s):"
+        limits = [f"{math.exp2(one / FINE):.3g} s" for one in (self.later, self.limit)]
+        what = f"{slowest} (over {limits[0]}, stable {limits[1]}):"
         verdict, remark = self.compared.verdict(alpha, 1.0, detect, what)
-        if verdict.worse and not self.agrees:
+        if verdict.worse and not self.agrees(warmed):
             text = f"{verdict.sentence}; not in the last looks"
             verdict = Verdict(False, text, verdict.e_value, verdict.threshold)
         return verdict, remark
@@ -111,14 +122,22 @@ class Tail:
 class Tails:
     """What is known of the times of both sides. Bounded, but for names of instances."""
 
-    stable: Histogram = field(default_factory=lambda: Histogram({}))
+    stable: Histogram = field(default_factory=lambda: Histogram({}))  # without storms
     tails: Mapping[Level, Tail] = field(default_factory=lambda: {level: Tail() for level in LEVELS})
+    warming: Warming = field(default_factory=Warming)
+    slow_looks: int = 0  # in a row, in which stable was
 
     def after(self, look: Times, alpha: float, tolerance: float) -> Tails:
-        """Return it after one more look. `alpha` is for all levels together."""
-        stable = Histogram.sum([self.stable, *look.stable.values()])
+        """Return it after one more look. `alpha` is for all levels together.
+
+        What is slow is known by the looks in which stable had no storm.
+        """
+        new, stable = (Histogram.sum(side.values()) for side in (look.new, look.stable))
         if not self.stable.buckets:
             return replace(self, stable=stable)
+        slow_look = bool(stable.buckets) and stable.middle > STORM * self.stable.middle
+        slow_looks = self.slow_looks + 1 if slow_look else 0
+        storm = 0 < slow_looks <= LONGEST
         tails = {}
         for level, tail in self.tails.items():
             quantile, factor = level
@@ -126,8 +145,13 @@ class Tails:
             slow = look.slow(limit, tolerance)
             if level == GRADED:
                 slow = replace(slow, mild=self._mild(look, tolerance))
-            tails[level] = tail.after(slow, limit, alpha * LEVELS[level])
-        return Tails(stable, tails)
+            later = limit + _buckets(tolerance)
+            tails[level] = tail.after(slow, limit, later, alpha * LEVELS[level], storm)
+        warming = self.warming
+        if new.buckets and stable.buckets:
+            warming = warming.after(new.middle / stable.middle)
+        usual = self.stable if storm else Histogram.sum([self.stable, stable])
+        return Tails(usual, tails, warming, slow_looks)
 
     def _mild(self, look: Times, tolerance: float) -> list[tuple[float, float, float]]:
         """Return how many slow answers of either side are not the slowest, by grade."""
@@ -140,32 +164,49 @@ class Tails:
             )
         ]
 
-    def verdict(self, alpha: float, detect: float) -> tuple[Verdict, str]:
+    def verdict(self, alpha: float, detect: float, patience: int = PATIENCE) -> tuple[Verdict, str]:
         """Return the verdict that decides, and remarks on hosts.
 
-        That is the first level at which the new side is slower, or else with too little data.
+        That is the level with most evidence of those at which the new side is slower, or else the
+        first one with too little data. While the new side gets faster it waits, at most `patience`
+        looks.
         """
         if not self.stable.buckets:
             return Verdict(False, "no answers of stable yet", data=Data.LACKING), ""
         found = [
-            tail.verdict(level, alpha * LEVELS[level], detect) for level, tail in self.tails.items()
+            tail.verdict(level, alpha * LEVELS[level], detect, self.warming.seen)
+            for level, tail in self.tails.items()
         ]
         remarks = dict.fromkeys(remark for _verdict, remark in found if remark)
         verdicts = [verdict for verdict, _remark in found]
+        ranked = sorted(verdicts, key=_evidence, reverse=True)
         order = [
-            *(one for one in verdicts if one.worse),
+            *(one for one in ranked if one.worse),
             *(one for one in verdicts if one.data is Data.LACKING),
             *(one for one in verdicts if one.data is Data.HOPELESS),
-            *verdicts,
+            *ranked,
         ]
-        return order[0], "; ".join(remarks)
+        verdict = order[0]
+        young = self.warming.looks < FEW
+        if verdict.worse and (young or self.warming.waits(patience)):
+            why = "too few looks to see whether it is warming up" if young else self.warming
+            text = f"{verdict.sentence}; {why}"
+            verdict = replace(verdict, worse=False, sentence=text, data=Data.LACKING)
+        return verdict, "; ".join(remarks)
 
     def dump(self) -> dict[str, t.Any]:
         """Return plain data, for the journal."""
         return {
             "stable": self.stable.dump(),
+            "warming": self.warming.dump(),
+            "slow_looks": self.slow_looks,
             "tails": [
-                {**tail.compared.dump(), "limit": tail.limit, "recent": tail.recent}
+                {
+                    **tail.compared.dump(),
+                    "limit": tail.limit,
+                    "later": tail.later,
+                    "recent": tail.recent,
+                }
                 for tail in self.tails.values()
             ],
         }
@@ -177,16 +218,27 @@ class Tails:
             Tail(
                 Comparison.load(one, ODDS),
                 one["limit"],
+                one.get("later", one["limit"]),
                 tuple(tuple(look) for look in one["recent"]),
             )
             for one in data["tails"]
         ]
-        return cls(Histogram.load(data["stable"]), dict(zip(LEVELS, tails, strict=True)))
+        return cls(
+            Histogram.load(data["stable"]),
+            dict(zip(LEVELS, tails, strict=True)),
+            Warming.load(data.get("warming", {})),
+            data.get("slow_looks", 0),
+        )
 
 
 def _buckets(factor: float) -> int:
     """Return by how many buckets so many times as slow is later."""
     return math.ceil(FINE * math.log2(factor))
+
+
+def _evidence(verdict: Verdict) -> float:
+    """Return the evidence, as a part of what is enough."""
+    return (verdict.e_value or 0.0) / (verdict.threshold or 1.0)
 
 
 def _percent(part: float) -> str:

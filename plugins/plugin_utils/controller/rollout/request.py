@@ -21,7 +21,7 @@ def requested(
     hypothetical.
     """
     revision, replicas = step.settings.revision, step.settings.replicas
-    if present is None and step.loop.platform.refills:
+    if present is None and step.loop.platform.capabilities.refills_places:
         replicas = _as_there_are(step)
     if replicas is None and step.in_place:
         replicas = step.loop.platform.capacity()
@@ -49,15 +49,15 @@ def requested(
 
 def _as_there_are(step: StepContext) -> int | None:
     """Return the platform's own number of instances, which cannot be changed from here."""
-    there, given = step.loop.platform.replicas(), step.settings.replicas
+    present, given = step.loop.platform.replicas(), step.settings.replicas
     known = step.session.read().open
-    if given not in (None, there) and not isinstance(given, Bounds):
+    if given not in (None, present) and not isinstance(given, Bounds):
         raise InputError(
             f"rollout_replicas: {given} asked for, and this workload says itself that it has"
-            f" {there}; remove it, and scale the workload",
+            f" {present}; remove it, and scale the workload",
             "PR-107",
         )
-    return known.replicas if known and step.settings.revision in (None, known.revision) else there
+    return known.replicas if known and step.settings.revision in (None, known.revision) else present
 
 
 def _number(step: StepContext, asked: int | Bounds, revision: str, present: int | None) -> int:
@@ -69,15 +69,15 @@ def _number(step: StepContext, asked: int | Bounds, revision: str, present: int 
         return asked
     if present is None:
         present = _present(step, revision)
-    found = asked.of(present)
-    if found is None:
+    replicas = asked.of(present)
+    if replicas is None:
         raise InputError(
             f"rollout_replicas: {asked} follows the number of running instances, and none of"
             f" {step.settings.service} runs; give a number for the first deployment"
             " (rollout_replicas: 6)",
             "PR-106",
         )
-    return found
+    return replicas
 
 
 def _present(step: StepContext, revision: str) -> int:

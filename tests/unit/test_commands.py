@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Every word in every phase: it makes sense, or its refusal names what would."""
+"""Every command in every phase: it makes sense, or its refusal names what would."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def test_the_phases_are_all_there() -> None:
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_the_words_that_make_sense(phase: Phase) -> None:
-    assert {word for word in COMMANDS if not refusal(phase, word)} == BY_DESIGN[phase]
+def test_the_commands_that_make_sense(phase: Phase) -> None:
+    assert {command for command in COMMANDS if not refusal(phase, command)} == BY_DESIGN[phase]
 
 
-@pytest.mark.parametrize(("phase", "word"), list(itertools.product(PHASES, COMMANDS)))
-def test_a_refusal_names_what_would_make_sense(phase: Phase, word: str) -> None:
-    text = refusal(phase, word)
+@pytest.mark.parametrize(("phase", "command"), list(itertools.product(PHASES, COMMANDS)))
+def test_a_refusal_names_what_would_make_sense(phase: Phase, command: str) -> None:
+    text = refusal(phase, command)
     if not text:
         return
     why, _semicolon, instead = text.partition("; ")
@@ -70,22 +70,22 @@ def test_a_refusal_names_what_would_make_sense(phase: Phase, word: str) -> None:
     assert named <= BY_DESIGN[phase], "it advises what would be refused"
 
 
-@pytest.mark.parametrize(("phase", "word"), list(itertools.product(PHASES, COMMANDS)))
-def test_a_word_that_is_not_obeyed_yet_leads_to_a_phase(phase: Phase, word: str) -> None:
-    assert ahead(phase, word) in PHASES
+@pytest.mark.parametrize(("phase", "command"), list(itertools.product(PHASES, COMMANDS)))
+def test_a_command_that_is_not_obeyed_yet_leads_to_a_phase(phase: Phase, command: str) -> None:
+    assert ahead(phase, command) in PHASES
 
 
-@pytest.mark.parametrize(("phase", "word"), list(itertools.product(PHASES, COMMANDS)))
-def test_a_word_is_judged_by_the_phase_where_none_was_said_before_it(
-    phase: Phase, word: str
+@pytest.mark.parametrize(("phase", "command"), list(itertools.product(PHASES, COMMANDS)))
+def test_a_command_is_judged_by_the_phase_where_none_was_said_before_it(
+    phase: Phase, command: str
 ) -> None:
     record = Record("shop")
     record.rollout = Rollout("r", "2", 2, 3, "canary", None, 0.0, phase=phase)
-    if refused := refusal(phase, word):
+    if refused := refusal(phase, command):
         with pytest.raises(RolloutFailed, match=re.escape(refused)):
-            fitting(record, word, "", False)
+            fitting(record, command, "", False)
     else:
-        assert fitting(record, word, "", False) is record.rollout
+        assert fitting(record, command, "", False) is record.rollout
 
 
 def test_a_pause_that_is_not_obeyed_yet_can_be_taken_back() -> None:
@@ -114,7 +114,7 @@ def test_the_page_of_commands_has_the_same_table() -> None:
         for row in rows
     }
     assert written == {
-        word: [phase for phase in PHASES if not refusal(phase, word)] for word in COMMANDS
+        command: [phase for phase in PHASES if not refusal(phase, command)] for command in COMMANDS
     }
 
 
@@ -147,8 +147,8 @@ def test_a_reason_of_which_the_end_cannot_be_told_is_refused() -> None:
         complete("ratio", ["rollout_why=ratio new=3 is too high"])
 
 
-def test_a_word_that_was_taken_back_is_none() -> None:
-    said = [{"number": n, "word": word} for n, word in ((3, "pause"), (4, "promote"))]
+def test_a_command_that_was_taken_back_is_none() -> None:
+    said = [{"number": n, "word": command} for n, command in ((3, "pause"), (4, "promote"))]
     assert not_withdrawn(said) == said
     assert not_withdrawn([*said, {"number": 5, "word": WITHDRAW, "of": 4}]) == said[:1]
     assert not_withdrawn([{"number": 5, "word": WITHDRAW, "of": 1}]) == []

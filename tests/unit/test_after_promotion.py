@@ -1,0 +1,84 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The watch after a promotion rolls back itself, in the process that saw the reason."""
+
+from __future__ import annotations
+
+import typing as t
+from pathlib import Path
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.action import rollback, watch
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    LeaseLost,
+    RolloutFailed,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
+from ansible_collections.progressive.rollout.tests.support.memory import Service, World
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Service:
+    """Three instances of revision 2, after three of revision 1."""
+    for name in ("COMMANDS", "GATES"):
+        monkeypatch.setattr(timing, name, 0.02)
+    monkeypatch.setattr(timing, "PLATFORM", (0.02, 0.02))
+    service = Service(tmp_path, World(most=4, fewest=0), replicas=3, wait=60)
+    service.play(revision="1")
+    service.play(revision="2")
+    service.given["gates"] = gates(tmp_path)
+    return service
+
+
+def gates(path: Path) -> dict[str, t.Any]:
+    """A gate that asks for a rollback once there is a file."""
+    return {
+        "rollback": [{"driver": "approval", "file": str(path / "alarm"), "interval": 0.1}],
+    }
+
+
+def test_it_rolls_back_itself_and_says_why(shop: Service, tmp_path: Path) -> None:
+    (tmp_path / "alarm").touch()
+    with pytest.raises(RolloutFailed, match="requested by gate rollback 1") as failed:
+        shop.step(watch, {"watch": "1h"}, revision="2")
+    assert failed.value.id == "PR-706"
+    last = shop.journal.rollout
+    assert last and last.reason.startswith("rolled back from 2: rollout_watch: rollback requested")
+    assert (shop.running, shop.world.wrong) == ({"1": 3}, [])
+    assert shop.store.lease() is None
+
+
+def test_a_rollback_that_was_killed_is_finished(shop: Service, tmp_path: Path) -> None:
+    (tmp_path / "alarm").touch()
+
+    def die(call: str) -> Exception | None:
+        moves = call == "apply before" and shop.journal.open
+        return LeaseLost("killed") if moves else None
+
+    shop.world.fails = die
+    with pytest.raises(LeaseLost):
+        shop.step(watch, {"watch": "1h"}, revision="2")
+    assert shop.journal.open and shop.journal.open.kind == "rollback"
+    shop.world.fails = lambda _call: None
+    with pytest.raises(RolloutFailed, match="rollback requested by gate") as failed:
+        shop.step(watch, {"watch": "1h"}, revision="2")
+    assert failed.value.id == "PR-706" and shop.running == {"1": 3}
+
+
+def test_a_rollback_by_somebody_else_is_not_undone(
+    shop: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever rolls back between the alarm and the watch's own rollback has done what it wants."""
+    (tmp_path / "alarm").touch()
+    request = watch.AfterPromotion._roll_back
+
+    def late(after: t.Any, *given: t.Any) -> None:
+        shop.step(rollback)
+        shop.play(revision="3", gates={})
+        request(after, *given)
+
+    monkeypatch.setattr(watch.AfterPromotion, "_roll_back", late)
+    with pytest.raises(RolloutFailed, match="requested by gate"):
+        shop.step(watch, {"watch": "1h"}, revision="2")
+    assert shop.running == {"3": 3}

@@ -1,0 +1,237 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Hosts are looked at for a reason: each look over SSH is a command."""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.counters import Counters
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.observer import (
+    Observer,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.stops import Stops
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.looks import SLOW
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Health,
+    Process,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthStatus
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
+    HealthCheck,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+    Labels,
+    PlatformDriver,
+    Report,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
+
+HOSTS = ["web1", "web2", "web3"]
+
+
+@dataclass
+class Fleet:
+    """An instance on each host, all checks of which pass, and what is asked of the hosts."""
+
+    now: float = 1000.0
+    asked: list[str] = field(default_factory=list)
+    process: dict[str, Process] = field(default_factory=lambda: dict.fromkeys(HOSTS, RUNNING))
+    health: dict[str, HealthStatus] = field(
+        default_factory=lambda: {host: HealthStatus(Health.PASSING, 0.0) for host in HOSTS}
+    )
+    away: dict[str, list[dict[str, t.Any]]] = field(default_factory=dict)
+
+    # -- the platform
+
+    def hosts(self) -> Sequence[str]:
+        return HOSTS
+
+    def changed(self) -> bool:
+        return False
+
+    def look(self, hosts: Collection[str]) -> list[Report]:
+        self.asked += sorted(hosts)
+        return self._reports()
+
+    def sync(
+        self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
+    ) -> list[Report]:
+        for name in stop:
+            self.process[name] = Process.STOPPING
+        self.asked += sorted({*stop, *forget}) or HOSTS
+        return self._reports()
+
+    def _reports(self) -> list[Report]:
+        return [
+            Report(
+                Labels(host, "shop", "1", 1, host, Endpoint("10.0.0.1", port), port),
+                self.process[host],
+            )
+            for port, host in enumerate(HOSTS, 8000)
+        ]
+
+    # -- a test's view
+
+    def pass_time(self, observer: Observer, seconds: float) -> list[str]:
+        """Observe four times a second; return what was asked meanwhile."""
+        self.asked.clear()
+        for _quarter in range(int(4 * seconds)):
+            self.now += 0.25
+            observer.observe()
+        return self.asked
+
+
+RUNNING = Process.RUNNING
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+@pytest.fixture
+def observer(fleet: Fleet) -> Iterator[Observer]:
+    record = Record("shop")
+    record.away = fleet.away
+    checker = SimpleNamespace(
+        health=lambda name: fleet.health[name],
+        watch=lambda _targets, _checks: None,
+        settle=lambda _seconds: True,
+    )
+    made = Observer(
+        t.cast(PlatformDriver, fleet),
+        None,
+        (),
+        session=t.cast(t.Any, SimpleNamespace(record=record, epoch=1)),
+        counters=Counters(),
+        checker=t.cast(t.Any, checker),
+        watch_new=120.0,
+        check_of=lambda _generation: HealthCheck(),
+        say=lambda _line: None,
+        now=lambda: fleet.now,
+    )
+    made.observe()
+    assert fleet.asked == HOSTS, "every host is looked at first"
+    yield made
+
+
+def test_where_nothing_is_expected_hosts_are_looked_at_slowly_and_not_together(
+    fleet: Fleet, observer: Observer
+) -> None:
+    assert fleet.pass_time(observer, SLOW[0] - 0.5) == []
+    asked = fleet.pass_time(observer, 60)
+    counts = {host: asked.count(host) for host in HOSTS}
+    assert all(60 / (SLOW[1] + 1.5) - 1 <= count <= 60 / SLOW[0] + 1 for count in counts.values())
+    assert len(set(counts.values())) > 1, counts
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"health": HealthStatus(Health.PENDING, 0.0)},
+        {"health": HealthStatus(Health.NONE, 0.0)},
+        {"process": Process.STARTING},
+        {"process": Process.UNKNOWN},
+    ],
+)
+def test_a_host_is_looked_at_often_where_an_instance_may_change_unnoticed(
+    fleet: Fleet, observer: Observer, changes: Mapping[str, t.Any]
+) -> None:
+    for name, value in changes.items():
+        getattr(fleet, name)["web2"] = value
+    observer.refresh()
+    observer.observe()
+    assert fleet.pass_time(observer, SLOW[0] - 0.5).count("web2") >= 3
+    assert {*fleet.asked} == {"web2"}
+
+
+def test_a_host_is_looked_at_at_once_and_once_when_a_check_begins_to_fail(
+    fleet: Fleet, observer: Observer
+) -> None:
+    fleet.now += 0.1
+    fleet.health["web3"] = HealthStatus(Health.FAILING, fleet.now)
+    fleet.asked.clear()
+    fleet.now += 0.01
+    observer.observe()
+    observer.observe()
+    assert fleet.asked == ["web3"]
+
+
+def test_a_host_that_does_not_answer_is_asked_at_each_occasion(
+    fleet: Fleet, observer: Observer
+) -> None:
+    fleet.away["web1"] = []
+    assert fleet.pass_time(observer, 4).count("web1") >= 3
+    assert {*fleet.asked} == {"web1"}
+
+
+def test_before_a_stage_ends_hosts_are_looked_at_that_were_not_lately(
+    fleet: Fleet, observer: Observer
+) -> None:
+    fleet.pass_time(observer, 3)
+    observer.sync(forget=["web2"])
+    fleet.asked.clear()
+    assert observer.catch_up(), "hosts were not looked at lately"
+    observer.observe()
+    assert fleet.asked == ["web1", "web3"]
+    assert not observer.catch_up(), "they were now"
+
+
+def test_after_an_error_every_host_is_looked_at(fleet: Fleet, observer: Observer) -> None:
+    fleet.asked.clear()
+    observer.refresh()
+    observer.observe()
+    assert fleet.asked == HOSTS
+
+
+def test_an_instance_is_told_to_stop_once_and_looked_at_when_it_may_have_ended(
+    fleet: Fleet, observer: Observer
+) -> None:
+    stops, began, asked = Stops(observer, lambda: fleet.now), fleet.now, []
+    while fleet.now < began + 20:
+        if due := stops.due(["web2"]):
+            asked.append(fleet.now - began)
+            observer.sync(stop=due)
+            stops.told(due, fleet.now)
+        assert stops.next_look > fleet.now
+        assert stops.next_look - fleet.now <= 2.0
+        fleet.now += 0.01
+    assert asked[0] == 0.0
+    assert 8 <= len(asked) <= 28
+    fleet.process["web2"] = Process.STOPPED
+    observer.sync()
+    assert stops.due([]) == []
+    assert stops.next_look == float("inf")
+
+
+def test_how_long_instances_take_to_stop_is_learned(fleet: Fleet, observer: Observer) -> None:
+    stops, looks = Stops(observer, lambda: fleet.now), 0
+    for _instance in range(50):
+        began, looks = fleet.now, 0
+        fleet.process["web2"] = RUNNING
+        observer.sync()
+        while fleet.process["web2"] is not Process.STOPPED:
+            if due := stops.due(["web2"]):
+                looks += 1
+                observer.sync(stop=due)
+                if fleet.now - began >= 0.3:
+                    fleet.process["web2"] = Process.STOPPED
+                    observer.sync()
+                stops.told(due, fleet.now)
+            fleet.now += 0.01
+    assert looks <= 3, "told, looked at, and perhaps once more"
+
+
+def test_an_instance_that_another_run_told_to_stop_is_told_at_once(
+    fleet: Fleet, observer: Observer
+) -> None:
+    fleet.process["web2"] = Process.STOPPING
+    observer.sync()
+    assert Stops(observer, lambda: fleet.now).due(["web2"]) == ["web2"]
