@@ -895,7 +895,9 @@ def test_the_judge_is_told_by_prometheus(world: World) -> None:
         analysis.OPTIONS.parse(gate, "gate."), DriverContext("shop", t.cast(t.Any, None))
     ).ask(ROLLOUT, 600)
     assert answer.verdict == WAIT, answer
-    assert f"errors {EACH} of {EACH} against 0 of {EACH} on stable" in answer.message, answer
+    assert f"errors {EACH} of {EACH} (100 %) against 0 of {EACH} on stable" in answer.message, (
+        answer
+    )
     assert PASSWORD not in repr(answer)
 
 

@@ -80,6 +80,9 @@ class Agents:
     def left_out(self, hosts: list[str]) -> list[str]:
         return []
 
+    def is_here(self, host: str) -> bool:
+        return True
+
     def ask(
         self,
         name: str,

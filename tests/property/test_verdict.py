@@ -131,6 +131,21 @@ def test_a_good_revision_is_hardly_ever_failed_whatever_the_traffic(dice: Random
     assert all(found <= most_alarms(runs, models.MOST_ALARMS) for found in failed.values()), failed
 
 
+@pytest.mark.slow
+def test_trouble_that_lasts_returns_or_fades_hardly_ever_fails_a_good_revision(
+    dice: Random,
+) -> None:
+    """One model of each family, drawn at random; `make soak` keeps the worst twenty of all."""
+    drawn_now = models.worst(str(dice.random()), 1, FEW)
+    if "SOAK_WORST" in os.environ:
+        kept = Path(os.environ["SOAK_WORST"])
+        told = [f"{alarms:3} of {FEW}: {family}: {text}" for alarms, family, text in drawn_now]
+        worst = sorted([*kept.read_text().splitlines(), *told], reverse=True)
+        kept.write_text("\n".join(worst[: models.WORST]))
+    usual = [alarms for alarms, family, _text in drawn_now if family not in models.UNMET]
+    assert sum(usual) <= most_alarms(FEW * len(usual), models.MOST_ALARMS), drawn_now
+
+
 # The part that is found, as the page says; at least nine tenths of what a judge finds that relies
 # on independent errors.
 TAILS = {

@@ -590,7 +590,7 @@ class Simulator:
         table = {f"lb{n}": b.observe() for n, b in enumerate(self.balancers)}
         out = {*self.marks, *decision.standby}
         return table, fleets.targets(
-            self.reports, table, decision.admit, out, decision.retire, self.split
+            self.reports, table, decision.admit, out, decision.retire, split=self.split
         )
 
     def _differs(self, decision: Decision) -> bool:

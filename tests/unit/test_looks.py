@@ -47,6 +47,7 @@ class Fleet:
         default_factory=lambda: {host: HealthStatus(Health.PASSING, 0.0) for host in HOSTS}
     )
     away: dict[str, list[dict[str, t.Any]]] = field(default_factory=dict)
+    takes: float = 0.0  # seconds that a look takes
 
     # -- the platform
 
@@ -58,6 +59,7 @@ class Fleet:
 
     def look(self, hosts: Collection[str]) -> list[Report]:
         self.asked += sorted(hosts)
+        self.now += self.takes
         return self._reports()
 
     def sync(
@@ -170,6 +172,23 @@ def test_a_host_that_does_not_answer_is_asked_at_each_occasion(
     fleet.away["web1"] = []
     assert fleet.pass_time(observer, 4).count("web1") >= 3
     assert {*fleet.asked} == {"web1"}
+
+
+def test_hosts_that_answer_slowly_are_looked_at_more_rarely_whatever_is_due(
+    fleet: Fleet, observer: Observer
+) -> None:
+    fleet.health["web2"] = HealthStatus(Health.PENDING, 0.0)
+    fleet.takes = 0.5
+    observer.refresh()
+    observer.observe()  # the next occasion is ten seconds later, and web2 alone is due then
+    fleet.takes = 0.0
+    assert fleet.pass_time(observer, 9) == []
+    observer.next_platform = fleet.now
+    fleet.process["web2"] = Process.STOPPED
+    observer.reports = fleet._reports()
+    observer.looked = dict.fromkeys(HOSTS, fleet.now)
+    assert fleet.pass_time(observer, 1) == [], "nothing is due"
+    assert observer.next_platform > fleet.now + 8
 
 
 def test_before_a_stage_ends_hosts_are_looked_at_that_were_not_lately(

@@ -40,6 +40,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loo
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.interrupt import (
     Guard,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.observer import (
+    Observer,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.reconcile_loop import (
     ReconcileLoop,
 )
@@ -738,6 +741,30 @@ def test_a_preview_that_does_not_answer_does_not_keep_a_rollout_from_its_end(
     conclusion.empty_previews(walk.loop)
     walk.loop.commit()
     assert "the preview is not empty" in walk.session.store.timeline(walk.rollout.id)[-1]["message"]
+
+
+@pytest.mark.usefixtures("virtual")
+def test_a_stage_does_not_end_by_what_was_seen_a_while_ago(
+    walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    walk = walking(world)
+    killed: list[str] = []
+
+    def catch_up(observer: Observer) -> bool:
+        """One of the new instances has ended meanwhile."""
+        observer.refresh()
+        new = next(r for r in world.alive() if r.labels.revision == "2")
+        if not killed:
+            killed.append(new.labels.id)
+            world.instances[new.labels.id] = replace(new, process=Process.FAILED)
+            world.fewest = 2
+        return True
+
+    monkeypatch.setattr(Observer, "catch_up", catch_up)
+    walk.run()
+    assert len(killed) == 1
+    done(world)
 
 
 def test_after_a_slow_look_the_next_is_not_long_in_coming() -> None:

@@ -97,7 +97,9 @@ def test_placing_instances(zones: int) -> None:
         fleet = Fleet(count)
         there = labels(fleet)
         zone = {name: f"zone{number % zones}" for number, name in enumerate(fleet.names)}
-        return calls(lambda: place(fleet.names, fleet.addresses, PORTS, 2 * count, there, 2, zone))
+        return calls(
+            lambda: place(fleet.names, fleet.addresses, PORTS, 2 * count, there, 2, zones=zone)
+        )
 
     assert growth(placed) < LINEAR
 

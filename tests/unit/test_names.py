@@ -61,8 +61,13 @@ FINISHED = [
     "report/*.py",
     "state/*.py",
     "stores/*.py",
+    "traffic/*.py",
 ]
-UNFINISHED = {"controller/loop/observer.py"}
+UNFINISHED = {
+    "controller/loop/observer.py",
+    "traffic/_gateway_objects.py",
+    "traffic/kubernetes_service.py",
+}
 
 
 def test_no_two_classes_have_one_name() -> None:

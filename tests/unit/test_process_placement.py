@@ -235,7 +235,7 @@ def test_the_least_loaded_host_of_the_least_loaded_zone_is_next(dice: Random) ->
         ]
         used = {(one.endpoint.address, one.endpoint.port) for one in taken}
         room = 5 * len(set(addresses.values())) - len(used)
-        placed = place(hosts, addresses, range(8100, 8105), room, taken, 2, zones)
+        placed = place(hosts, addresses, range(8100, 8105), room, taken, 2, zones=zones)
         for number, (host, endpoint, _slot) in enumerate(placed):
             on = Counter(one.host for one in taken) + Counter(at for at, *_ in placed[:number])
             alike = Counter(one.host for one in taken if one.generation == 2)

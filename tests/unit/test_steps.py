@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import spec
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import judging, spec
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.fingerprint import (
@@ -23,6 +23,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.config.fingerp
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.gates import DAY
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.strategy import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Percent
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.threshold import (
+    AnalysisPhase,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     Gate,
     Groups,
@@ -623,6 +626,24 @@ def test_beside_an_analysis_a_revision_that_refuses_all_is_found(given: dict[str
     assert [metric["name"] for metric in gate.options["metrics"]] == ["4xx"]
     assert gate.by_default and gate.on_error == "ignore"
     assert gate.options["alpha"] <= 0.1 * spec.OPTIONS["alpha"].default
+
+
+@pytest.mark.parametrize(("new", "stable"), [(1, 9), (1, 2), (2, 4), (3, 3)])
+@pytest.mark.parametrize("each", [20, 1000], ids="{} requests a look".format)
+def test_all_that_is_refused_beside_an_analysis_is_found_within_ten_looks(
+    new: int, stable: int, each: int
+) -> None:
+    given = {"service": "shop", "strategy": "canary", "traffic": HAPROXY}
+    steps = [{"set_weight": 20}, {"analysis": {}}]
+    plan = settings.parse({**given, "steps": steps}, drivers=False).plan
+    metric = spec.parse(plan.background[-1].options, "analysis", ()).metrics[0]
+    state: judging.State = {}
+    sides = {
+        "new": {f"n{number}": {"requests": each, "errors": each} for number in range(new)},
+        "stable": {f"s{number}": {"requests": each, "errors": 0} for number in range(stable)},
+    }
+    found = [judging.judge_result(metric, state, {"spans": [sides]}).phase for _look in range(10)]
+    assert AnalysisPhase.FAILED in found
 
 
 ENVOY = {"driver": "envoy", "listen": "0.0.0.0:80", "path": "/etc/envoy/shop"}

@@ -47,7 +47,7 @@ def _value(answer: Answer, entry: Mapping[str, type]) -> dict[str, t.Any]:
         if any(isinstance(value.get(kind), str) for kind in ("stale", "error")):
             return value
         entries = value.get("entries")
-        if isinstance(entries, list) and all(_is(one, entry) for one in entries):
+        if isinstance(entries, list) and all(_is(item, entry) for item in entries):
             return value
     return {"error": f"its agent does not answer as expected: {clean(value)}", "id": "PR-212"}
 
@@ -60,7 +60,7 @@ def id_of(told: Mapping[str, Mapping[str, t.Any]]) -> str:
     return str(first["id"]) if first.get("id") in MESSAGES else "PR-300"
 
 
-def _is(one: t.Any, entry: Mapping[str, type]) -> bool:
-    return isinstance(one, dict) and all(
-        isinstance(one.get(key), kind) for key, kind in entry.items()
+def _is(value: t.Any, entry: Mapping[str, type]) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(value.get(key), kind) for key, kind in entry.items()
     )

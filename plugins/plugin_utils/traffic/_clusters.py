@@ -28,11 +28,11 @@ class ClustersDriver(TrafficDriver):
     def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.context = context
         given = each_cluster(options, "rollout_traffic")
-        self._members = {name: self._in_one(one) for name, one in given.items()}
+        self._members = {name: self._in_one(cluster) for name, cluster in given.items()}
         self.clusters = tuple(self._members)
-        one = next(iter(self._members.values()))
-        self.divides, self.settle_time = one.divides, one.settle_time
-        self.drain_timeout = one.drain_timeout
+        cluster = next(iter(self._members.values()))
+        self.divides, self.settle_time = cluster.divides, cluster.settle_time
+        self.drain_timeout = cluster.drain_timeout
         self._last: dict[str, Mapping[Endpoint, Server]] = {}
 
     @abc.abstractmethod
@@ -53,15 +53,15 @@ class ClustersDriver(TrafficDriver):
         return self._shown(told, targets)
 
     def begin(self, divided: bool) -> None:
-        for one in self._members.values():
-            one.begin(divided)
+        for member in self._members.values():
+            member.begin(divided)
 
     def conclude(self) -> None:
         self._each(self._members, lambda name: self._members[name].conclude())
 
     def close(self) -> None:
-        for one in self._members.values():
-            one.close()
+        for member in self._members.values():
+            member.close()
 
     # -- helpers -----------------------------------------------------------------------------------
 
@@ -75,14 +75,14 @@ class ClustersDriver(TrafficDriver):
 
     def _each(self, names: t.Iterable[str], work: Callable[[str], Result]) -> dict[str, Result]:
         """Return what clusters answer; raises what is wrong once all were asked."""
-        found: dict[str, Result] = {}
+        results: dict[str, Result] = {}
         troubles: list[RolloutError] = []
         for name in names:
             try:
-                found[name] = work(name)
+                results[name] = work(name)
             except RolloutError as exc:
                 exc.args = (f"cluster {name}: {exc}",)
                 troubles.append(exc)
         for trouble in sorted(troubles, key=lambda trouble: not isinstance(trouble, LeaseLost)):
             raise trouble
-        return found
+        return results

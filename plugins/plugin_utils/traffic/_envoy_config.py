@@ -172,12 +172,12 @@ def routes(
         every["request_mirror_policies"] = [
             {"cluster": f"{service}~copies", "runtime_fraction": fraction}
         ]
-    found = []
+    listed = []
     if match is not None:
         text = {"safe_regex": {"regex": match.regex}} if match.cookie else {"exact": match.value}
         chosen = {"name": match.header, "string_match": text}
-        found += repeated([chosen], {"cluster": f"{service}~match", "timeout": "0s"}, retry)
-    return found + repeated([], every, retry)
+        listed += repeated([chosen], {"cluster": f"{service}~match", "timeout": "0s"}, retry)
+    return listed + repeated([], every, retry)
 
 
 def repeated(

@@ -99,12 +99,12 @@ class Gateway:
 
     def _before(self, seen: Seen, now: float) -> dict[str, float]:
         """Return since when generations have had pods, which a run before may have waited for."""
-        skew, found = self.objects.cluster.skew, dict[str, float]()
+        skew, moments = self.objects.cluster.skew, dict[str, float]()
         for name, made in self.objects.services().items():
             ready = [pod.since + skew for pod in seen.pods if pod.hash == name and pod.ready]
             if ready:
-                found[name] = min(now, max(made, min(ready)))
-        return found
+                moments[name] = min(now, max(made, min(ready)))
+        return moments
 
     def await_proven(self, seen: Seen) -> None:
         """Wait until the Services of generations have all ready pods; raises TrafficError."""
@@ -130,7 +130,7 @@ def _obstacles(seen: Seen) -> Iterable[tuple[bool, str]]:
     name, service = seen.split.service, seen.service["spec"]
     rules = [rule for rule in seen.split.rules if routes.serves(rule, name)]
     named = [ref for rule in rules for ref in routes.named(rule, name)]
-    ports = [one["port"] for one in service.get("ports") or ()]
+    ports = [port["port"] for port in service.get("ports") or ()]
     yield not rules, f"has no rule that sends requests to the Service {name}"
     yield len(named) > len(rules), f"names the Service {name} twice in a rule; name it once"
     yield (
@@ -160,8 +160,8 @@ def _obstacles_to_match(seen: Seen, match: shared.Match | None) -> Iterable[tupl
         headers = [
             header["name"].lower()
             for rule in rules
-            for one in rule.get("matches") or ()
-            for header in one.get("headers") or ()
+            for condition in rule.get("matches") or ()
+            for header in condition.get("headers") or ()
         ]
         yield match.header in headers, f"has a rule that looks at {match.name} already"
         yield (

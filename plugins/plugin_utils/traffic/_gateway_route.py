@@ -77,14 +77,14 @@ class Split:
         if not self.shares or not serves(rule, self.service):
             return rule
         total, mine = sum(self.shares.values()), _named(rule, self.service)
-        found = [
+        backends = [
             {**ref, "weight": weight(ref) * (total or 1) if ref is not mine or not total else 0}
             for ref in refs(rule)
         ]
         for name, share in sorted(self.shares.items()):
             backend = {"name": f"{self.service}-{name}", "weight": weight(mine) * share}
-            found.append({**mine, **backend})
-        return {**rule, "backendRefs": _lowered(found) if total else found}
+            backends.append({**mine, **backend})
+        return {**rule, "backendRefs": _lowered(backends) if total else backends}
 
 
 def read(route: Object, service: str) -> Split:
@@ -105,8 +105,8 @@ def read(route: Object, service: str) -> Split:
             kept = weights[len(rules)] if len(rules) < len(weights) else []
             rule = {**rule, "backendRefs": _as_written(rest, service, kept)}
         rules.append(rule)
-    found = Split(service, rules, shares, preview)
-    return found.dividing(shares) if found.divided else found
+    split = Split(service, rules, shares, preview)
+    return split.dividing(shares) if split.divided else split
 
 
 def _noted(route: Object) -> tuple[Sequence[str], Sequence[Sequence[int]]]:
@@ -114,39 +114,39 @@ def _noted(route: Object) -> tuple[Sequence[str], Sequence[Sequence[int]]]:
     text = (route["metadata"].get("annotations") or {}).get(NOTE, "{}")
     try:
         note = json.loads(text)
-        weights = [[int(one) for one in rule] for rule in note.get("weights", ())]
-        return [str(one) for one in note.get("generations", ())], weights
+        weights = [[int(value) for value in rule] for rule in note.get("weights", ())]
+        return [str(value) for value in note.get("generations", ())], weights
     except (ValueError, TypeError, AttributeError):
         return [], []
 
 
-def _as_written(found: Sequence[Object], service: str, weights: Sequence[int]) -> list[Object]:
+def _as_written(backends: Sequence[Object], service: str, weights: Sequence[int]) -> list[Object]:
     """Return the owner's backends with the owner's weights; they may have been edited since."""
-    if len(weights) != len(found):
+    if len(weights) != len(backends):
         weights = [
-            1 if ref["name"] == service and not weight(ref) else weight(ref) for ref in found
+            1 if ref["name"] == service and not weight(ref) else weight(ref) for ref in backends
         ]
-    return [{**ref, "weight": number} for ref, number in zip(found, weights, strict=True)]
+    return [{**ref, "weight": number} for ref, number in zip(backends, weights, strict=True)]
 
 
 def _preview(rule: Object, service: str, name: str, match: Match) -> Object:
     """Return a rule for the requests of another that carry a header, which are more specific."""
     header = {"type": "Exact", "name": match.name, "value": match.value}
     given: Sequence[Object] = rule.get("matches") or ({},)
-    matches = [{**one, "headers": [*(one.get("headers") or ()), header]} for one in given]
+    matches = [{**match, "headers": [*(match.get("headers") or ()), header]} for match in given]
     backend = {**_named(rule, service), "name": f"{service}-{name}", "weight": 1}
     rest = {key: value for key, value in rule.items() if key != "name"}
     return {**rest, "matches": matches, "backendRefs": [backend]}
 
 
-def _lowered(found: Sequence[Object]) -> list[Object]:
+def _lowered(backends: Sequence[Object]) -> list[Object]:
     """Return backends with the lowest weights of the same ratio; none that gets requests gets 0."""
-    least = math.gcd(*(ref["weight"] for ref in found)) or 1
-    highest = max(ref["weight"] for ref in found) // least
+    least = math.gcd(*(ref["weight"] for ref in backends)) or 1
+    highest = max(ref["weight"] for ref in backends) // least
     scale = Fraction(1, least) * min(Fraction(1), Fraction(MOST, max(1, highest)))
     return [
         {**ref, "weight": max(1, int(ref["weight"] * scale)) if ref["weight"] else 0}
-        for ref in found
+        for ref in backends
     ]
 
 
@@ -213,16 +213,16 @@ def _judge(parent: Object, generation: int, refused: list[str], late: list[str])
     who = (
         f"{ref.get('kind', 'Gateway')} {ref.get('name')}{section} ({parent.get('controllerName')})"
     )
-    found = {one.get("type"): one for one in parent.get("conditions") or ()}
+    conditions = {condition.get("type"): condition for condition in parent.get("conditions") or ()}
     for kind in CONDITIONS:
-        one = found.get(kind) or {}
-        seen = int(one.get("observedGeneration") or 0)
-        if seen < generation or one.get("status") not in ("True", "False"):
+        condition = conditions.get(kind) or {}
+        seen = int(condition.get("observedGeneration") or 0)
+        if seen < generation or condition.get("status") not in ("True", "False"):
             last = f" (its last report is of generation {seen})" if seen else ""
             late.append(f"{who} has not reported {kind} of generation {generation}{last}")
-        elif one["status"] == "False":
-            refused.append(_said(who, one))
-    part = found.get("PartiallyInvalid") or {}
+        elif condition["status"] == "False":
+            refused.append(_said(who, condition))
+    part = conditions.get("PartiallyInvalid") or {}
     if part.get("status") == "True" and int(part.get("observedGeneration") or 0) >= generation:
         refused.append(_said(who, part))
 
@@ -240,11 +240,11 @@ def fold(targets: Iterable[tuple[str, Target]]) -> dict[str, int]:
 
     This is all that a load balancer needs which weighs groups of instances.
     """
-    found: Counter[str] = Counter()
+    weights: Counter[str] = Counter()
     for name, target in targets:
         if target.rotation is Rotation.IN:
-            found[name] += target.weight
-    return dict(found)
+            weights[name] += target.weight
+    return dict(weights)
 
 
 def weights(shares: Mapping[str, int], serving: Collection[str]) -> dict[str, int]:
@@ -269,4 +269,4 @@ def weights(shares: Mapping[str, int], serving: Collection[str]) -> dict[str, in
 
 def in_ratio(pairs: Iterable[tuple[int, int]]) -> bool:
     """Return whether the first number is the same multiple of the second in all pairs."""
-    return len({Fraction(one, other) for one, other in pairs}) < 2
+    return len({Fraction(first, other) for first, other in pairs}) < 2

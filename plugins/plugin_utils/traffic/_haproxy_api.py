@@ -186,21 +186,21 @@ def _endpoint(text: str) -> Endpoint | None:
         return None
 
 
-def merge(one: Server, other: Server) -> Server:
+def merge(server: Server, other: Server) -> Server:
     """Return two servers of one address as one: in rotation if any is, healthy if both are."""
     return Server(
-        rotation=Rotation.IN if Rotation.IN in (one.rotation, other.rotation) else Rotation.OUT,
-        lb_healthy=one.lb_healthy and other.lb_healthy,
-        active=one.active + other.active,
-        weight=one.weight + other.weight,
-        ours=one.ours and other.ours,
-        name=one.name,
-        service=one.service if one.service == other.service else "",
-        detail=one.detail or other.detail,
-        requests=one.requests + other.requests,
-        **{name: getattr(one, name) + getattr(other, name) for name in COUNTS},
-        answered=one.answered + other.answered,
-        mean=one.mean if one.answered >= other.answered else other.mean,
+        rotation=Rotation.IN if Rotation.IN in (server.rotation, other.rotation) else Rotation.OUT,
+        lb_healthy=server.lb_healthy and other.lb_healthy,
+        active=server.active + other.active,
+        weight=server.weight + other.weight,
+        ours=server.ours and other.ours,
+        name=server.name,
+        service=server.service if server.service == other.service else "",
+        detail=server.detail or other.detail,
+        requests=server.requests + other.requests,
+        **{name: getattr(server, name) + getattr(other, name) for name in COUNTS},
+        answered=server.answered + other.answered,
+        mean=server.mean if server.answered >= other.answered else other.mean,
     )
 
 

@@ -48,14 +48,14 @@ class ServerPool:
 
     def servers(self, view: View) -> dict[Endpoint, Server]:
         """Return every server that is not a free slot, by its address."""
-        found: dict[Endpoint, Server] = {}
+        servers: dict[Endpoint, Server] = {}
         for row in view:
             if row.endpoint and not self.free(row):
-                one = row.server(self.added(row) or self.slot(row), self.service_of(row))
-                found[row.endpoint] = (
-                    merge(found[row.endpoint], one) if row.endpoint in found else one
+                server = row.server(self.added(row) or self.slot(row), self.service_of(row))
+                servers[row.endpoint] = (
+                    merge(servers[row.endpoint], server) if row.endpoint in servers else server
                 )
-        return found
+        return servers
 
     def name(self, endpoint: Endpoint, target: Target) -> str:
         """Return the name of a server to add: a dash ends the service's name (`added`), and pods

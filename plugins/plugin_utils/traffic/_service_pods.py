@@ -41,29 +41,29 @@ class Pod:
 
 def selector(service: Object) -> Mapping[str, str]:
     """Return the labels of the Service's pods, whatever their generation."""
-    found = service["spec"].get("selector") or {}
-    return {key: value for key, value in found.items() if key != HASH}
+    labels = service["spec"].get("selector") or {}
+    return {key: value for key, value in labels.items() if key != HASH}
 
 
 def read(pods: Object, port: int | str) -> list[Pod]:
     """Return the pods of a list that have an address and the port, and are not being deleted."""
-    living = [one for one in pods.get("items", ()) if not one["metadata"].get("deletionTimestamp")]
-    return [found for one in living if (found := _read(one, port))]
+    living = [pod for pod in pods.get("items", ()) if not pod["metadata"].get("deletionTimestamp")]
+    return [known for pod in living if (known := _read(pod, port))]
 
 
 def _read(pod: Object, port: int | str) -> Pod | None:
     status = pod.get("status") or {}
     if isinstance(port, str) and not port.isdecimal():
         named = [
-            one["containerPort"]
+            item["containerPort"]
             for container in pod["spec"]["containers"]
-            for one in container.get("ports") or ()
-            if one.get("name") == port
+            for item in container.get("ports") or ()
+            if item.get("name") == port
         ]
         port = named[0] if named else 0
     endpoint = Endpoint(str(status.get("podIP") or ""), int(port))
-    found = {one.get("type"): one for one in status.get("conditions") or ()}
-    ready = found.get("Ready") or {}
+    conditions = {item.get("type"): item for item in status.get("conditions") or ()}
+    ready = conditions.get("Ready") or {}
     since = seconds(ready.get("lastTransitionTime"))
     labels = pod["metadata"].get("labels") or {}
     known = Pod(endpoint, str(labels.get(HASH) or ""), ready.get("status") == "True", since)

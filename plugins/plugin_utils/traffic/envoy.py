@@ -182,12 +182,12 @@ class Driver(TrafficDriver):
 
         No service can have their names, as in `shop~preview`.
         """
-        found = []
+        pools = []
         if self.preview or self.match:
-            found.append(Preview(self._apart("~preview", self.preview)))
+            pools.append(Preview(self._apart("~preview", self.preview)))
         if self.mirror:
-            found.append(Preview(self._apart("~mirror", None), idle_only=True))
-        return found
+            pools.append(Preview(self._apart("~mirror", None), idle_only=True))
+        return pools
 
     def _apart(self, pool: str, listen: values.SocketAddress | None) -> Driver:
         """Return a driver for a separate cluster, with a listener where it has an address."""

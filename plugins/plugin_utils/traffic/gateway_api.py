@@ -49,13 +49,13 @@ def _route(value: t.Any, variable: str) -> str:
 
 
 def _match(value: t.Any, variable: str) -> shared.Match | None:
-    found = shared.match(value, variable)
-    if found and found.cookie:
+    match = shared.match(value, variable)
+    if match and match.cookie:
         raise InputError(
-            f"{variable}.cookie: {found.name!r}, but routes match whole headers; use header",
+            f"{variable}.cookie: {match.name!r}, but routes match whole headers; use header",
             "PR-310",
         )
-    return found
+    return match
 
 
 OPTIONS = Options(
@@ -180,13 +180,13 @@ class Driver(TrafficDriver):
         )
         served = [pod for pod in seen.pods if pod.ready and (not divided or shares.get(pod.hash))]
         each = routes.weights(shares, [pod.hash for pod in served])
-        found = {}
+        servers = {}
         told = self._told([pod for pod in served if self._is_in(pod)], each)
         for pod in seen.pods:
             rotation = Rotation.IN if pod in served and self._is_in(pod) else Rotation.OUT
             weight = told.get(pod.endpoint, each.get(pod.hash, EVEN))
-            found[pod.endpoint] = Server(rotation, pod.endpoint in proven, 0, weight)
-        return found
+            servers[pod.endpoint] = Server(rotation, pod.endpoint in proven, 0, weight)
+        return servers
 
     def _is_in(self, pod: Pod) -> bool:
         target = self._targets.get(pod.endpoint)
@@ -251,11 +251,11 @@ class _MatchingRequests(TrafficDriver):
         return target is not None and target.rotation is Rotation.IN
 
     def _shown(self, seen: Seen) -> dict[Endpoint, Server]:
-        proven, found = self._gateway.proven(seen), {}
+        proven, servers = self._gateway.proven(seen), {}
         for pod in seen.pods:
             matched = bool(seen.split.preview) and pod.hash == seen.split.preview
             if pod.endpoint in self._targets if self._targets is not None else matched:
                 serving = matched and pod.ready and (self._targets is None or self._is_in(pod))
                 rotation = Rotation.IN if serving else Rotation.OUT
-                found[pod.endpoint] = Server(rotation, pod.endpoint in proven, 0)
-        return found
+                servers[pod.endpoint] = Server(rotation, pod.endpoint in proven, 0)
+        return servers

@@ -174,19 +174,19 @@ class Driver(TrafficDriver):
                 "PR-123",
             )
         if not pattern:
-            for one in sockets:
-                if one.startswith("/"):
+            for address in sockets:
+                if address.startswith("/"):
                     raise InputError(
-                        f"rollout_traffic.socket: {one!r} is a path; name its hosts in"
+                        f"rollout_traffic.socket: {address!r} is a path; name its hosts in"
                         " rollout_traffic.hosts",
                         "PR-102",
                     )
-            return {one: (CONTROLLER, one) for one in sockets}
-        found = inventory.hosts(self.context.transport, pattern, "rollout_traffic.hosts")
+            return {address: (CONTROLLER, address) for address in sockets}
+        names = inventory.hosts(self.context.transport, pattern, "rollout_traffic.hosts")
         return {
-            host if len(sockets) == 1 else f"{host} {one}": (host, one)
-            for host in found
-            for one in sockets
+            host if len(sockets) == 1 else f"{host} {address}": (host, address)
+            for host in names
+            for address in sockets
         }
 
     def previews(self) -> Sequence[Preview]:
@@ -291,7 +291,7 @@ class Driver(TrafficDriver):
         Each is observed, and every refusal raised, before the first change. The others are left
         alone: a balancer can be restored while another does not answer.
         """
-        for endpoint, target in (item for its in targets.values() for item in its.items()):
+        for endpoint, target in (item for wanted in targets.values() for item in wanted.items()):
             values.address(endpoint.address, "the address of an instance")
             if target.rotation not in (Rotation.IN, Rotation.OUT) or not 1 <= target.weight <= 256:
                 raise TrafficError(
@@ -302,7 +302,8 @@ class Driver(TrafficDriver):
         before = self._look(targets)
         self.pool.adopted.update(*targets.values())
         plans = {
-            name: UpdatePlan(self.pool, name, before[name], its) for name, its in targets.items()
+            name: UpdatePlan(self.pool, name, before[name], wanted)
+            for name, wanted in targets.items()
         }
         work = {
             name: self._work(plan.commands, before[name])
@@ -395,9 +396,9 @@ class Driver(TrafficDriver):
             "timeout": _TIMEOUT,
             "state_file": self.state_file,
         }
-        for name, its in work.items():
+        for name, commands in work.items():
             host, address = self.balancers[name]
-            requests.setdefault(host, {"sockets": {}, **common})["sockets"][address] = its
+            requests.setdefault(host, {"sockets": {}, **common})["sockets"][address] = commands
         most = max((len(request["sockets"]) for request in requests.values()), default=0)
         answers = self.context.transport.ask("haproxy", requests, (_TIMEOUT + _LOCKED) * most + 5)
         texts: dict[str, list[str]] = {}

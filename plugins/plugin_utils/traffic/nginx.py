@@ -135,12 +135,12 @@ class Driver(TrafficDriver):
         """
         asked = {host: targets[label(host)] for host in self.hosts if label(host) in targets}
         entries = {
-            host: [entry(endpoint, its[endpoint]) for endpoint in sorted(its)]
-            for host, its in asked.items()
+            host: [entry(endpoint, wanted[endpoint]) for endpoint in sorted(wanted)]
+            for host, wanted in asked.items()
         }
         before = self._look(asked)
-        for host, its in asked.items():
-            for endpoint, target in its.items():
+        for host, wanted in asked.items():
+            for endpoint, target in wanted.items():
                 refuse(label(host), endpoint, target, before[label(host)].get(endpoint))
         return self._table(
             self._entries(
@@ -155,20 +155,20 @@ class Driver(TrafficDriver):
 
     def _table(self, told: Mapping[str, Sequence[Entry]]) -> Table:
         return {
-            label(host): {endpoint(one): self._server(host, one) for one in its}
-            for host, its in told.items()
+            label(host): {endpoint(entry): self._server(host, entry) for entry in entries}
+            for host, entries in told.items()
         }
 
-    def _server(self, host: str, one: Entry) -> Server:
-        streak, _asked = self.streaks.get(place(host, one), NEW)
+    def _server(self, host: str, entry: Entry) -> Server:
+        streak, _asked = self.streaks.get(place(host, entry), NEW)
         lb_healthy = streak.health is Health.PASSING
         return Server(
-            Rotation.IN if one["in"] else Rotation.OUT,
+            Rotation.IN if entry["in"] else Rotation.OUT,
             lb_healthy,
-            one["active"],
-            one["weight"],
-            name=one["name"],
-            service=_NUMBERED.sub("", one["name"]) if _NUMBERED.search(one["name"]) else "",
+            entry["active"],
+            entry["weight"],
+            name=entry["name"],
+            service=_NUMBERED.sub("", entry["name"]) if _NUMBERED.search(entry["name"]) else "",
         )
 
     def _prove(self, told: Mapping[str, Sequence[Entry]]) -> None:
@@ -178,14 +178,16 @@ class Driver(TrafficDriver):
         """
         now = time.monotonic()
         due: dict[str, dict[str, Entry]] = {}
-        for host, its in told.items():
-            for one in its:
-                streak, asked = self.streaks.get(place(host, one), NEW)
+        for host, entries in told.items():
+            for entry in entries:
+                streak, asked = self.streaks.get(place(host, entry), NEW)
                 if streak.health is not Health.PASSING or now - asked >= self.health.interval:
-                    due.setdefault(host, {})[str(endpoint(one))] = one
+                    due.setdefault(host, {})[str(endpoint(entry))] = entry
         requests = {
-            host: probes.request(self.health, {name: endpoint(one) for name, one in its.items()})
-            for host, its in due.items()
+            host: probes.request(
+                self.health, {name: endpoint(entry) for name, entry in entries.items()}
+            )
+            for host, entries in due.items()
         }
         answers = (
             self.transport.ask("probe", requests, self.health.timeout + probes.REACH)
@@ -202,10 +204,10 @@ class Driver(TrafficDriver):
                     answers[host].id,
                 )
             for name, probe in probes.probes(self.health.check, value).items():
-                one = asked_there[name]
-                streak, _asked = self.streaks.get(place(host, one), NEW)
-                self.streaks[place(host, one)] = (
-                    advance(streak, probe.passed, *rules, one["in"]),
+                entry = asked_there[name]
+                streak, _asked = self.streaks.get(place(host, entry), NEW)
+                self.streaks[place(host, entry)] = (
+                    advance(streak, probe.passed, *rules, entry["in"]),
                     now,
                 )
 
@@ -231,14 +233,14 @@ class Driver(TrafficDriver):
         return told
 
 
-def endpoint(one: Entry) -> Endpoint:
+def endpoint(entry: Entry) -> Endpoint:
     """Return where the instance of an entry listens."""
-    return Endpoint(one["address"], one["port"])
+    return Endpoint(entry["address"], entry["port"])
 
 
-def place(host: str, one: Entry) -> Place:
+def place(host: str, entry: Entry) -> Place:
     """Return what is asked: with its name, since another instance there has to pass as well."""
-    return host, endpoint(one), one["name"]
+    return host, endpoint(entry), entry["name"]
 
 
 def entry(endpoint: Endpoint, target: Target) -> Entry:
