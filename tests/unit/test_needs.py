@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import typing as t
 
 import pytest
@@ -130,7 +131,13 @@ def test_traffic_that_was_not_counted_is_not_known(events: list[dict[str, t.Any]
 
 @pytest.mark.parametrize(
     ("rate", "seconds", "told"),
-    [(1.0, 20.0, True), (400.0, 20.0, False), (1.0, 3600.0, False), (None, 20.0, False)],
+    [
+        (1.0, 20.0, True),
+        (400.0, 20.0, False),
+        (1.0, 3600.0, False),
+        (1.0, math.inf, False),  # it waits for an operator
+        (None, 20.0, False),
+    ],
 )
 def test_a_rollout_that_ends_before_the_first_verdict_is_told(
     rate: float | None, seconds: float, told: bool

@@ -40,9 +40,10 @@ def too_short(
 ) -> str:
     """Return that a rollout is expected to end before a background analysis can decide, and why.
 
-    Empty where it is not, or where the requests a second or the rollout's seconds are not known.
+    Empty where it is not, or where the requests a second or the rollout's seconds are not known:
+    they are infinite where it waits for an operator or a hook.
     """
-    if not rate or seconds is None:
+    if not rate or seconds is None or math.isinf(seconds):
         return ""
     analysis = spec.parse(gate.options, gate.variable, usual)
     counting = [one for one in analysis.metrics if one.judge == SEQUENTIAL and _counts(one)]

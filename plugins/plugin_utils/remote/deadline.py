@@ -5,17 +5,22 @@
 
 from __future__ import annotations
 
-import threading
 import typing as t
 from collections.abc import Callable
 from concurrent.futures import Future
+
+from ..base import clock
 
 Result = t.TypeVar("Result")
 
 
 def within(seconds: float, work: Callable[[], Result]) -> Result:
     """Return what `work` returns; raises TimeoutError if it takes longer, and leaves it alone."""
-    return begin(work).result(seconds)
+    call, answered = begin(work), clock.event()
+    call.add_done_callback(lambda _call: answered.set())
+    if not answered.wait(seconds):
+        raise TimeoutError
+    return call.result()
 
 
 def begin(work: Callable[[], Result]) -> Future[Result]:
@@ -28,5 +33,5 @@ def begin(work: Callable[[], Result]) -> Future[Result]:
         except BaseException as exc:
             future.set_exception(exc)
 
-    threading.Thread(target=run, daemon=True).start()
+    clock.alongside(run, "rollout-call")
     return future

@@ -13,7 +13,9 @@ from types import ModuleType
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _journal
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    AutoscalerError,
     LeaseLost,
+    NotifyError,
     PlatformError,
     StoreAway,
     StoreError,
@@ -30,12 +32,20 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options
     duration,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import gate
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.autoscaler import (
+    AutoscalerDriver,
+    State,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
     HealthCheck,
     Probe,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
     DriverContext,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.notifier import (
+    Notice,
+    NotifierDriver,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Endpoint,
@@ -60,10 +70,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.stores._shared
     StoredTexts,
 )
 
-from .world import HOSTS, Balancer, Entry, Host, Instance, World
+from .world import ADDRESSES, HOSTS, Balancer, Entry, Host, Instance, World
 
 NAME = "simulated"
-STOP_TIMEOUT = 10.0  # seconds after which an instance that was told to stop is killed
 SILENT = 2.0  # seconds that a host without an answer is waited for
 EAGER = 0.1  # seconds between two checks of a new instance
 PROVE = 0.3  # seconds until a balancer has checked a new entry
@@ -73,10 +82,12 @@ worlds: list[World] = []  # the present one is the last
 class Platform(PlatformDriver):
     """Instances on three hosts."""
 
+    stop_timeout = 10.0  # seconds after which one that was told to stop is killed
+
     def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
-        self._world, self._context, self._seen = worlds[-1], context, LastSeen(context)
+        self._world, self.context, self._seen = worlds[-1], context, LastSeen(context)
+        self._occupied: dict[str, set[int]] = {}  # ports that others have, by address
         self.away = self._seen.away
-        self._addresses = {name: f"10.0.0.{n}" for n, name in enumerate(HOSTS, 1)}
 
     def hosts(self) -> Sequence[str]:
         return HOSTS
@@ -111,7 +122,9 @@ class Platform(PlatformDriver):
         if not hosts:
             raise PlatformError(f"there is no room for {count} more instances", "PR-219")
         ports = range(8000, 8020)
-        return place(hosts, self._addresses, ports, count, taken, generation, zones={})
+        return place(
+            hosts, ADDRESSES, ports, count, taken, generation, zones={}, occupied=self._occupied
+        )
 
     def sync(
         self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
@@ -133,14 +146,15 @@ class Platform(PlatformDriver):
         self_seen.restore(HOSTS)
         works = bool(start or stop or forget)
         what = _sentence(start, stop, forget)
+        epoch = self.context.known().epoch
+        if works and not epoch:
+            raise PlatformError(f"{what}: without a lease", "PR-503")
         if works:
             world.tell(what)
-            world.acts(what, self._context.known().epoch)
+            world.acts(what, epoch, self.context.service)
         with world.call(what, PlatformError) as half:
             answers: dict[str, Answer] = {}
-            for number, name in enumerate(concerned):
-                if half and number >= len(concerned) / 2:
-                    break
+            for name in world.some(concerned, half):
                 host = world.hosts[name]
                 mine = [labels for labels in start if labels.host == name]
                 answers[name] = self._ask(host, mine, stop, forget)
@@ -163,13 +177,16 @@ class Platform(PlatformDriver):
     def _ask(
         self, host: Host, start: Sequence[Labels], stop: Sequence[str], forget: Sequence[str]
     ) -> Answer:
-        world, epoch = self._world, self._context.known().epoch
+        world, epoch = self._world, self.context.known().epoch
         if host.away > world.now:
             return Answer(error=f"{host.name} does not answer", unreachable=True)
         if epoch:
-            if epoch < host.epoch:
-                raise LeaseLost(f"{host.name}: a newer lease has acted", "PR-503")
-            host.epoch = epoch
+            newest = host.epochs.get(self.context.service, 0)
+            if epoch < newest:
+                who = f"epoch {newest}, ours is {epoch}"
+                text = f"{host.name}: a newer lease holder has acted here ({who})"
+                raise LeaseLost(text, "PR-503")
+            host.epochs[self.context.service] = epoch
         for labels in start:
             self._start(host, labels)
         for name in stop:
@@ -177,27 +194,30 @@ class Platform(PlatformDriver):
                 self._stop(host.instances[name])
         for name in forget:
             instance = host.instances.get(name)
-            if instance and instance.gone:
-                del host.instances[name]
-        return Answer({"instances": [_item(one, world.now) for one in host.instances.values()]})
+            if instance and not instance.gone:
+                raise PlatformError(f"instance {name} is running", "PR-219")
+            host.instances.pop(name, None)
+        service = self.context.service
+        mine = [one for one in host.instances.values() if one.labels.service == service]
+        return Answer({"instances": [_item(one, world.now) for one in mine]})
 
     def _start(self, host: Host, labels: Labels) -> None:
         world = self._world
         if labels.id in host.instances:
             return
-        number = world.numbers[labels.revision] = world.numbers.get(labels.revision, 0) + 1
-        life = world.lives(labels.revision, number)
-        if taken := world.at(labels.endpoint):
+        taken = world.at(labels.endpoint)
+        if taken and taken.labels.service != labels.service:
+            at = labels.endpoint
+            self._occupied.setdefault(at.address, set()).add(at.port)
+            return  # another service has the port: it is passed over
+        if taken:
             world.broken(
                 f"{labels.id} is started at {labels.endpoint}, which {taken.labels.id} has"
             )
-        instance = host.instances[labels.id] = Instance(labels, life, world.now)
+        world.begin(labels).patience = self.stop_timeout
         world.check_ceiling()
-        if life.crash is not None:
-            world.machine.at(world.now + life.crash, lambda: world.end(instance, Process.FAILED))
-        if life.flap:
-            begins = world.now + life.flap[0]
-            world.machine.at(begins, lambda: setattr(instance, "lost", begins))
+        if labels.service == "shop":
+            world.check_autoscaler(labels.id)
 
     def _stop(self, instance: Instance) -> None:
         world = self._world
@@ -209,7 +229,8 @@ class Platform(PlatformDriver):
             if instance.life.stop < math.inf:
                 at = world.now + instance.life.stop
                 world.machine.at(at, lambda: world.end(instance, Process.STOPPED))
-        elif world.now - instance.told > STOP_TIMEOUT:
+        if world.now - instance.told > instance.patience:
+            instance.detail = "did not stop in time and was killed"
             world.end(instance, Process.STOPPED)
 
 
@@ -227,7 +248,7 @@ def _item(one: Instance, now: float) -> dict[str, t.Any]:
         "slot": labels.slot,
         "process": sees.value,
         "age": now - one.created,
-        "detail": "exit code 1" if one.gone is Process.FAILED else "",
+        "detail": one.detail,
     }
 
 
@@ -243,20 +264,22 @@ class Traffic(TrafficDriver):
     """Two load balancers, which send requests to each entry in rotation that answers."""
 
     drain_timeout = 5.0
+    counts = ("errors",)
 
     def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._world, self._context = worlds[-1], context
+        self._pool = self._world.pool(context.service)
 
     def check(self) -> None:
         with self._world.call("check of the balancers", TrafficError):
-            for balancer in self._world.balancers.values():
+            for balancer in self._pool.values():
                 self._reach(balancer)
 
     def observe(self) -> dict[str, dict[Endpoint, Server]]:
         with self._world.call("look at the balancers", TrafficError):
-            for balancer in self._world.balancers.values():
+            for balancer in self._pool.values():
                 self._reach(balancer)
-            return {name: self._show(balancer) for name, balancer in self._world.balancers.items()}
+            return {name: self._show(balancer) for name, balancer in self._pool.items()}
 
     def apply(
         self, targets: Mapping[str, Mapping[Endpoint, Target]]
@@ -264,15 +287,13 @@ class Traffic(TrafficDriver):
         world = self._world
         what = f"balance {'; '.join(f'{n}: {_shown(known)}' for n, known in targets.items())}"
         world.tell(what)
-        world.acts(what, self._context.known().epoch)
+        world.acts(what, self._context.known().epoch, self._context.service)
         with world.call(what, TrafficError) as half:
-            for number, (name, wanted) in enumerate(targets.items()):
-                if half and number >= len(targets) / 2:
-                    break
-                balancer = world.balancers[name]
-                self._reach(balancer)
-                self._change(balancer, wanted)
-        return {name: self._show(world.balancers[name]) for name in targets}
+            for name in targets:
+                self._reach(self._pool[name])
+            for name in world.some(targets, half):
+                self._change(self._pool[name], targets[name])
+        return {name: self._show(self._pool[name]) for name in targets}
 
     def _reach(self, balancer: Balancer) -> None:
         if balancer.away > self._world.now:
@@ -286,40 +307,45 @@ class Traffic(TrafficDriver):
 
     def _change(self, balancer: Balancer, wanted: Mapping[Endpoint, Target]) -> None:
         world = self._world
-        before = world.serving(balancer)
+        shares = world.shares(balancer)
+        before = len(shares)
+        world.count(balancer)
         refused = []
         for at, target in wanted.items():
             entry = balancer.entries.get(at)
             if entry is None:
-                entry = balancer.entries[at] = Entry(target.name)
+                entry = balancer.entries[at] = Entry(target.name, since=world.now)
             elif entry.name != target.name and world.at(at) is not None:
                 entry.name = target.name  # the endpoint has another instance now
             if target.rotation is Rotation.IN and entry.rotation is not Rotation.IN:
-                if not self._passes(at):
+                if balancer.blind > world.now or not self._passes(at, entry):
                     refused.append(at)
                     continue
                 world.check_admitted(balancer, at)
             if target.rotation is not Rotation.IN and entry.rotation is Rotation.IN:
                 entry.left = world.now
             entry.rotation, entry.weight = target.rotation, target.weight
-        for at in [at for at in balancer.entries if at not in wanted]:
-            entry = balancer.entries[at]
+        for at, entry in list(balancer.entries.items()):
+            if at in wanted or not entry.ours:
+                continue
             if entry.rotation is Rotation.IN:
                 entry.rotation, entry.left = Rotation.OUT, world.now
             if not self._active(at, entry):
                 del balancer.entries[at]
-        world.check_floor(f"{balancer.name} is changed", balancer, before)
+        if self._context.service == "shop":
+            world.check_floor(f"{balancer.name} is changed", balancer, before)
+            world.check_shares(balancer, shares)
         if refused:
             raise TrafficError(f"{balancer.name}: {refused[0]} does not pass its check", "PR-300")
 
-    def _passes(self, at: Endpoint) -> bool:
+    def _passes(self, at: Endpoint, entry: Entry) -> bool:
         """Return whether an instance passes the balancer's own check: it accepts connections."""
         instance = self._world.at(at)
         return (
             instance is not None
             and self._world.reachable(instance)
             and instance.told is None
-            and self._world.now - instance.created >= PROVE
+            and self._world.now - max(instance.created, entry.since) >= PROVE
         )
 
     def _active(self, at: Endpoint, entry: Entry) -> int:
@@ -332,14 +358,19 @@ class Traffic(TrafficDriver):
         )
 
     def _show(self, balancer: Balancer) -> dict[Endpoint, Server]:
+        blind = balancer.blind > self._world.now
+        self._world.count(balancer)
         return {
             at: Server(
                 entry.rotation,
-                self._passes(at),
-                self._active(at, entry),
+                self._passes(at, entry) and not blind,
+                99 if blind else self._active(at, entry),
                 entry.weight,
+                ours=entry.ours,
                 name=entry.name,
-                service="shop",
+                service=self._context.service if entry.ours else "",
+                requests=int(entry.requests),
+                errors=int(entry.errors),
             )
             for at, entry in balancer.entries.items()
         }
@@ -358,6 +389,9 @@ class Store(SharedStore):
     def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         super().__init__(context.service)
         self._world = worlds[-1]
+        self._journal = self._world.journals.setdefault(context.service, {})
+        self._numbers = self._world.versions.setdefault(context.service, {})
+        self._followed = context.service == "shop"  # its promises are checked
         self.place = "memory"
 
     def _away(self) -> None:
@@ -369,42 +403,38 @@ class Store(SharedStore):
         world = self._world
         with world.call("read the journal", _away):
             self._away()
-            texts = {name: world.texts[name] for name in names if name in world.texts}
-            versions = {name: world.versions[name] for name in texts}
+            texts = {name: self._journal[name] for name in names if name in self._journal}
+            versions = {name: self._numbers[name] for name in texts}
             return StoredTexts(texts, versions, world.machine.wall())
 
     def _write(self, change: Change) -> bool:
-        world, process = self._world, self._world.machine.current.process
+        world, process, stored = self._world, self._world.machine.current.process, self._journal
         with world.call("write the journal", _away):
             self._away()
-            if world.versions.get(change.guard, 0) != change.version:
+            if self._numbers.get(change.guard, 0) != change.version:
                 return False
-            for name in [one for one in world.texts if one.startswith(tuple(change.drop))]:
-                del world.texts[name], world.versions[name]
+            for name in [one for one in stored if one.startswith(tuple(change.drop))]:
+                del stored[name], self._numbers[name]
             for name, text in change.texts.items():
-                world.texts[name] = text.encode()
-                world.versions[name] = world.versions.get(name, 0) + 1
-            if RECORD in change.texts:
-                world.check_stable(_journal.record(world.texts[RECORD], "memory").get("stable"))
-            if change.ttl is not None:
+                stored[name] = text.encode()
+                self._numbers[name] = self._numbers.get(name, 0) + 1
+            if RECORD in change.texts and self._followed:
+                world.check_stable(_journal.record(stored[RECORD], "memory").get("stable"))
+            if change.ttl is not None and self._followed:
                 lease = self._held(self._found())[0]
-                world.holder = int(lease["token"].split()[0]) if lease else 0
-                world.written[process.pid] = world.now
-                if lease and world.holder == process.pid:
-                    world.leases[process.pid] = lease["epoch"]
+                world.holder = lease["details"].get("pid", 0) if lease else 0
+                world.written[process.run] = world.now
+                if lease and world.holder == process.run:
+                    world.leases[process.run] = lease["epoch"]
         return True
 
     def _found(self) -> StoredTexts:
-        return StoredTexts(
-            dict(self._world.texts), dict(self._world.versions), self._world.machine.wall()
-        )
+        return StoredTexts(dict(self._journal), dict(self._numbers), self._world.machine.wall())
 
     def _texts(self, prefix: str) -> Iterable[bytes]:
         with self._world.call("read the timeline", _away):
             self._away()
-            return [
-                text for name, text in sorted(self._world.texts.items()) if name.startswith(prefix)
-            ]
+            return [text for name, text in sorted(self._journal.items()) if name.startswith(prefix)]
 
     def _where(self, name: str) -> str:
         return f"{name} in memory"
@@ -427,6 +457,60 @@ class Gate(gate.GateDriver):
         if waited < self._options["after"]:
             return gate.Answer(gate.WAIT, "looking")
         return gate.Answer(self._options["answer"] or gate.PASS, "looked")
+
+
+class Notifier(NotifierDriver):
+    """A receiver that gets a notice, late or never, or refuses it."""
+
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
+        self._world = worlds[-1]
+
+    def send(self, notice: Notice, text: str) -> None:
+        world = self._world
+        how = world.receiving[len(world.received) % len(world.receiving)]
+        world.received.append((notice.rollout, notice.event))
+        world.tell(f"a receiver is told: {notice.event}; it {how}")
+        if world.machine.current.name == "main":
+            world.broken("the rollout itself waits for a receiver")
+        if how == "is late":
+            world.machine.sleep(8.0)
+        if how == "hangs":
+            world.machine.sleep(1e6)
+        if how == "refuses":
+            raise NotifyError("refused")
+
+
+class Scaler(AutoscalerDriver):
+    """It changes the number of instances unless it is `off`."""
+
+    name = "scaler"
+    follows = True
+
+    def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
+        self._world = worlds[-1]
+
+    def check(self) -> None:
+        self.read()
+
+    def read(self) -> State:
+        with self._world.call("read the autoscaler", AutoscalerError):
+            return dict(self._world.scaler)
+
+    def write(self, before: State, after: State) -> None:
+        with self._world.call(f"change the autoscaler to {dict(after)}", AutoscalerError):
+            if self._world.scaler != before:
+                raise AutoscalerError("the autoscaler was changed meanwhile")
+            self._world.scaler = dict(after)
+
+    def held(self, state: State, replicas: int) -> State:
+        return {**state, "off": True}
+
+    def followed(self, state: State) -> State:
+        return self.held(state, 0)
+
+    def wanted(self, present: int, replicas: int) -> int | None:
+        with self._world.call("ask the autoscaler", AutoscalerError):
+            return self._world.wish or replicas
 
 
 class Worker:
@@ -475,6 +559,8 @@ def install() -> None:
         ("traffic", Traffic, Options()),
         ("stores", Store, Options()),
         ("gates", Gate, Options(text, after)),
+        ("notifiers", Notifier, Options()),
+        ("autoscalers", Scaler, Options()),
     ):
         name = f"{base}.{folder}.{NAME}"
         module = ModuleType(name)

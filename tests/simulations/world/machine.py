@@ -31,8 +31,9 @@ class Dead(BaseException):
 class Process:
     """A process of this machine."""
 
-    def __init__(self, machine: Machine, name: str, pid: int) -> None:
+    def __init__(self, machine: Machine, name: str, pid: int, parent: Process | None) -> None:
         self.machine, self.name, self.pid = machine, name, pid
+        self.run: int = parent.run if parent else pid  # the pid of the playbook that it is of
         self.alive = True
         self.until = 0.0  # to when it is frozen
         self.interrupted = ""  # the signal that it was sent
@@ -172,14 +173,21 @@ class Machine(clock.Machine):
 
     # -- processes ---------------------------------------------------------------------------------
 
-    def process(self, name: str) -> Process:
+    def process(self, name: str, parent: Process | None = None) -> Process:
         """Return a new process, without a job yet."""
-        self.processes.append(Process(self, name, next(self._pids)))
+        self.processes.append(Process(self, name, next(self._pids), parent))
         return self.processes[-1]
 
     def lives(self, pid: int) -> bool:
         """Return whether a process lives."""
         return any(one.alive for one in self.processes if one.pid == pid)
+
+    def signal(self, pid: int) -> None:
+        """Have a process end."""
+        for process in self.processes:
+            if process.pid == pid:
+                process.interrupted = "SIGTERM"
+                process.on_signal()
 
     def start(self, process: Process, work: Callable[[], object], name: str) -> Job:
         """Begin a job of a process."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import secrets
 import typing as t
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,10 @@ from unittest import mock
 from ansible_collections.progressive.rollout.plugins.action import (
     begin,
     control,
+    info,
+    plan,
     rollback,
+    scale,
 )
 from ansible_collections.progressive.rollout.plugins.action import replace as replaces
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _journal
@@ -26,8 +30,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     Parked,
     RolloutError,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import remembered
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.interrupt import (
+    GONE,
     Guard,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.step.context import (
@@ -46,7 +52,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record i
 
 from . import drivers
 from .machine import Process
-from .world import World
+from .world import ADDRESSES, HOSTS, World
 
 DRIVERS: Mapping[str, t.Any] = {
     "service": "shop",
@@ -69,6 +75,7 @@ def inside(world: World, seed: int) -> Iterator[None]:
         with (
             mock.patch.object(monitor, "_Worker", drivers.Worker),
             mock.patch.object(identity, "lives", lambda pid, _ticks: world.machine.lives(pid)),
+            mock.patch.object(os, "kill", lambda pid, _number: world.machine.signal(pid)),
             mock.patch.object(identity, "_machine", lambda: dict(_HERE)),
             mock.patch.object(secrets, "token_hex", lambda n=8: f"{next(numbers):0{2 * n}x}"),
         ):
@@ -81,8 +88,8 @@ def inside(world: World, seed: int) -> Iterator[None]:
 class SimulatedGuard(Guard):
     """The signals of a simulated process."""
 
-    def __init__(self, process: Process) -> None:
-        self.parent, self._process = process.pid, process
+    def __init__(self, process: Process, parent: Process) -> None:
+        self.parent, self._process, self._run = parent.pid, process, parent
 
     def __enter__(self) -> SimulatedGuard:
         return self
@@ -92,13 +99,20 @@ class SimulatedGuard(Guard):
 
     @property
     def stopped(self) -> str:
-        return self._process.interrupted
+        return self._process.interrupted if self._run.alive else GONE
 
 
 class Transport:
     """Of drivers that need none."""
 
     say: t.Any = None
+
+    def address(self, host: str) -> str:
+        return ADDRESSES[host]
+
+    def hosts(self, pattern: str) -> list[str]:
+        """Return the hosts of a pattern, which is their names."""
+        return [name for name in HOSTS if name in pattern.split(",")]
 
     def apart(self) -> Transport:
         return self
@@ -110,11 +124,19 @@ class Transport:
 class Step(StepContext):
     """One step of a run."""
 
-    def __init__(self, run: Run, given: Mapping[str, t.Any], own: Mapping[str, t.Any]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        given: Mapping[str, t.Any],
+        own: Mapping[str, t.Any],
+        worker: Process | None = None,
+        drivers: bool = True,
+    ) -> None:
+        """`worker`: a process that the run left behind, in place of its own."""
         self.given, self.own, self.check_mode = given, own, False
-        self.settings = settings = parse(given)
+        self.settings = settings = parse(given, drivers=drivers)
         self.facts: Result = {}
-        self._parked, self.say = False, run.world.tell
+        self._parked, self.say = False, run.say
         self.transport = t.cast(t.Any, Transport())
         self.checker = monitor.HealthMonitor(settings.checks, self.transport)
         self.context = DriverContext(
@@ -125,11 +147,13 @@ class Step(StepContext):
             wake=self.checker.wake,
             counted=settings.traffic.module.driver.counts,
         )
-        run.process.on_signal = self.checker.wake
-        self.guard = SimulatedGuard(run.process)
+        process = worker or run.process
+        process.on_signal = self.checker.wake
+        self.guard = SimulatedGuard(process, run.process)
         store = settings.store.make(replace(self.context, transport=self.transport))
         patience = Patience(settings.rules.progress_deadline, self.say, self.guard.check)
-        self.session = Session(store, settings.service, run.identity(), settings.lease, patience)
+        me = run.identity(process)
+        self.session = Session(store, settings.service, me, settings.lease, patience)
 
 
 class Run:
@@ -139,56 +163,83 @@ class Run:
         """`machine`: the controller that it runs on."""
         self.world, self.process, self._machine = world, process, machine
         self._steps = 0
+        self.told: list[str] = []  # what the operator reads
 
-    def identity(self) -> identity.Identity:
+    def identity(self, worker: Process) -> identity.Identity:
         """Return the identity of the next step's worker."""
         self._steps += 1
         pid = self.process.pid
         details = {**_HERE, "hostname": self._machine, "pid": pid, "ticks": 1}
-        details |= {"worker_pid": pid, "worker_ticks": 1, "run": f"run {pid}"}
+        details |= {"worker_pid": worker.pid, "worker_ticks": 1, "run": f"run {pid}"}
         details |= {"request": "", "host": "", "task": ""}
         token = f"{pid} step {self._steps}"
         return identity.Identity(token, f"run {pid}", f"{self.process.name}", details)
 
-    def step(self, step: t.Any, given: Mapping[str, t.Any], **own: t.Any) -> Result:
-        """One step, as its action plugin runs it."""
+    def say(self, line: str) -> None:
+        """Show a line to the operator."""
+        self.told.append(line)
+        self.world.tell(line)
+
+    def step(
+        self,
+        step: t.Any,
+        given: Mapping[str, t.Any],
+        kept: Mapping[str, t.Any] | None = None,
+        **own: t.Any,
+    ) -> Result:
+        """One step, as its action plugin runs it; `kept`: what a command continues with."""
         parsed = step.ActionModule.own.parse(own, "rollout_")
+        given = remembered.restored(kept, given) if kept else given
         asked = {name: value for name, value in parsed.items() if value is not None}
-        with Step(self, {**DRIVERS, **given}, asked) as context:
+        plugin = step.ActionModule.__new__(step.ActionModule)
+        needed = plugin.needs_platform({**given, **own})
+        with Step(self, given, asked, drivers=needed) as context:
             try:
-                plugin = step.ActionModule.__new__(step.ActionModule)
                 return t.cast(Result, plugin.perform(context))
             except Parked as exc:
                 return context.parked(str(exc))
 
-    def rollout(self, given: Mapping[str, t.Any]) -> Result:
-        """`rollout.yml`."""
-        result = self.step(begin, given)
+    def rollout(
+        self,
+        given: Mapping[str, t.Any],
+        kept: Mapping[str, t.Any] | None = None,
+        **own: t.Any,
+    ) -> Result:
+        """`rollout.yml`, or `restart.yml`."""
+        result = self.step(begin, given, kept, **own)
         if not result["changed"] and result["rollout"]["phase"] in (None, "finished"):
             return result
         try:
-            return self.step(replaces, given, through="finish")
+            return self.step(replaces, given, kept, through="finish")
         except RolloutError:
             rollout = journal(self.world).open
             if rollout and rollout.phase == Phase.ROLLING_BACK:
-                self.step(rollback, given)
+                self.step(rollback, given, kept)
             raise
 
     def rollback(self, given: Mapping[str, t.Any]) -> Result:
         """`rollback.yml`."""
         return self.step(rollback, given)
 
+    def scale(self, given: Mapping[str, t.Any]) -> Result:
+        """The step `scale`, in a playbook of its own."""
+        return self.step(scale, given)
+
+    def look(self, what: str, given: Mapping[str, t.Any]) -> Result:
+        """`status.yml` or `plan.yml`."""
+        return self.step(info if what == "status" else plan, given, show=True)
+
     def control(self, word: str, given: Mapping[str, t.Any], **own: t.Any) -> Result:
         """`control.yml`: where no run obeys, this one continues the rollout."""
-        sent = self.step(control, {**given, **own}, command=word)
-        if sent["running"] or word in ("pause", "hold"):
+        journal = {name: given[name] for name in ("service", "store")}
+        sent = self.step(control, {**journal, **own}, command=word, continues=True)
+        if not sent["continues"]:
             return sent
         try:
-            kept = {**given, **(sent["settings"] or {})}
-            return self.rollout(kept)
+            return self.rollout(given, kept=sent["settings"])
         except RolloutError:
             if sent["changed"]:
-                self.step(control, given, withdraw=sent["number"])
+                self.step(control, journal, withdraw=sent["number"])
             raise
 
 

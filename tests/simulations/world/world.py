@@ -7,10 +7,12 @@ that befall calls to them; and the promises, checked at each change.
 
 from __future__ import annotations
 
+import json
 import typing as t
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from random import Random
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Process as Sees,
@@ -24,10 +26,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 from .machine import START, Machine, Process
 
 HOSTS = ("web1", "web2", "web3")
+ADDRESSES = {name: f"10.0.0.{number}" for number, name in enumerate(HOSTS, 1)}
 BALANCERS = ("lb1", "lb2")
 # For so long the controller may not know of an instance that was lost: checks fail three times,
 # and the platform is observed at least every thirty seconds.
 UNSEEN = 35.0
+REQUESTS = 100  # a second, at each balancer
+ROUNDING = 0.05  # weights are whole numbers
+BY_HAND = Endpoint("10.9.9.9", 80)  # of a server that an operator has added
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,7 @@ class Life:
     work: float = 0.5  # from leaving rotation until its last request is done
     crash: float | None = None
     flap: tuple[float, float] | None = None  # from when on it does not answer, and for how long
+    errors: float = 0.0  # the part of its answers that are errors
 
 
 @dataclass(frozen=True)
@@ -83,6 +90,8 @@ class Instance:
     gone: Sees | None = None  # how it ended
     lost: float | None = None  # when it was last well before something befell it
     served: bool = False  # whether it has answered
+    patience: float = 10.0  # seconds to stop, until it is killed
+    detail: str = ""  # how it ended
 
     def well(self, now: float) -> bool:
         """Return whether it answers."""
@@ -100,6 +109,10 @@ class Entry:
     rotation: Rotation = Rotation.OUT
     weight: int = 100
     left: float = float("-inf")  # rotation, at
+    ours: bool = True
+    since: float = float("-inf")  # which it is known
+    requests: float = 0.0  # sent to it so far, by this balancer's own account
+    errors: float = 0.0
 
 
 @dataclass
@@ -110,13 +123,15 @@ class Balancer:
     epoch: int = 0
     away: float = 0.0  # until
     disturbed: float = float("-inf")  # when it lost its state
+    counted: float = START  # to when its requests are counted
+    blind: float = 0.0  # until when its own checks fail, and its counters are wrong
 
 
 @dataclass
 class Host:
     name: str
     instances: dict[str, Instance] = field(default_factory=dict)
-    epoch: int = 0
+    epochs: dict[str, int] = field(default_factory=dict)  # by service
     away: float = 0.0  # until
     back: float = float("-inf")
 
@@ -135,16 +150,20 @@ class World:
         lives: Callable[[str, int], Life],
         floor: int,
         ceiling: int,
+        dice: Random,
     ) -> None:
         """`lives`: of the next instance of a revision; `floor` and `ceiling`: what the budget
         allows.
         """
         self.machine, self.lives = machine, lives
-        self.floor, self.ceiling = floor, ceiling
+        self.floor, self.ceiling, self.dice = floor, ceiling, dice
         self.hosts = {name: Host(name) for name in HOSTS}
+        self.at_address = {ADDRESSES[name]: host for name, host in self.hosts.items()}
         self.balancers = {name: Balancer(name) for name in BALANCERS}
-        self.texts: dict[str, bytes] = {}  # of the journal
-        self.versions: dict[str, int] = {}
+        self.pools = {"shop": self.balancers}  # by service
+        # by service, the texts of the journal and their versions
+        self.journals: dict[str, dict[str, bytes]] = {}
+        self.versions: dict[str, dict[str, int]] = {}
         self.store_away = 0.0  # until
         self.calls = 0
         self.at_calls = {int(one.at): one for one in faults if one.kind in AT_CALLS}
@@ -157,6 +176,18 @@ class World:
         self.holder = 0  # the process that took the lease last; 0: it was given back
         self.numbers: dict[str, int] = {}  # instances of each revision so far
         self.stable = 0  # the generation
+        self.receiving: t.Sequence[str] = ["gets it"]  # what a receiver does with a notice, in turn
+        self.received: list[tuple[str, str]] = []  # notices: of which rollout, and which event
+        self.scaler: dict[str, t.Any] = {"min": 1, "max": 9, "off": False}
+        self.wish: int | None = None  # how many instances the autoscaler wants
+        self.even = 1.0  # the part of the requests that an instance may always get
+        self.unfit: set[str] = set()  # revisions that no gate passes: not to be promoted
+        self.managed = False  # whether rollouts keep it from changing numbers
+
+    @property
+    def texts(self) -> dict[str, bytes]:
+        """The journal of the service that is rolled out."""
+        return self.journals.setdefault("shop", {})
 
     @property
     def now(self) -> float:
@@ -215,24 +246,41 @@ class World:
         if kind in ("is lost", "is half done"):
             raise error(f"{what}: no answer")
 
+    def some(self, names: t.Collection[str], half: bool) -> t.Collection[str]:
+        """Return those that a call reaches: all, or half of them."""
+        return self.dice.sample(list(names), len(names) // 2) if half else names
+
     def delay(self, process: Process, span: float, whole: bool) -> None:
         """Let time pass in a call, for the whole process if it is frozen."""
         if whole:
             process.until = self.now + span
         self.machine.sleep(span)
-        self.delayed[process.pid] = self.now
+        self.delayed[process.run] = self.now
 
     # -- promises ----------------------------------------------------------------------------------
 
-    def instances(self) -> list[Instance]:
-        return [one for host in self.hosts.values() for one in host.instances.values()]
+    def pool(self, service: str) -> dict[str, Balancer]:
+        """Return the balancers as a service sees them, with entries of its own."""
+        return self.pools.setdefault(service, {name: Balancer(name) for name in BALANCERS})
+
+    def instances(self, service: str = "shop") -> list[Instance]:
+        return [
+            one
+            for host in self.hosts.values()
+            for one in host.instances.values()
+            if one.labels.service == service
+        ]
 
     def alive(self) -> list[Instance]:
         return [one for one in self.instances() if not one.gone]
 
     def at(self, endpoint: Endpoint) -> Instance | None:
         """Return the living instance that listens there."""
-        return next((one for one in self.alive() if one.labels.endpoint == endpoint), None)
+        host = self.at_address.get(endpoint.address)
+        for one in host.instances.values() if host else ():
+            if not one.gone and one.labels.endpoint == endpoint:
+                return one
+        return None
 
     def reachable(self, instance: Instance) -> bool:
         return self.hosts[instance.labels.host].away <= self.now
@@ -255,6 +303,43 @@ class World:
             if entry.rotation is Rotation.IN and entry.weight and self.answers(endpoint)
         )
 
+    def count(self, balancer: Balancer) -> None:
+        """Count the requests since the last time: each gets its part of them, by its weight."""
+        sent = (self.now - balancer.counted) * REQUESTS
+        balancer.counted = self.now
+        serving = [
+            (entry, instance)
+            for at, entry in balancer.entries.items()
+            if entry.rotation is Rotation.IN and (instance := self.at(at)) and self.answers(at)
+        ]
+        weights = sum(entry.weight for entry, _instance in serving)
+        for entry, instance in serving if weights else ():
+            part = sent * entry.weight / weights
+            entry.requests += part
+            entry.errors += part * instance.life.errors
+
+    def shares(self, balancer: Balancer) -> dict[Endpoint, float]:
+        """Return which part of the requests each instance gets that answers."""
+        weights = {
+            at: entry.weight
+            for at, entry in balancer.entries.items()
+            if entry.rotation is Rotation.IN and entry.weight and self.answers(at)
+        }
+        total = sum(weights.values())
+        return {at: weight / total for at, weight in weights.items()}
+
+    def check_shares(self, balancer: Balancer, before: Mapping[Endpoint, float]) -> None:
+        """No instance gets more than an even part, or than it had before."""
+        after = self.shares(balancer)
+        if balancer.disturbed > self.now - UNSEEN or self.lost_unseen():
+            return
+        for at, share in after.items():
+            if share > max(self.even, 1 / len(after), before.get(at, 0.0)) + ROUNDING:
+                self.broken(
+                    f"{at} gets {share:.0%} of the requests at {balancer.name}, before"
+                    f" {before.get(at, 0.0):.0%}, and {len(after)} serve"
+                )
+
     def lost_unseen(self) -> int:
         """Return how many instances were lost so recently that the controller may not know."""
         cut_off = sum(
@@ -265,13 +350,15 @@ class World:
         lost = [one for one in self.instances() if one.lost and one.lost > self.now - UNSEEN]
         return cut_off + len(lost)
 
-    def acts(self, what: str, epoch: int) -> None:
+    def acts(self, what: str, epoch: int, service: str) -> None:
         """A controller changes something: it has to hold the lease, and say so."""
+        if service != "shop":
+            return
         process = self.machine.current.process
-        if epoch != self.leases.get(process.pid):
-            self.broken(f"{what} with epoch {epoch}, lease {self.leases.get(process.pid)}")
-        proved = self.written.get(process.pid, 0.0)
-        if self.holder != process.pid and self.delayed.get(process.pid, 0.0) <= proved:
+        if epoch != self.leases.get(process.run):
+            self.broken(f"{what} with epoch {epoch}, lease {self.leases.get(process.run)}")
+        proved = self.written.get(process.run, 0.0)
+        if self.holder != process.run and self.delayed.get(process.run, 0.0) <= proved:
             self.broken(f"{what} without the lease")
 
     def check_floor(self, what: str, balancer: Balancer, before: int) -> None:
@@ -293,13 +380,29 @@ class World:
         if len(there) > self.ceiling:
             self.broken(f"{len(there)} instances, {self.ceiling} are allowed")
 
+    def check_autoscaler(self, name: str) -> None:
+        """An instance is started: an autoscaler that is managed leaves the numbers alone."""
+        phase = self.phase()
+        if self.managed and not self.scaler["off"] and phase in ("progressing", "promoting"):
+            self.broken(f"{name} is started while the autoscaler may change the numbers")
+
+    def phase(self) -> str:
+        """Return the phase of the rollout, as the journal has it."""
+        rollout = json.loads(self.texts.get("record", b"{}")).get("rollout")
+        return t.cast(str, rollout["phase"]) if rollout else ""
+
     def check_stable(self, stable: Mapping[str, t.Any] | None) -> None:
         """The journal says what is stable: when that changes, it is there, and ready."""
         before, self.stable = self.stable, stable["generation"] if stable else 0
         if stable is None or self.stable == before:
             return
+        if stable["revision"] in self.unfit:
+            self.broken(f"{stable['revision']} is stable, and its gates did not pass")
         ready = sum(
-            one.labels.generation == self.stable and one.well(self.now) for one in self.alive()
+            (one.labels.generation or self.stable) == self.stable
+            and one.labels.revision == stable["revision"]
+            and one.well(self.now)
+            for one in self.alive()
         )
         if ready < min(self.floor, stable["replicas"]) - self.lost_unseen():
             self.broken(f"{stable['revision']} is stable with {ready} instances ready")
@@ -307,7 +410,7 @@ class World:
     def check_stop(self, instance: Instance, drain: float) -> None:
         """An instance is told to stop."""
         at, name = instance.labels.endpoint, instance.labels.id
-        for balancer in self.balancers.values():
+        for balancer in self.pool(instance.labels.service).values():
             entry = balancer.entries.get(at)
             if entry is None or balancer.disturbed > self.now - UNSEEN:
                 continue
@@ -332,15 +435,35 @@ class World:
             host = self.hosts[fault.what]
             host.away = max(host.away, until)
             self.machine.at(until, lambda: setattr(host, "back", until))
+        elif fault.kind == "host reboots":
+            host = self.hosts[fault.what]
+            host.away = max(host.away, until)
+            ended = [one for one in host.instances.values() if not one.gone]
+            for one in ended:
+                self.end(one, Sees.FAILED)
+            self.machine.at(until, lambda: self.boot(host, ended))
         elif fault.kind == "balancer away":
-            self.balancers[fault.what].away = until
+            for pool in self.pools.values():
+                pool[fault.what].away = until
         elif fault.kind == "store away":
             self.store_away = until
         elif fault.kind in ("balancer forgets", "balancer restores"):
-            balancer = self.balancers[fault.what]
-            old = balancer.before if fault.kind == "balancer restores" else {}
-            balancer.entries = {at: Entry(**vars(entry)) for at, entry in old.items()}
-            balancer.disturbed = self.now
+            for pool in self.pools.values():
+                self.forget(pool[fault.what], fault.kind == "balancer restores")
+        elif fault.kind == "balancer is blind":
+            self.balancers[fault.what].blind = until
+        elif fault.kind == "server by hand":
+            entries = self.balancers[fault.what].entries
+            entries[BY_HAND] = Entry("by hand", Rotation.IN, 7, ours=False)
+        elif fault.kind == "stable dies":
+            old = [one for one in self.alive() if one.labels.revision == "1"]
+            for number, one in enumerate(old):
+                later = self.now + number * fault.span
+                self.machine.at(later, lambda one=one: self.end(one, Sees.FAILED))
+        elif fault.kind == "autoscaler is changed":
+            self.scaler = {**self.scaler, "max": self.scaler["max"] + 1}
+        elif fault.kind == "autoscaler wants":
+            self.wish = int(fault.span)
         elif fault.kind == "clock jumps":
             self.machine.jump += fault.span
         elif fault.kind == "instance killed":
@@ -350,20 +473,55 @@ class World:
         self.happened.append(fault)
         self.tell(f"FAULT: {fault}")
 
+    def begin(self, labels: Labels) -> Instance:
+        """An instance begins its life."""
+        number = self.numbers[labels.revision] = self.numbers.get(labels.revision, 0) + 1
+        life = self.lives(labels.revision, number)
+        instance = Instance(labels, life, self.now)
+        self.hosts[labels.host].instances[labels.id] = instance
+        if life.crash is not None:
+            self.machine.at(self.now + life.crash, lambda: self.end(instance, Sees.FAILED))
+        if life.flap:
+            begins = self.now + life.flap[0]
+            self.machine.at(begins, lambda: setattr(instance, "lost", begins))
+        return instance
+
+    def forget(self, balancer: Balancer, restores: bool) -> None:
+        """A balancer loses its state, or has an older one again."""
+        old = balancer.before if restores else {}
+        others = {at: one for at, one in balancer.entries.items() if not one.ours}
+        balancer.entries = {at: Entry(**vars(entry)) for at, entry in old.items()} | others
+        balancer.disturbed = self.now
+
     def end(self, instance: Instance, how: Sees) -> None:
         """An instance ends."""
         if not instance.gone:
             if how is Sees.FAILED and instance.told is None:
                 instance.lost = self.now
             instance.gone = how
+            instance.detail = instance.detail or ("exit code 1" if how is Sees.FAILED else "")
             self.tell(f"{instance.labels.id} ({instance.labels.revision}) {how.value}")
+
+    def boot(self, host: Host, ended: t.Sequence[Instance]) -> None:
+        """A host is back: in place its own init system starts what ran there."""
+        host.back = self.now
+        for one in ended:
+            if not one.labels.generation and host.instances.get(one.labels.id) is one:
+                self.begin(one.labels)
 
     def heal(self) -> None:
         """End all faults."""
         self.at_calls = {}
         self.store_away = self.machine.jump = 0.0
-        for thing in (*self.hosts.values(), *self.balancers.values()):
-            thing.away = 0.0
+        self.unfit = set()
+        self.receiving = ["gets it"]
+        self.lives = lambda _revision, _number: Life()
+        for host in self.hosts.values():
+            host.away = 0.0
+            self.boot(host, [one for one in host.instances.values() if one.gone is Sees.FAILED])
+        for pool in self.pools.values():
+            for balancer in pool.values():
+                balancer.away = balancer.blind = 0.0
 
     def snapshot(self) -> None:
         """Keep the balancers' state, which one may return to."""
