@@ -136,7 +136,7 @@ options:
           - 'I(docker, podman): The image, V(registry.example.com/shop:{revision}) or V(registry.example.com/shop@sha256:{revision}).
             It is pulled on every host before anything is touched, and must be the same everywhere. Required.'
           - 'I(kubernetes): The image of a revision, V(registry.example.com/shop:{revision}). Everything else in a pod
-            is as in the workload, or as O(template) says. Required.'
+            is as in the workload, or as C(template) says. Required.'
           - 'I(swarm): The image, V(registry.example.com/shop:{revision}). The tag is resolved once per generation, so
             that all nodes run the same image. Required.'
         type: str

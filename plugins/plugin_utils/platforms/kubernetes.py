@@ -94,7 +94,7 @@ OPTIONS = Options(
         "image",
         Kind("str", _image),
         "The image of a revision, V(registry.example.com/shop:{revision}). Everything else in a pod"
-        " is as in the workload, or as O(template) says.",
+        " is as in the workload, or as C(template) says.",
         required=True,
     ),
     Field(
