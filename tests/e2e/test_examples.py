@@ -38,7 +38,7 @@ ORDER = {
     "promote": [True],
     "finish": [True],
     "follow": [False, False],
-    "watch": [False, False],
+    "watch": [False],
     "health": [False],
     "scale": [True],
     "drain": [False, True],

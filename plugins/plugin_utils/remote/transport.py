@@ -45,7 +45,7 @@ class Transport:
         # called, in any thread, when a late answer comes
         self.wake: Callable[[], None] = lambda: None
         self._silent = silent or SilentHosts(self._tell)
-        self._pool = Pool(self._silent, lambda: self.wake())
+        self._pool = Pool(self._silent, self._wake)
         self.hosts = connections.hosts
         self.left_out = connections.left_out
         self.variable = connections.variable
@@ -54,6 +54,9 @@ class Transport:
 
     def _tell(self, line: str) -> None:
         self.say(line)
+
+    def _wake(self) -> None:
+        self.wake()
 
     @classmethod
     def from_action(cls, action: t.Any, task_vars: Mapping[str, t.Any]) -> Transport:
