@@ -933,7 +933,7 @@ def test_a_number_that_the_owner_sets_in_the_middle_is_followed_and_told(
     is_ordinary(server, "2", replicas)
     told = [line for line in shop.said if "PR-264" in line]
     assert told == [
-        f"shop 2: somebody else has set the number of replicas to {replicas}; the rollout goes on"
+        f"shop 2: the number of replicas was set to {replicas} outside this rollout; the rollout continues"
         f" to it (before: 4) [PR-264]"
     ]
     assert shop.least >= 3

@@ -37,7 +37,6 @@ from .checks import Checks
 from .gate_runner import GateRunner
 from .interrupt import Guard
 from .observer import Observer, Snapshot
-from .owner import WorkloadOwner
 from .placement import Placement
 from .preview import PreviewPool
 from .recorder import Recorder
@@ -101,7 +100,6 @@ class ReconcileLoop:
             now=now,
             stopped=lambda: bool(guard.stopped),
         )
-        self.owner = WorkloadOwner(settings, self.platform, self.show)
         self.placement = Placement(self.platform, self.observer, session)
 
     @cached_property

@@ -27,6 +27,7 @@ from ...state.record import Rollout, RolloutKind
 from . import timing
 from .gate_runner import GateRunner
 from .observer import Snapshot
+from .owner import follow_owner
 from .reconcile_loop import ReconcileLoop
 from .supervisor import Proceed, Reporter, Supervisor
 
@@ -143,7 +144,7 @@ class StageRun:
     def _iterate(self) -> Proceed | None:
         """Do one iteration; return how the rollout leaves the stage, if it does."""
         self._loop.autoscaling.follow(self._rollout, measured(self._loop.fleet))
-        self._loop.owner.follow(self._rollout)
+        follow_owner(self._loop, self._rollout)
         proceed = self._supervisor.proceed(self._describe)
         if proceed in (Proceed.SKIP, Proceed.RENUMBER):
             return proceed
