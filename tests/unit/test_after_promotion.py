@@ -38,6 +38,7 @@ def gates(path: Path) -> dict[str, t.Any]:
     }
 
 
+@pytest.mark.slow
 def test_it_rolls_back_itself_and_says_why(shop: Service, tmp_path: Path) -> None:
     (tmp_path / "alarm").touch()
     with pytest.raises(RolloutFailed, match="requested by gate rollback 1") as failed:
@@ -49,6 +50,7 @@ def test_it_rolls_back_itself_and_says_why(shop: Service, tmp_path: Path) -> Non
     assert shop.store.lease() is None
 
 
+@pytest.mark.slow
 def test_a_rollback_that_was_killed_is_finished(shop: Service, tmp_path: Path) -> None:
     (tmp_path / "alarm").touch()
 

@@ -60,6 +60,7 @@ def test_the_cpu_of_what_a_command_leaves_behind_is_the_hosts(
     until(lambda: hosts.cpu - before > 0.4, "its CPU is counted")
 
 
+@pytest.mark.slow
 def test_nothing_outlives_the_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     connection_loader.add_directory(str(PLUGINS))
     with DistantHosts(1, delay=0.0) as hosts:

@@ -283,6 +283,7 @@ def test_a_run_that_is_killed_at_a_change_is_continued(tmp_path: Path, lost: boo
         assert shop.most <= 3, number
 
 
+@pytest.mark.slow
 def test_looks_between_changes_are_watches(tmp_path: Path) -> None:
     server = cluster()
     server.watches = True
@@ -297,6 +298,7 @@ def test_looks_between_changes_are_watches(tmp_path: Path) -> None:
     assert len(reads) < len(changes) + hand_back, Counter(reads)
 
 
+@pytest.mark.slow
 def test_a_service_is_looked_at_by_watches_between_changes(tmp_path: Path) -> None:
     server = with_service()
     server.watches = True
@@ -742,6 +744,7 @@ def test_a_deployment_paused_with_another_template_is_rolled_out_as_it_is(
         assert set(_pods.notes_of(mine)) == {_pods.EPOCH}
 
 
+@pytest.mark.slow
 def test_a_paused_template_that_fails_is_rolled_back_and_stays_to_be_rolled_out(
     tmp_path: Path,
 ) -> None:
@@ -849,6 +852,7 @@ def test_a_restart_during_the_hand_back_is_taken_over(tmp_path: Path, after: int
     assert (shop.least, shop.most) == (4, 5)
 
 
+@pytest.mark.slow
 def test_a_rollback_after_a_restart_goes_to_the_restarted_pods(tmp_path: Path) -> None:
     server = cluster()
     server.starts = lambda pod: not pod["spec"]["containers"][0]["image"].endswith("broken")
@@ -949,6 +953,7 @@ def test_a_number_that_is_raised_before_the_first_pod_goes_is_followed(tmp_path:
     is_ordinary(server, "2", 6)
 
 
+@pytest.mark.slow
 def test_a_rollback_keeps_the_number_that_the_owner_set_in_the_middle(tmp_path: Path) -> None:
     server = cluster()
     begun(tmp_path, server)
@@ -960,6 +965,7 @@ def test_a_rollback_keeps_the_number_that_the_owner_set_in_the_middle(tmp_path: 
 
 
 @pytest.mark.parametrize("replicas", [6, 2])
+@pytest.mark.slow
 def test_a_number_that_the_owner_sets_during_a_rollback_is_followed(
     tmp_path: Path, replicas: int
 ) -> None:
@@ -979,6 +985,7 @@ def test_a_number_that_the_owner_sets_during_a_rollback_is_followed(
 
 
 @pytest.mark.parametrize("given", [{}, {"replicas": 6}], ids=["its own number", "a given number"])
+@pytest.mark.slow
 def test_a_rollback_leaves_the_number_that_the_owner_has_lowered_before(
     tmp_path: Path, given: dict[str, int]
 ) -> None:
@@ -1015,7 +1022,11 @@ def test_a_given_number_is_kept_and_the_other_one_is_told(tmp_path: Path) -> Non
     shop = Shop(tmp_path, server, replicas=4)
     shop.play(revision="2")
     is_ordinary(server, "2", 4)
-    assert [line for line in shop.said if "to 9; rollout_replicas says 4, which stays" in line]
+    assert [
+        line
+        for line in shop.said
+        if "to 9 outside this rollout; rollout_replicas says 4, which stays" in line
+    ]
 
 
 def test_a_pause_of_somebody_else_is_left_to_him(tmp_path: Path) -> None:

@@ -158,6 +158,7 @@ def test_an_answer_that_is_too_large(
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
+@pytest.mark.slow
 def test_a_read_is_repeated_when_the_server_asks_for_it(
     cluster: Cluster, server: web.Server, status: int
 ) -> None:

@@ -123,6 +123,7 @@ def deleted(server: Server) -> list[str]:
 
 @pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize("watches", [True, False])
+@pytest.mark.slow
 def test_a_statefulset_is_walked_from_its_highest_number(
     tmp_path: Path, ordered: bool, watches: bool
 ) -> None:
@@ -252,6 +253,7 @@ def test_a_held_rollout_leaves_the_stable_template(tmp_path: Path) -> None:
     assert server.template == "1"
 
 
+@pytest.mark.slow
 def test_why_no_pod_comes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_on_delete, "TOLD_AFTER", 0.0)
     server = Server()

@@ -382,6 +382,7 @@ def test_a_run_that_waits_for_a_load_balancer_ends_once_its_lease_is_lost(
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.slow
 def test_the_lease_is_kept_while_something_does_not_answer(walking: Callable[..., Walk]) -> None:
     """For longer than it lives: who waits for a load balancer still holds it."""
     world = World()

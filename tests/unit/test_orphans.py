@@ -102,6 +102,7 @@ def test_what_is_left_after_a_rollback_is_stopped(shop: Service, world: Cut) -> 
     assert shop.running == {"1": 3} and len(world.instances) == 3
 
 
+@pytest.mark.slow
 def test_an_instance_that_takes_long_to_end_is_waited_for(
     shop: Service, world: Cut, monkeypatch: pytest.MonkeyPatch
 ) -> None:
