@@ -325,7 +325,7 @@ def _groups(results: Iterable[Result]) -> dict[str, float]:
 
 
 def _is_no_failure(result: Result) -> bool:
-    """Whether a metric passed, or had no data where nobody asked for that to be a failure."""
+    """Whether a metric passed, or had no data and is not configured to fail without any."""
     asked = result.metric.must_have_data or result.metric.critical
     return result.judged is Class.PASS or (result.judged is Class.NODATA and not asked)
 
