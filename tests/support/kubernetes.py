@@ -16,7 +16,7 @@ import time
 import typing as t
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _pods
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _pod, _pods
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import ApiError
 from ansible_collections.progressive.rollout.tests.support import deployments
 
@@ -250,7 +250,7 @@ class Server:
         """Adopt what the selector finds, and release what it does not find any more."""
         labels = one["metadata"].get("labels") or {}
         wanted = mine["spec"]["selector"]["matchLabels"].items() <= labels.items()
-        if wanted != _pods.owned_by(one, mine):
+        if wanted != _pod.owned_by(one, mine):
             changed = copy.deepcopy(one)
             owner = {"uid": mine["metadata"]["uid"], "controller": True}
             changed["metadata"]["ownerReferences"] = [owner] if wanted else []
@@ -263,7 +263,7 @@ class Server:
             if pod["metadata"]["ownerReferences"][0]["uid"] == one["metadata"]["uid"]
         ]
         missing, room = one["spec"]["replicas"] - len(mine), self.quota - len(self._all(PODS))
-        for _pod in range(max(0, min(missing, room))):
+        for _missing in range(max(0, min(missing, room))):
             self._start(one)
         conditions = []
         if missing > room:
@@ -283,8 +283,8 @@ class Server:
     def _last(self, pod: Object) -> tuple[bool, int, int]:
         """Which pod is deleted first: not ready, cheap, new."""
         notes = pod["metadata"].get("annotations") or {}
-        cost = int(notes.get(_pods.COST, 0)) if self.steers else 0
-        ready = _pods.condition(pod, "Ready").get("status") == "True"
+        cost = int(notes.get(_pod.COST, 0)) if self.steers else 0
+        ready = _pod.condition(pod, "Ready").get("status") == "True"
         return ready, cost, -int(pod["metadata"]["uid"].partition("-")[2])
 
     def _start(self, owner: Object) -> None:
@@ -413,4 +413,4 @@ def _apply(path: str, one: Object, operation: Mapping[str, t.Any]) -> None:
 
 def serving(server: Server, of: Sequence[str] = ()) -> int:
     """How many pods are ready."""
-    return sum(_pods.condition(pod, "Ready").get("status") == "True" for pod in server.living())
+    return sum(_pod.condition(pod, "Ready").get("status") == "True" for pod in server.living())

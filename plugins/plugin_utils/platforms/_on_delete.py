@@ -22,7 +22,7 @@ from ..interfaces.context import DriverContext
 from ..interfaces.platform import Labels, Report
 from ..remote.kubernetes import ApiError, Object
 from . import _kubernetes_risks as risks
-from . import _places, _pods, _rights
+from . import _places, _pod, _pods, _rights
 from ._places import Places
 from ._workload import WorkloadDriver
 
@@ -186,7 +186,7 @@ class OnDeleteDriver(WorkloadDriver):
     def _set_template(self, places: Places, template: Mapping[str, t.Any]) -> None:
         """Change the pod template, if nobody else has meanwhile."""
         workload = places.workload
-        notes = {_places.FIRST: places.first, **_pods.notes_of(workload)}
+        notes = {_places.FIRST: places.first, **_pod.notes_of(workload)}
         patch: list[Object] = [
             {
                 "op": "test",

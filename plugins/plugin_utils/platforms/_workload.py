@@ -15,7 +15,7 @@ from ..base.errors import InputError, LeaseLost, PlatformError
 from ..interfaces.context import DriverContext
 from ..interfaces.platform import Capabilities, Endpoint, Labels, PlatformDriver
 from ..remote.kubernetes import ApiError, Cluster, Object, Reflector
-from . import _pods
+from . import _pod, _pod_reports, _pods
 
 ENOUGH = 10_000  # instances of a service; how many pods fit is for the scheduler to find
 
@@ -128,7 +128,7 @@ class WorkloadDriver(PlatformDriver):
 
     def _fence(self, obj: Object, kind: str) -> Object:
         """Write the lease's epoch to an object; raises LeaseLost where a newer one is."""
-        notes, mine = _pods.notes_of(obj), self.context.known().epoch
+        notes, mine = _pod.notes_of(obj), self.context.known().epoch
         seen = int(notes[_pods.EPOCH]) if notes.get(_pods.EPOCH, "").isdecimal() else 0
         if seen > mine:
             raise LeaseLost(
@@ -174,8 +174,8 @@ class WorkloadDriver(PlatformDriver):
                 one["image"] = options["image"].replace("{revision}", revision)
         return template
 
-    def _reading(self) -> _pods.Reading:
-        return _pods.Reading(
+    def _reading(self) -> _pod_reports.Reading:
+        return _pod_reports.Reading(
             self.context.service,
             self._options["container"] or "",
             self._options["image"],
