@@ -123,6 +123,9 @@ class Server:
         items = [one for one in self._all(path) if _selected(one, query)]
         return copy.deepcopy({"metadata": {"resourceVersion": str(self._version)}, "items": items})
 
+    def metadata(self, path: str) -> Object:
+        return self.get(path)["metadata"]  # type: ignore[no-any-return]
+
     def may(self, namespace: str, group: str, resource: str, verb: str) -> bool:
         return (verb, resource) not in self.forbidden
 

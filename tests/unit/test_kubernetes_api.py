@@ -93,6 +93,14 @@ def test_what_is_sent(cluster: Cluster, server: web.Server) -> None:
     assert {one.headers["User-Agent"] for one in server.requests} == {"progressive.rollout"}
 
 
+def test_of_a_secret_only_the_metadata_is_asked_for(cluster: Cluster, server: web.Server) -> None:
+    """https://kubernetes.io/docs/reference/using-api/api-concepts/#metadata-only-fetches"""
+    server.replies = [(200, '{"metadata": {"uid": "1", "resourceVersion": "7"}}')]
+    assert cluster.metadata(f"{PODS}/one") == {"uid": "1", "resourceVersion": "7"}
+    accepted = server.requests[-1].headers["Accept"]
+    assert accepted == "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+
+
 def test_the_namespace_is_that_of_the_context(tmp_path: Path) -> None:
     config = kubeconfig(tmp_path, "http://127.0.0.1:1")
     assert Cluster(config).namespace == "web"

@@ -117,6 +117,8 @@ class InstanceSettings:
     # by option, the keys of its values
     secret: Mapping[str, list[str]] = field(default_factory=dict)
     key: str = ""  # under which hosts keep the secret values; empty: there are none
+    # by ConfigMap or Secret that the instances read when they start, a digest of it
+    references: Mapping[str, str] = field(default_factory=dict, compare=False)
     # whether the revision ran before, so that its instances are to be as they were then
     again: bool = field(default=False, compare=False)
 
@@ -378,6 +380,12 @@ class PlatformDriver(BaseDriver):
         Raises PlatformError while hosts that may have them do not answer.
         """
         return None
+
+    def references(self, revision: str, generation: int) -> Mapping[str, str] | None:
+        """Return what the platform has outside of a generation's settings that its instances read
+        when they start, by name, each with a digest; None: that may not be read.
+        """
+        return {}
 
     def limits(self, kept: InstanceSettings | None = None) -> Limits:
         """Return what an instance may use at most, with the settings `kept` or the present ones.

@@ -121,6 +121,14 @@ class Together(PlatformDriver):
     def prepare(self, revision: str, generation: int | None = None) -> None:
         self._all(lambda driver: driver.prepare(revision, generation))
 
+    def references(self, revision: str, generation: int) -> Mapping[str, str] | None:
+        found = self._all(lambda driver: driver.references(revision, generation))
+        return {
+            f"{key} of cluster {name}": its
+            for name, one in found.items()
+            for key, its in (one or {}).items()
+        }
+
     # -- the rollout -------------------------------------------------------------------------------
 
     def sync(

@@ -30,7 +30,7 @@ from ..interfaces.platform import Labels, PlatformDriver, Report
 from ..remote.kubernetes import ApiError, Object
 from . import _kubernetes_risks as risks
 from . import _kubernetes_rivals as rivals
-from . import _pod, _pods, _rights
+from . import _pod, _pods, _references, _rights
 from ._clusters import ClustersDriver
 from ._hand_back import METADATA, retarget
 from ._kubernetes_options import OPTIONS
@@ -114,7 +114,9 @@ class Driver(WorkloadDriver):
             rivals.listed_at(self._cluster, path)
             for path in (f"/api/v1/namespaces/{self._namespace}/resourcequotas", "/api/v1/nodes")
         )
+        read = _references.digests(self._cluster, self._namespace, template)
         return [
+            *_references.of_rights(template, read, self._where),
             *risks.of_sync(deployment, self._where),
             *self._unknown,
             *risks.of_budgets(budgets or (), _pod.labels_of(template), numbers),
@@ -144,6 +146,14 @@ class Driver(WorkloadDriver):
                 " Deployment could not take the new pods over; exempt it from that",
                 "PR-243",
             )
+
+    def references(self, revision: str, generation: int) -> Mapping[str, str] | None:
+        deployment = self._get()
+        if mine := _of_generation(self._groups(deployment), generation):
+            template = mine[0].obj["spec"]["template"]
+        else:
+            template = self._replica_set(deployment, revision, generation, 0)["spec"]["template"]
+        return _references.digests(self._cluster, self._namespace, template)
 
     # -- the rollout -------------------------------------------------------------------------------
 

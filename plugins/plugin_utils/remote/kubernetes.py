@@ -73,6 +73,8 @@ MERGE = "application/merge-patch+json"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 JSON = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
+ACCEPTED = "application/json"
+METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 HERE = "progressive.rollout"  # who asks, in the server's audit log
 MANAGER = {"fieldManager": "progressive-rollout"}  # whose fields they are (`managedFields`)
 BUSY = frozenset({429, 500, 502, 503, 504})  # a read is repeated, after the time that is asked for
@@ -166,6 +168,14 @@ class Cluster:
                 raise
         return self._ask("GET", path, query=query)  # a connection that was closed meanwhile
 
+    def metadata(self, path: str) -> Object:
+        """Return the metadata of an object; what else it has does not leave the server.
+
+        https://kubernetes.io/docs/reference/using-api/api-concepts/#metadata-only-fetches
+        """
+        found: Object = self._ask("GET", path, accept=METADATA)["metadata"]
+        return found
+
     def post(self, path: str, body: Object, **query: str) -> Object:
         """Create an object, and return it."""
         return self._ask("POST", path, body, "application/json", {**query, **MANAGER})
@@ -212,7 +222,9 @@ class Cluster:
         """Yield what happens after this version, until the server ends it; raises Expired."""
         asked = {**query, "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version}
         asked["timeoutSeconds"] = str(WATCH)
-        reply = self._send("GET", path, None, "", asked, WATCH + CONNECT, repeats=0)
+        reply = self._send(
+            "GET", path, None, {"Accept": ACCEPTED}, asked, WATCH + CONNECT, repeats=0
+        )
         try:
             for line in _lines(reply):
                 event = json.loads(line)
@@ -234,17 +246,25 @@ class Cluster:
         body: t.Any = None,
         content: str = "",
         query: Mapping[str, str] | None = None,
+        *,
+        accept: str = ACCEPTED,
     ) -> Object:
         """Return the answer to a request, within bounds; raises ApiError."""
+        headers = {"Accept": accept} | ({"Content-Type": content} if content else {})
         try:
-            return within(ANSWER, lambda: self._answer(method, path, body, content, query or {}))
+            return within(ANSWER, lambda: self._answer(method, path, body, headers, query or {}))
         except TimeoutError:
             raise ApiError(f"{method} {path}: no answer within {ANSWER:g} s") from None
 
     def _answer(
-        self, method: str, path: str, body: t.Any, content: str, query: Mapping[str, str]
+        self,
+        method: str,
+        path: str,
+        body: t.Any,
+        headers: Mapping[str, str],
+        query: Mapping[str, str],
     ) -> Object:
-        reply = self._send(method, path, body, content, query, self._timeout)
+        reply = self._send(method, path, body, headers, query, self._timeout)
         try:
             found = json.loads(_body(reply) or b"{}")
             if not isinstance(found, Mapping):
@@ -258,7 +278,7 @@ class Cluster:
         method: str,
         path: str,
         body: t.Any,
-        content: str,
+        headers: Mapping[str, str],
         query: Mapping[str, str],
         timeout: float,
         *,
@@ -273,16 +293,13 @@ class Cluster:
         url = client.configuration.host.rstrip("/") + path
         if query:
             url += "?" + urllib.parse.urlencode(query)
-        headers = {"Accept": "application/json", "User-Agent": HERE} | (
-            {"Content-Type": content} if content else {}
-        )
-        headers |= _credentials(client)
+        sent = {**headers, "User-Agent": HERE, **_credentials(client)}
         try:
             reply = client.rest_client.pool_manager.request(
                 method,
                 url,
                 body=None if body is None else json.dumps(body).encode(),
-                headers=headers,
+                headers=sent,
                 preload_content=False,
                 redirect=False,
                 retries=_repeats(repeats) if method == "GET" else False,
@@ -298,7 +315,7 @@ class Cluster:
             ) from None
         if reply.status == 401 and again:
             self._log_in_again(client)
-            return self._send(method, path, body, content, query, timeout, again=False)
+            return self._send(method, path, body, headers, query, timeout, again=False)
         if reply.status == 401:
             text += ", also after another login; see whether kubectl auth can-i works there"
         raise ApiError(f"{method} {path}: {text} ({reply.status})", reply.status)

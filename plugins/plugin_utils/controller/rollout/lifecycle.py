@@ -191,11 +191,24 @@ class Lifecycle(StepPart):
         record = self.record
         if forward or generation > record.generation:
             source = None if forward else last_of(record, revision)
-            self.generations.begin(generation, source, again=not forward)
+            if source is not None:
+                self._say_changed(revision, source)
+            self.generations.begin(revision, generation, source, again=not forward)
         if baseline and record.stable:
-            self.generations.begin(baseline, record.stable.generation, again=True)
+            stable = record.stable
+            self.generations.begin(stable.revision, baseline, stable.generation, again=True)
         if forward and (unknown := self.generations.unknown()):
             (self.step.warn or self.step.say)(f"{record.service}: {unknown}")
+        if forward and record.stable and record.stable.generation != generation:
+            self._say_changed(record.stable.revision, record.stable.generation)
+
+    def _say_changed(self, revision: str, generation: int) -> None:
+        """Say what instances of an earlier revision read that is not as it was then."""
+        if changed := self.generations.changed_references(revision, generation):
+            self.step.say(
+                f"{self.record.service}: {'; '.join(changed)}: instances of it that start from now"
+                " on, as in a rollback, read what is there now [PR-265]"
+            )
 
     def check_resumable(self, rollout: Rollout, revision: str) -> None:
         """Refuse to resume the rollout for another revision or plan, or with other settings.
