@@ -62,6 +62,8 @@ class Server:
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
         self.changes: list[str] = []  # each change of ours
+        self.told: list[Object] = []  # Events
+        self.labelled = 0  # how often a pod was given another label
         self.forbidden: set[tuple[str, str]] = set()  # verb, resource
         self.lists: set[str] = set()  # paths of those of other kinds
         self.groups: list[Object] = []  # of other APIs
@@ -152,6 +154,11 @@ class Server:
         self.requests.append(f"POST {path}")
         if query.get("dryRun"):
             return copy.deepcopy(body)
+        if path == f"{CORE}/events":
+            if self.refuses(path):
+                raise ApiError(f"POST {path}: forbidden (403)", 403)
+            self.told.append(body)
+            return body
         self._changes(f"create {body['metadata']['name']}")
         return self.create(path, body)
 
@@ -175,7 +182,10 @@ class Server:
         if query.get("dryRun"):
             return self.admits(after)
         if after != before:
-            self._changes(f"patch {path.rpartition('/')[2]}")
+            if _is_label_of_pod(path, before, after):
+                self.labelled += 1
+            else:
+                self._changes(f"patch {path.rpartition('/')[2]}")
             if after["spec"] != before["spec"]:
                 after["metadata"]["generation"] += 1
             self._put(path, after)
@@ -340,6 +350,12 @@ class Server:
         with self._happened:
             self._events.append((self._version, kind, path, copy.deepcopy(one)))
             self._happened.notify_all()
+
+
+def _is_label_of_pod(path: str, before: Object, after: Object) -> bool:
+    """Whether nothing else has changed: it has no effect on a rollout, and is not counted."""
+    metadata = {**after["metadata"], "labels": before["metadata"].get("labels")}
+    return path.startswith(PODS) and {**after, "metadata": metadata} == before
 
 
 def _selected(one: Object, query: Mapping[str, str]) -> bool:

@@ -56,6 +56,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms impo
     _pods,
     kubernetes,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._hand_back import CAUSE
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import ApiError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import kubernetes_service
 from ansible_collections.progressive.rollout.tests.support import kubernetes as api
@@ -175,7 +176,7 @@ def is_ordinary(
     assert all(_pod.owned_by(one, mine) for one in sets), "nothing else is left"
     assert [one["spec"]["replicas"] for one in sets if one["spec"]["replicas"]] == [replicas]
     left = {key for one in (mine, *sets) for key in _pod.notes_of(one)}
-    assert left <= {_pods.EPOCH, _pods.MARK}
+    assert left <= {_pods.EPOCH, _pods.MARK, CAUSE}
     before = server.counts()
     server.reconcile()
     assert server.counts() == before
@@ -293,7 +294,8 @@ def test_looks_between_changes_are_watches(tmp_path: Path) -> None:
     shop.play(revision="2")
     is_ordinary(server, "2", 4)
     assert (shop.least, shop.most) == (4, 5)
-    changes = [one for one in server.requests if one.startswith(("P", "D"))]
+    shown = len(server.told) + server.labelled
+    changes = [one for one in server.requests if one.startswith(("P", "D"))][shown:]
     reads = [one for one in server.requests if one.startswith("GET")]
     hand_back = 3 * 7 * 2  # a look before each of the six changes, and one that finds it done
     assert len(changes) <= len(server.changes) + 3

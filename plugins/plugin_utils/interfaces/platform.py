@@ -11,6 +11,7 @@ import json
 import typing as t
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from fractions import Fraction
 
 from ..base.errors import PlatformError
@@ -74,6 +75,21 @@ class Report:
     health: Health = Health.NONE
     health_since: float = 0.0
     precedence: int = 0  # of instances that may go, those with the highest go first
+
+
+class Notable(Enum):
+    """What happens to a rollout, as platforms that have a list of events name it."""
+
+    BEGUN = "RolloutBegun"
+    STAGE = "RolloutStage"
+    HELD = "RolloutHeld"
+    PROMOTED = "RolloutPromoted"
+    ENDED = "RolloutEnded"  # otherwise
+
+    @property
+    def is_trouble(self) -> bool:
+        """Whether it is shown as a warning."""
+        return self in (Notable.HELD, Notable.ENDED)
 
 
 @dataclass(frozen=True)
@@ -346,6 +362,12 @@ class PlatformDriver(BaseDriver):
         The fleet stays as it is until there is no question any more, or the rollout goes back.
         """
         return ""
+
+    def note(self, event: Notable, text: str) -> None:
+        """Have the platform show what happens to the rollout, to people who look there.
+
+        A service to them: what goes wrong with it is no error.
+        """
 
     def refill(self, revision: str, generation: int) -> None:
         """Have places that become free filled with this generation (`refills_places`)."""

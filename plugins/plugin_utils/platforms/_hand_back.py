@@ -38,6 +38,7 @@ def _adoptable(group: Group) -> dict[str, t.Any]:
     return {"labels": dict(group.obj["spec"]["template"]["metadata"]["labels"])}
 
 
+CAUSE = "kubernetes.io/change-cause"  # annotation of a Deployment, and of its history
 METADATA = {
     HandBackStep.RELEASE: _released,
     HandBackStep.GIVE_BACK: _given_back,
@@ -45,12 +46,17 @@ METADATA = {
 }
 
 
-def retarget(deployment: Object, group: Group) -> list[Object]:
-    """Return how the Deployment gets the template and the number of a ReplicaSet."""
+def retarget(deployment: Object, group: Group, cause: str) -> list[Object]:
+    """Return how the Deployment gets the template and the number of a ReplicaSet.
+
+    `cause` is for `kubectl rollout history`, of a template that the owner has not written.
+    """
     notes = {**_pod.notes_of(deployment), _pods.STOPPED: json.dumps(group.stopped)}
     notes[_pods.NUMBER] = str(group.replicas)
     if (number := _pods.asked(deployment)) is not None:
         notes[_pods.WANTED] = f"{group.name}={number}"
+    if _pods.template_of(deployment) != _pods.template_of(group.obj):
+        notes[CAUSE] = cause
     template, version = _pods.template_of(group.obj), deployment["metadata"]["resourceVersion"]
     return [
         {"op": "test", "path": "/metadata/resourceVersion", "value": version},

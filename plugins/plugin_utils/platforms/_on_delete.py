@@ -23,6 +23,7 @@ from ..interfaces.platform import Labels, Report
 from ..remote.kubernetes import ApiError, Object
 from . import _kubernetes_risks as risks
 from . import _places, _pod, _pods, _references, _rights
+from ._hand_back import CAUSE
 from ._places import Places
 from ._workload import WorkloadDriver
 
@@ -195,7 +196,10 @@ class OnDeleteDriver(WorkloadDriver):
     def _set_template(self, places: Places, template: Mapping[str, t.Any]) -> None:
         """Change the pod template, if nobody else has meanwhile."""
         workload = places.workload
-        notes = {_places.FIRST: places.first, **_pod.notes_of(workload)}
+        known = _places.marked(template)
+        revision = known[1] if known else self._reading().imaged(template)
+        cause = {CAUSE: f"progressive.rollout: {self.context.service} {revision}"}
+        notes = {_places.FIRST: places.first, **_pod.notes_of(workload), **cause}
         patch: list[Object] = [
             {
                 "op": "test",

@@ -85,6 +85,11 @@ def dear() -> Object:
     return {"metadata": {"annotations": {COST: None}}}
 
 
+def labelled(name: str, value: str) -> Object:
+    """Return the patch by which a pod, and not the template, has a label."""
+    return {"metadata": {"labels": {name: value}}}
+
+
 def is_cheap(pod: Object) -> bool:
     """Return whether a pod is to be deleted before others."""
     return notes_of(pod).get(COST) == CHEAPEST

@@ -22,6 +22,7 @@ MARK = f"{DOMAIN}/rollout"  # annotation of a ReplicaSet: what a rollout started
 BASE = f"{DOMAIN}/base"  # of a ReplicaSet of ours: a digest of the Deployment's template before it
 SHAPE = f"{DOMAIN}/base-shape"  # the same, without the annotations of that template
 RELEASED = f"{DOMAIN}/released"  # of a ReplicaSet that was taken from the Deployment
+ROLE = f"{DOMAIN}/role"  # label of pods, for dashboards: stable or canary
 STOPPED = f"{DOMAIN}/stopped"  # the pods that were to be stopped by lowering the number
 EPOCH = f"{DOMAIN}/epoch"
 PENDING = f"{DOMAIN}/hand-back"  # of the Deployment: the ReplicaSet that it is to take over

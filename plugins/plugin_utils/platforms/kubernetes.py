@@ -40,6 +40,8 @@ from ._workload import WorkloadDriver, versioned
 
 __all__ = ["OPTIONS", "Driver"]
 STEPS = 100  # of a hand-back at once; more only if something undoes them
+STABLE, CANARY = "stable", "canary"  # roles of pods
+AT_ONCE = 5  # pods that get another role in one look
 PATIENCE = 5.0  # seconds that a controller has to see which pods are to be deleted first
 
 
@@ -172,7 +174,25 @@ class Driver(WorkloadDriver):
                 deployment, found = self._look()
             self._scale(deployment, found, start, stop)
             deployment, found = self._look()
+        if self.context.known().epoch:
+            self._label_roles(found, AT_ONCE)
         return self._reports(found)
+
+    def _label_roles(self, found: Sequence[Group], most: int) -> None:
+        """Label pods as stable or canary, for dashboards; so many at once that no look is late."""
+        wrong = [
+            (name, role)
+            for group in found
+            for role in [self._role(group)]
+            for name, pod in group.living.items()
+            if _pod.labels_of(pod).get(_pods.ROLE) != role
+        ]
+        for name, role in wrong[:most]:
+            self._patch_pod(name, _pod.labelled(_pods.ROLE, role))
+
+    def _role(self, group: Group) -> str:
+        kept = self.context.settings_of(group.generation)
+        return STABLE if group.owned or (kept and kept.again) else CANARY
 
     def leaving(self, ids: Collection[str]) -> None:
         """Say which pods go before others as early as that is known, and of which it is over.
@@ -514,6 +534,7 @@ class Driver(WorkloadDriver):
             spec = None if number is None else {"replicas": number}
             body = versioned(deployment, {"annotations": notes}, spec)
             self._patch("deployments", self._name, body)
+        self._label_roles(found, sum(len(group.living) for group in found))
         for group in found:
             self._set_costs(group, ())
             if notes := _pods.passing(group.obj):
@@ -544,7 +565,9 @@ class Driver(WorkloadDriver):
         elif group is None:
             raise PlatformError(f"{action.name} is gone", "PR-246")
         elif step is HandBackStep.RETARGET:
-            self._patch("deployments", self._name, retarget(deployment, group))
+            revision = self._reading().revision(group)
+            cause = f"progressive.rollout: {self.context.service} {revision}"
+            self._patch("deployments", self._name, retarget(deployment, group, cause))
         elif step is HandBackStep.DELETE:
             self._delete(group)
         else:

@@ -147,6 +147,7 @@ class Cluster:
         self._kubeconfig, self._context, self._variable = kubeconfig, context, variable
         self._timeout = timeout
         self._lock = threading.Lock()
+        self._impersonated: Sequence[tuple[str, str]] = ()  # headers
         self.skew = 0.0  # seconds that this machine's clock is ahead of the server's
         self.now = clock.now()  # by the server's clock, when it last answered: whole seconds
         try:
@@ -293,7 +294,10 @@ class Cluster:
         url = client.configuration.host.rstrip("/") + path
         if query:
             url += "?" + urllib.parse.urlencode(query)
-        sent = {**headers, "User-Agent": HERE, **_credentials(client)}
+        sent = importlib.import_module("urllib3").HTTPHeaderDict(headers)
+        sent.update({"User-Agent": HERE, **_credentials(client)})
+        for header, value in self._impersonated:
+            sent.add(header, value)
         try:
             reply = client.rest_client.pool_manager.request(
                 method,
@@ -343,9 +347,13 @@ class Cluster:
         try:
             if self._kubeconfig or self._context or _has_kubeconfig(config):
                 client = config.new_client_from_config(self._kubeconfig, self._context)
+                places = self._kubeconfig or config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION
                 contexts, active = config.list_kube_config_contexts(self._kubeconfig)
                 chosen = next((c for c in contexts if c["name"] == self._context), active)
                 given = chosen["context"].get("namespace") or "default"
+                users = config.kube_config.KubeConfigMerger(str(places)).config["users"]
+                user = users.get_with_name(chosen["context"].get("user"), safe=True)
+                self._impersonated = _impersonation(user.value.get("user") or {} if user else {})
                 return client, _namespace(given, self._variable)
             config.load_incluster_config()
             api = importlib.import_module("kubernetes.client").ApiClient()
@@ -359,6 +367,20 @@ class Cluster:
                 " and one of its contexts",
                 "PR-241",
             ) from None
+
+
+def _impersonation(given: Mapping[str, t.Any]) -> list[tuple[str, str]]:
+    """Return the headers by which a user of a kubeconfig acts as another one.
+
+    The official client does not know them:
+    https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation
+    """
+    headers = [("Impersonate-User", given.get("as")), ("Impersonate-Uid", given.get("as-uid"))]
+    headers += [("Impersonate-Group", name) for name in given.get("as-groups") or ()]
+    for key, extra in (given.get("as-user-extra") or {}).items():
+        name = urllib.parse.quote(str(key).lower(), safe="")
+        headers += [(f"Impersonate-Extra-{name}", value) for value in extra]
+    return [(header, str(value)) for header, value in headers if value]
 
 
 def _repeats(number: int) -> t.Any:

@@ -23,6 +23,7 @@ from ...engine.instances import is_orphaned
 from ...engine.model import Composition, Instance, Phase, Process, State
 from ...engine.shares import counted
 from ...engine.strategy import FINISH, Stage
+from ...interfaces.platform import Notable
 from ...state import events
 from ...state.record import WITHOUT_VERDICT, GateState, Outcome, Rollout, RolloutKind
 from ..step.context import Result, StepContext, StepPart
@@ -157,7 +158,15 @@ class Lifecycle(StepPart):
         self.note_plan(record.rollout)
         self.loop.recorder.note_requests()  # the next step counts from here
         self.loop.commit()
+        self._note(Notable.BEGUN, f"{kind} begins, {record.rollout.id}")
         return record.rollout
+
+    def _note(self, event: Notable, what: str) -> None:
+        """Have the platform show what happens to the rollout in progress."""
+        if rollout := self.record.rollout:
+            with suppress(*TRANSIENT):  # only for those who look there
+                title = f"{self.record.service} {rollout.revision}"
+                self.loop.platform.note(event, f"{title}: {what}")
 
     def _order(self, kind: RolloutKind, revision: str) -> int | None:
         """Return the place of the revision among all, as given or as known."""
@@ -347,6 +356,7 @@ class Lifecycle(StepPart):
         if rollout.phase not in (Phase.PROMOTING, Phase.ROLLING_BACK) and not rollout.phase.waits:
             back = rollout.kind == RolloutKind.ROLLBACK  # whose reason is why it was begun
             self.enter(rollout, Phase.PROGRESSING, rollout.reason if back else "")
+        self._note(Notable.STAGE, f"{stage.name}, {rollout.id}")
 
     def pass_stages(self, rollout: Rollout, ahead: Sequence[Stage], passed: int = 1) -> None:
         """Write down that the first of the stages ahead are passed, and which is next."""
@@ -367,6 +377,7 @@ class Lifecycle(StepPart):
             reason = f"{rollout.reason}; and the rollback failed: {reason}"
         self.enter(rollout, Phase.HELD, reason)
         self.loop.commit()
+        self._note(Notable.HELD, f"held until an operator decides: {reason}")
         failures.tell(self.step, rollout)
         if rollout.previous:
             with suppress(*TRANSIENT):  # only a precaution
@@ -456,6 +467,9 @@ class Lifecycle(StepPart):
         prune(record)
         self.places.note()
         self.loop.commit()
+        promoted = outcome == Outcome.PROMOTED
+        ended = outcome.replace("_", " ") + (f": {reason}" if reason else "")
+        self._note(Notable.PROMOTED if promoted else Notable.ENDED, f"{ended}, {rollout.id}")
         self._tell_end(rollout)
 
     def _without_verdict(self, rollout: Rollout) -> str:
