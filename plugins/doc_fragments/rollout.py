@@ -504,6 +504,10 @@ options:
         description: 'I(haproxy): File on the load balancer host to which the server state is saved after each change,
           for C(load-server-state-from-file). It needs C(hosts), and one socket on each.'
         type: str
+      port:
+        description: 'I(kubernetes_service): Name or number of that port of the Service at which the platform knows its
+          pods, by default its first one. Requests to all of its ports are switched.'
+        type: str
       upstream:
         description: 'I(nginx): Name of the service''s upstream in nginx''s configuration, and of its file. The service''s
           name if not given.'

@@ -486,3 +486,39 @@ def test_the_role_of_the_example_is_the_one_that_is_needed() -> None:
     )
     assert found["rules"] == wanted["rules"]
     assert found["metadata"]["name"] == wanted["metadata"]["name"]
+
+
+def test_the_service_of_a_generation_treats_requests_as_the_owners_does() -> None:
+    shaping = {
+        "sessionAffinity": "ClientIP",
+        "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}},
+        "ipFamilyPolicy": "PreferDualStack",
+        "ipFamilies": ["IPv6", "IPv4"],
+        "internalTrafficPolicy": "Local",
+        "trafficDistribution": "PreferClose",
+        "publishNotReadyAddresses": True,
+    }
+    labels = {
+        "istio.io/use-waypoint": "edge",
+        "app": "shop",
+        "app.kubernetes.io/instance": "web",
+        "kustomize.toolkit.fluxcd.io/name": "apps",
+    }
+    owner = {
+        "metadata": {"name": "shop", "uid": "1", "labels": labels},
+        "spec": {
+            "selector": {"app": "shop"},
+            "ports": [{"port": 80, "nodePort": 30000}],
+            "clusterIP": "10.0.0.1",
+            "clusterIPs": ["10.0.0.1"],
+            "externalTrafficPolicy": "Local",
+            **shaping,
+        },
+    }
+    made = _gateway_objects._service(owner, "g2", 1)
+    assert made["metadata"]["labels"] == {
+        "istio.io/use-waypoint": "edge",
+        "rollout.progressive/service": "shop",
+    }, "monitoring and GitOps do not take it for the owner's"
+    selector = {"app": "shop", "pod-template-hash": "g2"}
+    assert made["spec"] == {**shaping, "selector": selector, "ports": [{"port": 80}]}

@@ -306,12 +306,39 @@ REPORTS: list[tuple[list[Object], str, str]] = [
 
 @pytest.mark.parametrize(("parents", "refused", "late"), REPORTS)
 def test_what_gateways_report(parents: list[Object], refused: str, late: str) -> None:
-    mine = {"metadata": {"generation": 4}, "status": {"parents": parents}}
+    mine = {"metadata": {"generation": 4}, "spec": {}, "status": {"parents": parents}}
     assert routes.reported(mine) == routes.Reported(refused, late)
 
 
 def test_a_route_without_a_status_is_not_accepted() -> None:
-    assert routes.reported({"metadata": {"generation": 1}}).late
+    assert routes.reported({"metadata": {"generation": 1}, "spec": {}}).late
+
+
+def of_parents(named: list[Object], reports: list[Object]) -> routes.Reported:
+    metadata = {"generation": 4, "namespace": "web"}
+    mine = {"metadata": metadata, "spec": {"parentRefs": named}, "status": {"parents": reports}}
+    return routes.reported(mine)
+
+
+def test_each_parent_that_the_route_names_has_to_report() -> None:
+    named: list[Object] = [{"name": "edge"}, {"name": "inner", "sectionName": "https"}]
+    found = of_parents(named, [FINE])
+    assert (found.refused, found.late) == ("", "Gateway inner has not reported about it")
+    other = {**FINE, "parentRef": {"name": "inner", "sectionName": "https"}}
+    assert of_parents(named, [FINE, other]) == routes.Reported()
+    elsewhere = {**FINE, "parentRef": {"name": "inner", "sectionName": "http"}}
+    assert of_parents(named, [FINE, elsewhere]).late
+
+
+def test_what_a_gateway_said_that_the_route_does_not_name_any_more_does_not_count() -> None:
+    old = parent(condition("Accepted", "False", 3), condition("ResolvedRefs"), name="gone")
+    refused = parent(condition("Accepted", "False"), condition("ResolvedRefs"), name="gone")
+    for rest in (old, refused):
+        assert of_parents([{"name": "edge"}], [FINE, rest]) == routes.Reported()
+    whole = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "namespace": "web"}
+    same = {**FINE, "parentRef": {**whole, "name": "edge"}}
+    assert of_parents([{"name": "edge"}], [same]) == routes.Reported(), "with the defaults"
+    assert of_parents([{"name": "edge"}], [{"controllerName": "acme"}]).late
 
 
 # Between pods and generations

@@ -1479,7 +1479,7 @@ def test_an_older_lease_does_not_switch() -> None:
     ("spec", "why"),
     [
         ({"ports": [{"port": 80}]}, "has no selector"),
-        ({"selector": {"app": "shop"}, "ports": [{"port": 1}, {"port": 2}]}, "has 2 ports"),
+        ({"selector": {"app": "shop"}}, "the ports of service shop in namespace web are none"),
     ],
 )
 def test_a_service_that_cannot_be_switched_is_refused(spec: t.Any, why: str) -> None:
@@ -1489,6 +1489,24 @@ def test_a_service_that_cannot_be_switched_is_refused(spec: t.Any, why: str) -> 
     server.objects[api.SERVICE] = {"metadata": {"name": "shop"}, "spec": spec}
     with pytest.raises(InputError, match=why):
         service(server).check()
+
+
+@pytest.mark.parametrize(("port", "number"), [(None, 8080), ("http", 8080), ("9", 9100)])
+def test_of_several_ports_one_names_the_pods(port: str | None, number: int) -> None:
+    server = with_service()
+    server.objects[api.SERVICE]["spec"]["ports"] = [
+        {"name": "http", "port": 80, "targetPort": 8080},
+        {"name": "metrics", "port": 9, "targetPort": 9100},
+    ]
+    made = service(server, **({"port": port} if port else {}))
+    made.check()
+    assert {endpoint.port for endpoint in made.observe()["shop"]} == {number}
+
+
+def test_a_port_that_the_service_does_not_have_is_refused() -> None:
+    with pytest.raises(InputError, match=r"rollout_traffic.port: grpc, and the ports of") as exc:
+        service(with_service(), port="grpc").check()
+    assert "are 80; name one" in str(exc.value)
 
 
 def test_missing_rights_on_the_service_are_told() -> None:

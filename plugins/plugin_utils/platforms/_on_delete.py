@@ -24,6 +24,7 @@ from ..remote.kubernetes import ApiError, Object
 from . import _kubernetes_risks as risks
 from . import _places, _pod, _pods, _references, _rights
 from ._hand_back import CAUSE
+from ._kubernetes_sync import of_sync
 from ._places import Places
 from ._workload import WorkloadDriver
 
@@ -64,10 +65,12 @@ class OnDeleteDriver(WorkloadDriver):
             self._check_probe(places.workload)
 
     def risks(self, replicas: int, least: int, most: int) -> Sequence[str]:
-        template = self._look().workload["spec"]["template"]
+        workload = self._look().workload
+        template = workload["spec"]["template"]
         read = _references.digests(self._cluster, self._namespace, template)
         return [
             *_references.of_rights(template, read, self._where),
+            *of_sync(workload, self._kind, self._where),
             *risks.of_template(template),
         ]
 

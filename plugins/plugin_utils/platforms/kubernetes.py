@@ -34,6 +34,7 @@ from . import _pod, _pods, _references, _rights
 from ._clusters import ClustersDriver
 from ._hand_back import METADATA, retarget
 from ._kubernetes_options import OPTIONS
+from ._kubernetes_sync import of_sync
 from ._on_delete import OnDeleteDriver
 from ._pods import Group
 from ._workload import WorkloadDriver, versioned
@@ -119,7 +120,7 @@ class Driver(WorkloadDriver):
         read = _references.digests(self._cluster, self._namespace, template)
         return [
             *_references.of_rights(template, read, self._where),
-            *risks.of_sync(deployment, self._where),
+            *of_sync(deployment, self._kind, self._where),
             *self._unknown,
             *risks.of_budgets(budgets or (), _pod.labels_of(template), numbers),
             *risks.of_quotas(quotas or (), template, numbers),

@@ -30,6 +30,18 @@ NEEDED = (
 )
 ROLE = "progressive-rollout-traffic"
 NOT_COPIED = ("kubectl.kubernetes.io/", "argocd.argoproj.io/")  # annotations of one object alone
+# fields of a Service that decide which pod gets a request, and over which protocol
+SHAPING = (
+    "sessionAffinity",
+    "sessionAffinityConfig",
+    "ipFamilyPolicy",
+    "ipFamilies",
+    "internalTrafficPolicy",
+    "trafficDistribution",
+    "publishNotReadyAddresses",
+)
+# domains of labels that name what an object is, and not what a mesh does with its requests
+NAMING = ("app.kubernetes.io", "kubernetes.io", "helm.sh", "argocd.argoproj.io")
 
 
 class Objects:
@@ -280,13 +292,14 @@ def _service(owner: Object, name: str, epoch: int) -> dict[str, t.Any]:
     }
     same = ("name", "port", "targetPort", "protocol", "appProtocol")
     ports = [{key: port[key] for key in same if key in port} for port in spec["ports"]]
+    shaping = {key: spec[key] for key in SHAPING if key in spec}
     headless = {"clusterIP": "None"} if spec.get("clusterIP") == "None" else {}
     return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
             "name": f"{metadata['name']}-{name}",
-            "labels": {LABEL: metadata["name"]},
+            "labels": {**_of_meshes(metadata.get("labels") or {}), LABEL: metadata["name"]},
             "annotations": {**kept, EPOCH: str(epoch)},
             "ownerReferences": [
                 {
@@ -297,7 +310,25 @@ def _service(owner: Object, name: str, epoch: int) -> dict[str, t.Any]:
                 }
             ],
         },
-        "spec": {"selector": {**selector(owner), HASH: name}, "ports": ports, **headless},
+        "spec": {
+            "selector": {**selector(owner), HASH: name},
+            "ports": ports,
+            **shaping,
+            **headless,
+        },
+    }
+
+
+def _of_meshes(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels by which meshes know what to do with requests, as `istio.io/use-waypoint`.
+
+    Others, by which monitoring selects Services, would have each pod counted twice.
+    """
+    domains = {key: key.partition("/")[0] for key in labels if "/" in key}
+    return {
+        key: labels[key]
+        for key, domain in domains.items()
+        if domain not in NAMING and not domain.endswith(".toolkit.fluxcd.io")
     }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import typing as t
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -196,14 +197,36 @@ class Reported:
 
 def reported(route: Object) -> Reported:
     """Return whether every parent accepts the route as it is now, and has found its backends."""
-    parents = (route.get("status") or {}).get("parents") or ()
+    namespace = str(route["metadata"].get("namespace") or "")
+    parents: Sequence[Object] = (route.get("status") or {}).get("parents") or ()
+    wanted = [_parent(ref, namespace) for ref in route["spec"].get("parentRefs") or ()]
+    if wanted:  # what the route does not name any more is a rest of a Gateway that is gone
+        parents = [one for one in parents if _parent(one.get("parentRef"), namespace) in wanted]
     if not parents:
         return Reported(late="no Gateway reports about it")
     refused: list[str] = []
-    late: list[str] = []
+    there = [_parent(one.get("parentRef"), namespace) for one in parents]
+    late = [
+        f"{kind} {name} has not reported about it"
+        for kind, name, *_rest in wanted
+        if (kind, name, *_rest) not in there
+    ]
     for parent in parents:
         _judge(parent, int(route["metadata"].get("generation", 0)), refused, late)
     return Reported("; ".join(refused), "; ".join(late))
+
+
+def _parent(given: t.Any, namespace: str) -> tuple[t.Any, ...]:
+    """Return which parent a reference is of, with the defaults filled in."""
+    ref: Object = given or {}
+    return (
+        ref.get("kind") or "Gateway",
+        ref.get("name"),
+        ref.get("group", "gateway.networking.k8s.io"),
+        ref.get("namespace") or namespace,
+        ref.get("sectionName"),
+        ref.get("port"),
+    )
 
 
 def _judge(parent: Object, generation: int, refused: list[str], late: list[str]) -> None:
