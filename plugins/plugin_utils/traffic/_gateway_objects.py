@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 import typing as t
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from ..base.errors import InputError, LeaseLost, RolloutFailed, TrafficError
@@ -56,7 +57,8 @@ class Objects:
         self.name: str = options["route"]
         self.kind, _slash, self._name = self.name.partition("/")
         self.service: str = options["service"]
-        self.match: Match | None = options["match"]
+        self.match: Sequence[Match] = options["match"] or ()
+        self.mirror: int = options["mirror"] or 0  # percent
 
     # -- observe -----------------------------------------------------------------------------------
 
@@ -145,7 +147,7 @@ class Objects:
         """
         if not self.context.known().epoch:
             raise TrafficError(f"{self.where}: nothing is done without a lease", "PR-503")
-        rules, before = split.render(self.match), route["spec"].get("rules") or []
+        rules, before = split.render(self.match, self.mirror), route["spec"].get("rules") or []
         notes = route["metadata"].get("annotations") or {}
         note = notes.get(routes.NOTE)
         if (rules, split.note()) == (before, note):
@@ -156,6 +158,24 @@ class Objects:
         except Refused as exc:
             self._undo(rules, _body(before, note))
             raise RolloutFailed(f"{exc}; its rules are as they were before", "PR-313") from None
+
+    def check_mirror(self, route: Object, split: Split) -> None:
+        """Raise InputError where the server drops the percentage, as before Gateway API 1.3: all
+        requests would be copied.
+        """
+        if not 0 < self.mirror < 100:
+            return
+        trial = replace(split.naming(["trial"]), mirror="trial")
+        body = {"spec": {"rules": trial.render((), self.mirror)}}
+        taken = self.cluster.patch(self._route_path, body, dryRun="All")
+        filters = [one for rule in taken["spec"]["rules"] for one in rule.get("filters") or ()]
+        if not any(routes.percent(one) == self.mirror for one in filters):
+            raise InputError(
+                f"rollout_traffic.mirror: {self.mirror}, and the cluster's {self.kind}s know no"
+                " percentage, so that all requests would be copied; set 100, or install Gateway API"
+                " 1.3 or newer",
+                "PR-310",
+            )
 
     def make_services(self, owner: Object, hashes: Iterable[str]) -> None:
         """Make the Services of generations that are not there, and fence those that are."""
