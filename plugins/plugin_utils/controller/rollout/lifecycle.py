@@ -25,7 +25,14 @@ from ...engine.shares import counted
 from ...engine.strategy import FINISH, Stage
 from ...interfaces.platform import Notable
 from ...state import events
-from ...state.record import WITHOUT_VERDICT, GateState, Outcome, Rollout, RolloutKind
+from ...state.record import (
+    WITHOUT_VERDICT,
+    GateState,
+    MemberOf,
+    Outcome,
+    Rollout,
+    RolloutKind,
+)
 from ..step.context import Result, StepContext, StepPart
 from .generations import Generations, last_of, prune
 from .places import PlacementNotes
@@ -104,11 +111,12 @@ class Lifecycle(StepPart):
         base: int = 0,
         *,
         why: str = "",
+        release: MemberOf | None = None,
     ) -> Rollout:
         """Begin a rollout: it is in progress until it is closed.
 
         `base` is the number of stable instances kept until the promotion; 0 keeps all. `why` is
-        the reason that the operator gives.
+        the reason that the operator gives, `release` the one that the rollout is a member of.
         """
         record, plan, now, forward = self.record, self.settings.plan, clock.wall(), kind.forward
         identity = self.step.session.identity
@@ -138,6 +146,7 @@ class Lifecycle(StepPart):
             by=identity.holder,
             why=why,
             order=self._order(kind, revision),
+            release=release,
             given=remembered.of(self.step.given),
             counted={},
         )
@@ -158,6 +167,7 @@ class Lifecycle(StepPart):
         self.note_plan(record.rollout)
         self.loop.recorder.note_requests()  # the next step counts from here
         self.loop.commit()
+        self.step.tell_release()
         self._note(Notable.BEGUN, f"{kind} begins, {record.rollout.id}")
         return record.rollout
 
@@ -233,6 +243,7 @@ class Lifecycle(StepPart):
                 f" {rollout.revision}, roll it back (rollback.yml), or set rollout_supersede: true",
                 "PR-601",
             )
+        self._check_release(rollout)
         if rollout.phase == Phase.ROLLING_BACK:
             return
         if rollout.kind.forward and not self._follows_plan(rollout):
@@ -244,6 +255,18 @@ class Lifecycle(StepPart):
             )
         if not self.step.restored:
             self.generations.resume(rollout)
+
+    def _check_release(self, rollout: Rollout) -> None:
+        """Refuse to resume the rollout as a member of another release than its own."""
+        asked, own = self.settings.release, rollout.release
+        if asked is None or (own and asked.release == own.release):
+            return
+        where = f"is a member of release {own.release}" if own else "is a member of no release"
+        raise RolloutFailed(
+            f"rollout_release: the rollout of {self.record.service} {rollout.revision} is in"
+            f" progress and {where}, not of {asked.release}; finish it, or roll it back, first",
+            "PR-634",
+        )
 
     def _follows_plan(self, rollout: Rollout) -> bool:
         """Return whether the rollout may be resumed with the plan given now.
@@ -293,6 +316,7 @@ class Lifecycle(StepPart):
         )
         self.loop.event(resumed)
         self.loop.commit()
+        self.step.tell_release()
         began = moment(rollout.started)
         return self.step.report(
             changed,
@@ -377,6 +401,7 @@ class Lifecycle(StepPart):
             reason = f"{rollout.reason}; and the rollback failed: {reason}"
         self.enter(rollout, Phase.HELD, reason)
         self.loop.commit()
+        self.step.tell_release()
         self._note(Notable.HELD, f"held until an operator decides: {reason}")
         failures.tell(self.step, rollout)
         if rollout.previous:
@@ -462,11 +487,14 @@ class Lifecycle(StepPart):
             reason = reason or self._without_verdict(rollout)
         conclusion.empty_previews(self.loop)
         self.loop.forget_dead()
+        if rollout.release:
+            self.step.release.note()
         self.loop.event(events.End(outcome=outcome, reason=reason))
         record.close(outcome, reason, clock.wall())
         prune(record)
         self.places.note()
         self.loop.commit()
+        self.step.tell_release()
         promoted = outcome == Outcome.PROMOTED
         ended = outcome.replace("_", " ") + (f": {reason}" if reason else "")
         self._note(Notable.PROMOTED if promoted else Notable.ENDED, f"{ended}, {rollout.id}")
