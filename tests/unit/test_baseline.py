@@ -76,7 +76,13 @@ def running(
     return t.cast(
         StepContext,
         SimpleNamespace(
-            settings=chosen, given={}, loop=loop, session=session, record=record, in_place=False
+            settings=chosen,
+            given={},
+            loop=loop,
+            session=session,
+            record=record,
+            in_place=False,
+            tell_release=lambda: None,
         ),
     )
 

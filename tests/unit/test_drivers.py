@@ -116,6 +116,7 @@ LEAST: Mapping[str, Mapping[str, t.Any]] = {  # that a driver can be made with
     },
     "gates/command": COMMAND,
     "gates/pause": {"duration": "1m"},
+    "gates/release": {"point": "begin"},
     "gates/web": {"url": "http://gate"},
     "gates/acme.shop.tickets": {"folder": "/srv/tickets"},
     "autoscalers/command": {"get": ["/bin/get"], "set": ["/bin/set", "{min}", "{max}"]},
