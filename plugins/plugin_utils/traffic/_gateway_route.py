@@ -110,7 +110,7 @@ def read(route: Object, service: str) -> Split:
     shares: dict[str, int] = {}
     preview = mirror = ""
     for rule in route["spec"].get("rules") or ():
-        copied = [one for one in rule.get("filters") or () if _mirrors(one) in ours]
+        copied = [part for part in rule.get("filters") or () if _mirrors(part) in ours]
         if copied:
             mirror = ours[_mirrors(copied[0])]
             rule = _without(rule, copied)
@@ -141,7 +141,7 @@ def _mirrors(given: Object) -> str:
 
 def _without(rule: Object, filters: Sequence[Object]) -> Object:
     """Return a rule without some of its filters."""
-    left = [one for one in rule["filters"] if one not in filters]
+    left = [part for part in rule["filters"] if part not in filters]
     rest = {key: value for key, value in rule.items() if key != "filters"}
     return {**rest, "filters": left} if left else rest
 
@@ -170,11 +170,11 @@ def _preview(rule: Object, service: str, name: str, wanted: Sequence[Match]) -> 
     """Return a rule for the requests of another that carry a header, which are more specific."""
     headers = [
         {
-            "type": "RegularExpression" if one.pattern else "Exact",
-            "name": one.name,
-            "value": one.value,
+            "type": "RegularExpression" if condition.pattern else "Exact",
+            "name": condition.name,
+            "value": condition.value,
         }
-        for one in wanted
+        for condition in wanted
     ]
     given: Sequence[Object] = rule.get("matches") or ({},)
     matches = [
@@ -248,15 +248,17 @@ def reported(route: Object) -> Reported:
     parents: Sequence[Object] = (route.get("status") or {}).get("parents") or ()
     wanted = [_parent(ref, namespace) for ref in route["spec"].get("parentRefs") or ()]
     if wanted:  # what the route does not name any more is a rest of a Gateway that is gone
-        parents = [one for one in parents if _parent(one.get("parentRef"), namespace) in wanted]
+        parents = [
+            parent for parent in parents if _parent(parent.get("parentRef"), namespace) in wanted
+        ]
     if not parents:
         return Reported(late="no Gateway reports about it")
     refused: list[str] = []
-    there = [_parent(one.get("parentRef"), namespace) for one in parents]
+    reporting = [_parent(parent.get("parentRef"), namespace) for parent in parents]
     late = [
         f"{kind} {name} has not reported about it"
         for kind, name, *_rest in wanted
-        if (kind, name, *_rest) not in there
+        if (kind, name, *_rest) not in reporting
     ]
     for parent in parents:
         _judge(parent, int(route["metadata"].get("generation", 0)), refused, late)

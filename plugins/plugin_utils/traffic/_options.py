@@ -48,8 +48,8 @@ def match(given: t.Any, variable: str) -> tuple[Match, ...]:
         return ()
     if not isinstance(given, (list, tuple)):
         return _condition(given, variable)
-    found = [_condition(one, f"{variable}[{number}]") for number, one in enumerate(given)]
-    return tuple(condition for conditions in found for condition in conditions)
+    listed = [_condition(part, f"{variable}[{number}]") for number, part in enumerate(given)]
+    return tuple(condition for conditions in listed for condition in conditions)
 
 
 def _condition(given: t.Any, variable: str) -> tuple[Match, ...]:
@@ -68,7 +68,7 @@ def _condition(given: t.Any, variable: str) -> tuple[Match, ...]:
     if wanted == ["regex"]:
         return (Match(name, _pattern(value, where), is_cookie, True),)
     listed = values.sequence(value, where, "[always, yes]") if wanted == ["values"] else [value]
-    return tuple(Match(name, _value(one, where), is_cookie) for one in listed)
+    return tuple(Match(name, _value(text, where), is_cookie) for text in listed)
 
 
 def _value(value: t.Any, variable: str) -> str:
