@@ -148,6 +148,8 @@ def test_members_that_run_on_their_own_wait_for_each_other(playground: Playgroun
     assert api.wait().rc == 0, api.output
     assert recorded(playground, "2")["phase"] == "promoted"
     assert running(playground) == {"api": {"2"}, "worker": {"2"}}
+    log = [note["text"] for note in recorded(playground, "2")["log"]]
+    assert log.index("api: promoted") < log.index("worker: moving"), log
 
 
 def _found(playground: Playground, service: str) -> dict[str, t.Any]:

@@ -156,7 +156,9 @@ class World:
                 assert step in other.passed or other.place in SETTLED
 
     def _retreat(self, run: Run, why: str) -> None:
-        """What comes after a member goes back before it does."""
+        """What comes after a member goes back before it does, and what cannot go back stays."""
+        member = self.release.members[run.name]
+        assert member.reversible or not member.moved
         for follower in self.release.followers(run.name):
             own = self.runs.get(follower.name)
             assert own is None or not follower.reversible or own.place not in OUT
@@ -322,3 +324,15 @@ def test_a_failure_after_a_migration_holds_the_release_until_an_operator_decides
     assert arrive(held, "api", Place.MOVING, 5.0).phase is ReleasePhase.PROGRESSING
     back = arrive(abort(held, "abort sent by ann", 5.0), "api", Place.BACK, 6.0)
     assert back.phase is ReleasePhase.BACK and back.members["schema"].place is Place.DONE
+
+
+def test_what_cannot_even_begin_after_a_migration_holds_the_release() -> None:
+    members = {
+        "schema": Member("schema", "schema", reversible=False),
+        "api": Member("api", "api", ("schema",)),
+    }
+    release = arrive(Release("1", members), "schema", Place.MOVING, 1.0)
+    release = arrive(release, "schema", Place.DONE, 2.0)
+    assert arrive(release, "api", Place.BACK, 3.0, "no room").phase is ReleasePhase.HELD
+    sent = arrive(release, "api", Place.BACK, 3.0, "abort sent by ann", aborted=True)
+    assert sent.phase is ReleasePhase.BACK

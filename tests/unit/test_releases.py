@@ -12,8 +12,12 @@ from types import SimpleNamespace
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import StoreError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.gate_runner import (
+    GateRunner,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.release import (
     Member,
+    Passage,
     Place,
     Release,
     ReleasePhase,
@@ -23,6 +27,13 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.release
     join,
     noted,
     pass_step,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.release_plan import (
+    member_plan,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
+    RELEASE,
+    Plan,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
     DriverContext,
@@ -139,3 +150,14 @@ def test_a_damaged_journal_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is damaged") as refused:
         of_run(tmp_path, "a").read()
     assert refused.value.id == "PR-506"
+
+
+def test_no_command_lets_a_member_pass_its_release(tmp_path: Path) -> None:
+    gates = [gate for gate in member_plan(Plan(), False).gates if gate.driver == RELEASE]
+    transport = store(tmp_path)._transport
+    passage = Passage(False, "for the promotion of api")
+    context = DriverContext("worker", transport, release=lambda _point, _step: passage)
+    runner = GateRunner(gates, context, {})
+    assert gates and runner.bound
+    assert runner.pass_(None, "ann") == [] and not runner.poll({}).passed
+    runner.close()
