@@ -13,10 +13,12 @@ from ..base.errors import InputError
 from ..base.text import clean
 from ..engine.model import Deployment
 from ..remote.transport import Transport
-from .autoscaler import Managed
 from .check import HealthCheck
 from .platform import InstanceSettings, PlatformDriver
 from .traffic import Cut, Served
+
+if t.TYPE_CHECKING:
+    from .autoscaler import Managed
 
 
 def _no_platform(transport: Transport) -> PlatformDriver:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import re
 import typing as t
@@ -89,6 +88,8 @@ def _hint(kind: type[BaseDriver], name: str) -> str:
     """Return the driver of this collection that may be meant, or all of this kind."""
     folder = Path(__file__).parents[1] / kind.folder
     names = sorted(path.stem for path in folder.glob("[a-z]*.py"))
+    import difflib  # of wrong input alone
+
     near = difflib.get_close_matches(name, names, n=1)
     if near:
         return f"did you mean {near[0]}?"

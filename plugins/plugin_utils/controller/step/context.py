@@ -157,7 +157,7 @@ class StepContext:
 
     def _leave_autoscaler(self) -> None:
         """Put the autoscaler back where the run ends before the rollout does."""
-        if self.session.epoch and "loop" in self.__dict__:
+        if self.session.epoch and "loop" in self.__dict__ and self.loop.has_autoscaler:
             with suppress(RolloutError):
                 self.loop.autoscaling.leave()
 
