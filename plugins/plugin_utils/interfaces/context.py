@@ -115,7 +115,7 @@ class DriverContext:
     service: str
     transport: Transport
     health: HealthCheck = field(default_factory=HealthCheck)
-    # Makes the platform with connections of its own.
+    # Makes another driver of the platform, over the given connections.
     platform: Callable[[Transport], PlatformDriver] = _no_platform
     # What is known now; to be asked for at each use, since the lease and the journal change.
     known: Callable[[], Known] = Known

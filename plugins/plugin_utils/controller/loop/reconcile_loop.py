@@ -20,7 +20,6 @@ from ...engine.budget import up
 from ...engine.evaluate import Decision, evaluate
 from ...engine.model import Composition, Instance, Phase, Rotation, State
 from ...engine.progress import ProgressTracker, Rules
-from ...engine.rebalance import mark_leaving
 from ...engine.strategy import Stage, Waypoint
 from ...engine.targets import divide
 from ...health.monitor import HealthMonitor
@@ -297,7 +296,11 @@ class ReconcileLoop:
         """Return what the next iteration on the way to a waypoint would do. Changes nothing."""
         waypoint = self.divided(waypoint)
         snapshot, progress = self.observe_for(waypoint), ProgressTracker(since=self.now())
-        fleet = mark_leaving(snapshot.fleet, snapshot.leaving or ())
+        fleet = snapshot.fleet
+        if snapshot.leaving:
+            from ...engine.rebalance import mark_leaving  # few runs rebalance
+
+            fleet = mark_leaving(fleet, snapshot.leaving)
         return evaluate(fleet, waypoint, self.settings.budget, self.rules, progress, self.now())
 
     def turn_back(self) -> None:

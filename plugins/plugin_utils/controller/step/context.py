@@ -82,16 +82,7 @@ class StepContext:
         self.transport.say = lambda line: say(f"{settings.service}: {line}")
         self.checker = HealthMonitor(settings.checks, self.transport)
         self.transport.wake = self.checker.wake
-        log = settings.traffic.options.get("access_log")
-        self.context = DriverContext(
-            settings.service,
-            self.transport,
-            settings.checks,
-            self._platform,
-            wake=self.checker.wake,
-            counted=settings.traffic.module.driver.counts,
-            access_log=AccessLog(log, settings.traffic.options.get("hosts")) if log else None,
-        )
+        self.context = driver_context(settings, self.transport, self._platform, self.checker.wake)
         self.guard = Guard(self.checker.wake, outlives)
         # With its own connections: the journal's host may run instances, too, and keep the others
         # busy.
@@ -397,6 +388,26 @@ class StepPart:
     def record(self) -> Record:
         """The journal's record, as last read or written."""
         return self.step.record
+
+
+def driver_context(
+    settings: Settings,
+    transport: Transport,
+    platform: Callable[[Transport], PlatformDriver],
+    wake: Callable[[], None],
+) -> DriverContext:
+    """Return what the drivers of a service are made with."""
+    traffic = settings.traffic
+    log = traffic.options.get("access_log")
+    return DriverContext(
+        settings.service,
+        transport,
+        settings.checks,
+        platform,
+        wake=wake,
+        counted=traffic.module.driver.counts,
+        access_log=AccessLog(log, traffic.options.get("hosts")) if log else None,
+    )
 
 
 def _request(own: Mapping[str, t.Any]) -> list[str]:
