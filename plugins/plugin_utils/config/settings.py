@@ -33,6 +33,7 @@ if t.TYPE_CHECKING:
     from .autoscaler import Autoscaler
     from .freeze import Window
     from .notify import Receiver
+    from .release import Membership
 
 # For steps that do not work with the fleet.
 NO_PLATFORM: DriverChoice[PlatformDriver] = DriverChoice(
@@ -74,6 +75,7 @@ class Settings:
     report: str | None  # the path of the rollout's report
     notify: tuple[Receiver, ...]
     metrics: dict[str, t.Any] | None  # where they are written and pushed
+    release: Membership | None
 
     @cached_property
     def plan(self) -> Plan:
@@ -148,6 +150,7 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
         "platform": platform,
         "checks": checks,
         "window": known["window"] or (),
+        "release": _release(known["release"], known["service"]),
     }
     return Settings(**{**plain, **derived})
 
@@ -184,6 +187,14 @@ def _check_refilled(plan: Plan, budget: Budget, autoscaler: Autoscaler | None) -
             " max_unavailable to at least 1",
             "PR-105",
         )
+
+
+def _release(given: Mapping[str, t.Any] | None, service: str) -> Membership | None:
+    if not given:
+        return None
+    from . import release  # few services are members of one
+
+    return release.parse(given, service)
 
 
 def _health(given: Mapping[str, t.Any], progress_deadline: float) -> HealthCheck:

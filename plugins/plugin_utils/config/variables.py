@@ -270,6 +270,12 @@ def _of_notify() -> Options:
     return notify.NOTIFY
 
 
+def _of_release() -> Options:
+    from . import release
+
+    return release.OPTIONS
+
+
 # The table ------------------------------------------------------------------------------------
 
 COMMON = Options(
@@ -497,6 +503,13 @@ COMMON = Options(
         " runs. Give C(textfile), C(pushgateway), or both.",
         default={},
     ),
+    Field(
+        "release",
+        Kind("dict", values.mapping, fields=_of_release),
+        "The release that the service is a member of: services that are promoted together, in"
+        " order, or not at all. None if not given.",
+        default={},
+    ),
 )
 
 
@@ -608,6 +621,12 @@ OF_ROLES = Options(
     WHY,
     FORCE,
     Field(
+        "members",
+        MAPPING,
+        "Of C(release.yml): by member of O(release), its variables, which precede those given for"
+        " all.",
+    ),
+    Field(
         "awx",
         MAPPING,
         "What the role C(awx) needs to know in addition to the service's variables. C(ansible-doc"
@@ -656,4 +675,5 @@ OF_STEPS = (
     "through",
     "withdraw",
     "to_store",
+    "turn",
 )  # variables of single steps

@@ -328,6 +328,15 @@ class Notified(Event):
     error: t.Annotated[str | None, "why all attempts failed; absent if one succeeded"] = None
 
 
+class ReleaseSeen(Event):
+    """The release that the rollout is a member of, when the rollout told it of something."""
+
+    kind = "release"
+    release: t.Annotated[str, "its name"]
+    phase: t.Annotated[str, "its phase"]
+    members: t.Annotated[str, "its members, and where each of them is"]
+
+
 class End(Event):
     """The rollout is over."""
 

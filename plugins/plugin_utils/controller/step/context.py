@@ -34,6 +34,7 @@ if t.TYPE_CHECKING:
     from ...report.failure import Broken
     from ..background.announcer import Announcer
     from ..background.beside import Beside
+    from .release import ReleaseLink
 
 Result = dict[str, t.Any]
 
@@ -82,7 +83,8 @@ class StepContext:
         self.transport.say = lambda line: say(f"{settings.service}: {line}")
         self.checker = HealthMonitor(settings.checks, self.transport)
         self.transport.wake = self.checker.wake
-        self.context = driver_context(settings, self.transport, self._platform, self.checker.wake)
+        made = driver_context(settings, self.transport, self._platform, self.checker.wake)
+        self.context = replace(made, release=lambda *point: self.release.ask(*point))
         self.guard = Guard(self.checker.wake, outlives)
         # With its own connections: the journal's host may run instances, too, and keep the others
         # busy.
@@ -90,8 +92,9 @@ class StepContext:
         store = settings.store.make(journal)
         asks = [action._task.action, settings.revision, *_request(own)]
         me = identity.identity(self.guard.parent, task_vars, action._task, asks)
-        patience = Patience(settings.rules.progress_deadline, self.transport.say, self.guard.check)
-        self.session = Session(store, settings.service, me, settings.lease, patience)
+        deadline = settings.rules.progress_deadline
+        self.patience = Patience(deadline, self.transport.say, self.guard.check)
+        self.session = Session(store, settings.service, me, settings.lease, self.patience)
 
     @cached_property
     def loop(self) -> ReconcileLoop:
@@ -99,6 +102,19 @@ class StepContext:
         return ReconcileLoop(
             self.settings, self.context, self.session, self.guard, self.checker, self.say
         )
+
+    @cached_property
+    def release(self) -> ReleaseLink:
+        """The link to the release of the step's rollout."""
+        from .release import ReleaseLink  # few rollouts are members of any
+
+        return ReleaseLink(self)
+
+    def tell_release(self) -> None:
+        """Tell the release of the rollout, if it has one, where the rollout is."""
+        rollout = self.record.rollout
+        if rollout and rollout.release:
+            self.release.tell()
 
     def _platform(self, transport: Transport) -> PlatformDriver:
         """Return the platform over these connections."""
