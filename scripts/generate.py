@@ -73,9 +73,9 @@ def documented(field: Field) -> Docs:
     elif field.default is not None:
         found["default"] = field.default
     below = (
-        of_drivers(kind.drivers, kind.fields or {})
+        of_drivers(kind.drivers, kind.documented)
         if kind.drivers
-        else {name: documented(one) for name, one in (kind.fields or {}).items()}
+        else {name: documented(one) for name, one in (kind.documented).items()}
     )
     if below:
         found["suboptions"] = below
@@ -330,7 +330,7 @@ def _in_lines(options: Mapping[str, Field], prefix: str) -> list[str]:
         more = (f" One of {of}." if of else "") + (" Required." if field.required else "")
         found.append(f"C({prefix}{name}) - {' '.join(sentences(field))}{more}")
         items = "[]" if field.kind.elements else ""
-        found += _in_lines(field.kind.fields or {}, f"{prefix}{name}{items}.")
+        found += _in_lines(field.kind.documented, f"{prefix}{name}{items}.")
     return found
 
 
@@ -586,7 +586,7 @@ def option_rows(options: Mapping[str, Field], prefix: str = "") -> Iterable[str]
         kind = f"{one.kind.type} of {one.kind.elements}" if one.kind.elements else one.kind.type
         yield f"| `{prefix}{name}` | {kind} | {default} | {markdown(text)} |\n"
         if one.kind.fields and not one.kind.drivers:
-            yield from option_rows(one.kind.fields, f"{prefix}{name}.")
+            yield from option_rows(one.kind.documented, f"{prefix}{name}.")
 
 
 def choices(kind: Kind) -> str:

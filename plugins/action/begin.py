@@ -9,6 +9,7 @@ import typing as t
 from dataclasses import replace
 from functools import cached_property
 
+from ..plugin_utils.base.errors import LeaseHeld
 from ..plugin_utils.config.variables import (
     PLAY_HOSTS,
     REACHED,
@@ -17,7 +18,6 @@ from ..plugin_utils.config.variables import (
     VARIABLE_NAMES,
     WHY,
 )
-from ..plugin_utils.controller.rollout import takeover
 from ..plugin_utils.controller.rollout.lifecycle import Lifecycle
 from ..plugin_utils.controller.rollout.request import requested
 from ..plugin_utils.controller.rollout.validation import fewer
@@ -77,9 +77,9 @@ class _Begin(StepPart):
 
     def run(self) -> Result:
         revision, replicas = self._validate()
-        if host := takeover.begin(self.step, revision, replicas):
+        if host := self._take_lease(revision, replicas):
             return self.step.left_to(host)
-        if not self.step.check_mode:
+        if not self.step.check_mode and self.loop.has_autoscaler:
             self.loop.autoscaling.begin(self.record.open)
         self.loop.observe_fleet()
         self.lifecycle.adopt()
@@ -100,10 +100,22 @@ class _Begin(StepPart):
             from ..plugin_utils.controller.rollout.rollback import Rollback  # here alone
 
             Rollback(self.step).abort(rollout, command)
+        self.validation.check_gates(self.settings.plan)
         self.lifecycle.check_resumable(rollout, revision)
         if self.step.check_mode:
             return self.dry_run.resume(rollout, replicas)
         return self.lifecycle.resume(rollout, replicas)
+
+    def _take_lease(self, revision: str, replicas: int) -> str:
+        """Take the lease, from a run that is superseded, too; return the host that does the step
+        instead, "" if this one does.
+        """
+        try:
+            return self.step.begin_once()
+        except LeaseHeld as exc:
+            from ..plugin_utils.controller.rollout import takeover  # of a rollout in progress
+
+            return takeover.supersede(self.step, revision, replicas, exc)
 
     def _validate(self) -> tuple[str, int]:
         in_play = "hosts" in self.step.own
@@ -116,13 +128,13 @@ class _Begin(StepPart):
         self.validation.check_order(revision)
         self.validation.check_window()
         if not in_play:
-            self.validation.check_capacity(replicas, self.settings.plan)
-        self.validation.check(replicas, self.settings.plan)
+            self.validation.check_capacity(replicas, self.settings.asked)
+        self.validation.check(replicas, self.settings.asked)
         return revision, replicas
 
     def _open(self, revision: str, replicas: int) -> Result:
         """Open a rollout, unless the fleet is already as asked for."""
-        step, record, plan = self.step, self.record, self.settings.plan
+        step, record, plan = self.step, self.record, self.settings.asked
         kind, generation = (
             RolloutKind.RESTART if self.restart else RolloutKind.ROLLOUT,
             record.generation + 1,
@@ -133,6 +145,7 @@ class _Begin(StepPart):
             if same is None:
                 return self._nothing_to_do(revision, replicas)
             kind = same
+        self.validation.check_gates(self.settings.plan)
         membership = self.settings.release
         if membership and not kind.forward and self.record.open is None:
             self.step.release.leave_out(membership, revision)

@@ -13,7 +13,6 @@ from contextlib import suppress
 from ..plugin_utils.base import clock
 from ..plugin_utils.base.errors import InputError
 from ..plugin_utils.base.text import clean
-from ..plugin_utils.config import remembered
 from ..plugin_utils.config.settings import NO_PLATFORM
 from ..plugin_utils.config.variables import SHOW
 from ..plugin_utils.controller.step.action import StepAction
@@ -40,6 +39,8 @@ class ActionModule(StepAction):
     def _run(self, task_vars: dict[str, t.Any]) -> Result:
         """Run the step; without a platform, with the variables that the rollout began with."""
         if not self._task.args.get("platform"):
+            from ..plugin_utils.config import remembered  # as above
+
             with self._open(task_vars) as step:
                 kept = remembered.of_rollout(step.session.read())
             with suppress(InputError):  # secrets of it are missing: the journal alone is shown

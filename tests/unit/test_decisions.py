@@ -500,7 +500,7 @@ def test_too_late_at_step_two_of_four_costs_no_capacity() -> None:
 @pytest.mark.parametrize("name", LISTS)
 def test_no_canary_on_other_balancers(name: str) -> None:
     driver = SimpleNamespace(name="haproxy", options={"backend": "shop", "drain_timeout": "30s"})
-    settings = SimpleNamespace(traffic=driver, plan=Plan(name))
+    settings = SimpleNamespace(traffic=driver, asked=Plan(name))
     run = t.cast(
         StepContext,
         SimpleNamespace(settings=settings, record=Record("shop", stable=Composition("1", 1, 3))),

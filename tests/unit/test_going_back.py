@@ -11,7 +11,7 @@ import dataclasses
 import typing as t
 from fractions import Fraction
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import (
@@ -194,26 +194,17 @@ def test_a_rollback_that_another_run_finishes_keeps_the_id_of_its_cause(
     assert shop.step(rollback, **canary(20, tmp_path))["changed"] and shop.running == {"1": 6}
 
 
-def test_an_abort_is_its_own_cause_and_outcome(shop: Service, tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [replaces, begin])
+def test_the_step_that_finds_an_abort_carries_it_out(
+    shop: Service, tmp_path: Path, step: ModuleType
+) -> None:
     given = {**canary(20, tmp_path), "wait": 0}
     (tmp_path / "answer").unlink()
     shop.step(begin, **given)
     shop.step(replaces, **given)
     shop.say("abort")
     with pytest.raises(RolloutFailed, match=r"aborted, back to 1.*abort sent") as aborted:
-        shop.step(replaces, **given)
-    assert aborted.value.id == "PR-608"
-    assert shop.journal.rollout and shop.journal.rollout.outcome == "aborted"
-
-
-def test_an_abort_that_begin_finds_is_carried_out_by_it(shop: Service, tmp_path: Path) -> None:
-    given = {**canary(20, tmp_path), "wait": 0}
-    (tmp_path / "answer").unlink()
-    shop.step(begin, **given)
-    shop.step(replaces, **given)
-    shop.say("abort")
-    with pytest.raises(RolloutFailed, match=r"aborted, back to 1.*abort sent") as aborted:
-        shop.step(begin, **given)
+        shop.step(step, **given)
     assert aborted.value.id == "PR-608"
     assert shop.running == {"1": 6} and shares(shop) == {"1": 1}
     last = shop.journal.rollout

@@ -560,7 +560,9 @@ def test_what_is_asked_all_along_is_asked_by_one_keeper(
     monkeypatch.setattr(stage_run, "GateRunner", Noted)
     walk = walking(World())
     hour = Gate("analysis", "pause", {"duration": 3600})
-    walk.loop.settings = replace(walk.loop.settings, plan=Plan(background=(hour,)))
+    walk.loop.settings = replace(
+        walk.loop.settings, asked=Plan(background=(hour,)), default_analysis=False
+    )
     run_stage(walk.loop, Stage("begin", Waypoint(2, 0, 3, 3)), "2", walk.rollout, dict)
     assert made == [] and walk.rollout.background == {}
     for new in (1, 2, 3):

@@ -168,7 +168,7 @@ class Walk:
                 changed=False,
             )
             context = DriverContext("shop", t.cast(t.Any, None))
-            settings = replace(self.settings, plan=plan)
+            settings = replace(self.settings, asked=plan, default_analysis=False)
             self._supervisor = Supervisor(
                 self.stage,
                 self.rollout,

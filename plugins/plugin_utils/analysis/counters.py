@@ -40,10 +40,10 @@ class Counters:
         self.base: Raw = last or {}  # what is counted from, where that is known
         self.raw: Raw = self.base  # of the last observation
 
-    def take(self, table: Table, there: Iterable[Labels]) -> None:
-        """Take in the counters of now; `there` are the instances that may get requests."""
-        at = {labels.endpoint: labels for labels in there}
-        found = {name: replace(one, serving=False) for name, one in self.served.items()}
+    def take(self, table: Table, instances: Iterable[Labels]) -> None:
+        """Take in the counters of now; `instances` are those that may get requests."""
+        at = {labels.endpoint: labels for labels in instances}
+        served = {name: replace(counts, serving=False) for name, counts in self.served.items()}
         last = self.raw
         self.raw = {
             (balancer, endpoint): server
@@ -53,15 +53,15 @@ class Counters:
         for balancer, servers in table.items():
             for endpoint, server in servers.items():
                 if labels := at.get(endpoint):
-                    known = found.get(labels.id)
+                    known = served.get(labels.id)
                     # in place an instance becomes a new one
                     if known is None or known.generation != labels.generation:
                         known = Served(
                             labels.revision, labels.generation, labels.host, labels.endpoint
                         )
                     # Counts from before the first observation are ignored.
-                    found[labels.id] = _more(known, last.get((balancer, endpoint), server), server)
-        self.served = found
+                    served[labels.id] = _more(known, last.get((balancer, endpoint), server), server)
+        self.served = served
 
     def cut(self) -> None:
         """Note that the share of the requests changes now."""
@@ -73,21 +73,21 @@ def dump(raw: Raw) -> dict[str, dict[str, t.Any]] | None:
     """Return counters as plain data for the journal; None where there are too many."""
     if len(raw) > MOST:
         return None
-    found: dict[str, dict[str, t.Any]] = {}
+    entries: dict[str, dict[str, t.Any]] = {}
     for (balancer, endpoint), server in raw.items():
         counts: dict[str, t.Any] = {
             name: min(value, _LARGEST) for name in _FIELDS if (value := getattr(server, name)) > 0
         }
         if server.mean is not None and 0 <= server.mean < _LONGEST:
             counts["mean"] = server.mean
-        found.setdefault(balancer, {})[f"{endpoint.address} {endpoint.port}"] = counts
-    return found
+        entries.setdefault(balancer, {})[f"{endpoint.address} {endpoint.port}"] = counts
+    return entries
 
 
-def load(found: Mapping[str, Mapping[str, Mapping[str, t.Any]]]) -> Raw:
+def load(dumped: Mapping[str, Mapping[str, Mapping[str, t.Any]]]) -> Raw:
     """Return the counters that `dump` made plain data of."""
     raw = {}
-    for balancer, entries in found.items():
+    for balancer, entries in dumped.items():
         for where, counts in entries.items():
             address, _space, port = where.rpartition(" ")
             endpoint = Endpoint(address, int(port) if port.isascii() and port.isdecimal() else 0)

@@ -17,13 +17,13 @@ LARGEST = 100_000  # characters of one result: stores hold a commit of 1 MiB
 UNPACKED = 16 << 20  # bytes of one result
 
 
-def packed(found: Mapping[str, t.Any], at: float, kept: int) -> tuple[str | None, int]:
+def packed(result: Mapping[str, t.Any], at: float, kept: int) -> tuple[str | None, int]:
     """Return a result for the timeline, and how much is kept with it; `kept` is before.
 
     None is one that is not kept, and none that follow it is: a replay needs all before.
     """
     try:
-        text = json.dumps({"at": round(at, 3), **found}, separators=(",", ":"))
+        text = json.dumps({"at": round(at, 3), **result}, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError):  # a driver's result that is no plain data
         return None, MOST
     coded = base64.b64encode(zlib.compress(text.encode())).decode()
@@ -38,8 +38,8 @@ def unpacked(coded: t.Any) -> dict[str, t.Any] | None:
         return None
     try:
         reader = zlib.decompressobj()
-        found = json.loads(reader.decompress(base64.b64decode(coded, validate=True), UNPACKED))
+        result = json.loads(reader.decompress(base64.b64decode(coded, validate=True), UNPACKED))
     except (binascii.Error, ValueError, zlib.error, RecursionError):
         return None
-    sound = isinstance(found, dict) and isinstance(found.get("at"), (int, float))
-    return found if sound and ("result" in found) != ("error" in found) else None
+    sound = isinstance(result, dict) and isinstance(result.get("at"), (int, float))
+    return result if sound and ("result" in result) != ("error" in result) else None

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import http.client
 import io
 import re
 import socket
@@ -151,6 +150,8 @@ class Driver(CheckDriver):
         return self._judge_body(reply) if self.http.body else Probe(True)
 
     def _judge_body(self, reply: bytes) -> Probe | None:
+        import http.client  # with TLS, and few checks read a body
+
         response = http.client.HTTPResponse(t.cast(socket.socket, _Socket(reply)))
         try:
             response.begin()

@@ -43,7 +43,7 @@ _OWN = Options(
         default="1h",
     ),
 )
-FIELDS = Options(*(_DRIVER.fields or Options()).fields, *_OWN.fields)
+FIELDS = Options(*_DRIVER.documented.fields, *_OWN.fields)
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,19 @@ from ..analysis.spec import THRESHOLD
 from ..base.errors import InputError
 from ..base.text import span
 from ..engine.judges.threshold import Limits
-from ..engine.strategy import RELEASE, Gate, Plan
+from ..engine.strategy import RELEASE, Gate, Plan, timer
 from ..inputs import values
-from ..inputs.options import DURATION, TEXT, Field, Kind, Options, choice, duration, whole
+from ..inputs.options import (
+    DURATION,
+    TEXT,
+    Field,
+    Kind,
+    Options,
+    choice,
+    duration,
+    unparsed,
+    whole,
+)
 from ..interfaces import loader
 from ..interfaces.gate import GateDriver
 from ..interfaces.loader import DriverChoice
@@ -115,6 +125,9 @@ ANALYSIS = Options(
         " needs a metric with a condition.",
         default=0,
     ),
+)
+MOMENTS = Options(
+    *(Field(name, Kind("list", unparsed, elements="dict"), text) for name, text in CALLS.items())
 )
 
 
@@ -372,16 +385,6 @@ def bounded(gate: Gate, common: Mapping[str, t.Any]) -> Gate:
     if timeout is not None:
         gate = replace(gate, timeout=None if timeout == math.inf else timeout)
     return replace(gate, on_timeout=on_timeout) if on_timeout else gate
-
-
-def timer(key: str, seconds: float) -> Gate:
-    """Return a gate that passes after a time."""
-    return Gate(key, "pause", {"duration": seconds})
-
-
-def lasting(timer: Gate) -> tuple[Gate, ...]:
-    """Return the timer, nothing where its time is 0."""
-    return (timer,) if timer.options["duration"] else ()
 
 
 def _set(options: Mapping[str, t.Any]) -> dict[str, t.Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..base.errors import InputError
 from ..inputs import values
-from ..inputs.options import TEXT, Field, Kind, Options, choice, one_or_more, whole
+from ..inputs.options import TEXT, Field, Options, choice, one_or_more, whole
 from ..interfaces import loader
 from ..interfaces.context import DriverContext
 from ..interfaces.loader import DriverChoice
@@ -118,6 +118,3 @@ def _receiver(given: t.Any, number: int, variable: str) -> Receiver:
         known["retries"],
         DriverChoice(name, module, options),
     )
-
-
-KIND = Kind("list", parse, elements="dict", fields=NOTIFY, drivers=NotifierDriver.folder)

@@ -81,18 +81,6 @@ OPTIONS = Options(
         default=False,
     ),
 )
-FIELD = Field(
-    "release",
-    Kind("dict", values.mapping, fields=OPTIONS),
-    "The release that the service is a member of: services that are promoted together, in order,"
-    " or not at all. None if not given.",
-    default={},
-)
-OF_MEMBERS = Field(
-    "members",
-    MAPPING,
-    "Of C(release.yml): by member of O(release), its variables, which precede those given for all.",
-)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import typing as t
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
+from functools import cached_property
 
 from ..base.errors import InputError
 from ..engine.budget import Amount, Bounds, Budget
@@ -25,12 +26,14 @@ from ..interfaces.loader import DriverChoice, DriverModule
 from ..interfaces.platform import PlatformDriver
 from ..interfaces.store import StoreDriver
 from ..interfaces.traffic import TrafficDriver
-from . import gates, release, strategy
-from .autoscaler import FOLLOW, Autoscaler
-from .freeze import Window
-from .notify import Receiver
-from .remembered import holds_secret
+from . import strategy
 from .variables import COMMON, PREFIX
+
+if t.TYPE_CHECKING:
+    from .autoscaler import Autoscaler
+    from .freeze import Window
+    from .notify import Receiver
+    from .release import Membership
 
 # For steps that do not work with the fleet.
 NO_PLATFORM: DriverChoice[PlatformDriver] = DriverChoice(
@@ -45,7 +48,8 @@ class Settings:
     service: str
     revision: str | None
     replicas: int | Bounds | None
-    plan: Plan
+    asked: Plan  # as the variables say; see `plan`
+    default_analysis: bool  # whether what the load balancers count is judged, too
     budget: Budget
     rules: Rules
     # how many new instances that fail end the whole rollout; None: any number may
@@ -71,7 +75,17 @@ class Settings:
     report: str | None  # the path of the rollout's report
     notify: tuple[Receiver, ...]
     metrics: dict[str, t.Any] | None  # where they are written and pushed
-    release: release.Membership | None
+    release: Membership | None
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan, with the default analysis where it has one."""
+        if not self.default_analysis:
+            return self.asked
+        from . import gates  # few steps move a rollout
+
+        alike = not self.platform.driver.capabilities.has_parts
+        return gates.watched(self.asked, self.traffic, alike)
 
     @property
     def to_find(self) -> dict[str, t.Any]:
@@ -84,6 +98,8 @@ class Settings:
         }
         if not given and self.store.name == COMMON["store"].default["driver"]:
             return {}
+        from .remembered import holds_secret  # with the interfaces of all drivers
+
         shown, secret = table.parted(given)
         hidden = secret or any(holds_secret(value) for value in shown.values())
         return {} if hidden else {"rollout_store": {"driver": self.store.name, **shown}}
@@ -112,8 +128,6 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
     limit, total = (None, None) if on_failure is FailureAction.CONTINUE else known["failure_limit"]
     plan, platform = strategy.parse(args), known["platform"] or NO_PLATFORM
     can = platform.driver.capabilities
-    if args.get("analysis") in (None, "") or plan.background:
-        plan = gates.watched(plan, known["traffic"], not can.has_parts)
     if can.refills_places:
         _check_refilled(plan, known["budget"], known["autoscaler"])
         # Nothing is started beside what is there, and no part of a fleet with an identity is given
@@ -122,7 +136,8 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
         known["headroom"] = Fraction(0)
     plain = {field.name: known[field.name] for field in fields(Settings) if field.name in known}
     derived = {
-        "plan": plan,
+        "asked": plan,
+        "default_analysis": args.get("analysis") in (None, "") or bool(plan.background),
         "rules": Rules(
             min_ready=min_ready,
             progress_deadline=deadline,
@@ -135,14 +150,14 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
         "platform": platform,
         "checks": checks,
         "window": known["window"] or (),
-        "release": release.parse(known["release"] or {}, known["service"]),
+        "release": _release(known["release"], known["service"]),
     }
     return Settings(**{**plain, **derived})
 
 
 def _check_refilled(plan: Plan, budget: Budget, autoscaler: Autoscaler | None) -> None:
     """Refuse what needs extra instances, or a different number of them."""
-    if autoscaler and autoscaler.mode == FOLLOW:
+    if autoscaler and autoscaler.mode == "follow":
         raise InputError(
             "rollout_autoscaler.mode: follow, but a rollout of this workload follows its number of"
             " instances anyway; use none",
@@ -172,6 +187,14 @@ def _check_refilled(plan: Plan, budget: Budget, autoscaler: Autoscaler | None) -
             " max_unavailable to at least 1",
             "PR-105",
         )
+
+
+def _release(given: Mapping[str, t.Any] | None, service: str) -> Membership | None:
+    if not given:
+        return None
+    from . import release  # few services are members of one
+
+    return release.parse(given, service)
 
 
 def _health(given: Mapping[str, t.Any], progress_deadline: float) -> HealthCheck:

@@ -32,8 +32,13 @@ from ..interfaces.platform import PlatformDriver
 from ..interfaces.store import StoreDriver
 from ..interfaces.traffic import TrafficDriver
 from ..state import commands
-from . import autoscaler, freeze, notify, release, strategy
+from . import strategy
 from .drivers import driver
+
+if t.TYPE_CHECKING:
+    from .autoscaler import Autoscaler
+    from .freeze import Window
+    from .notify import Receiver
 
 PREFIX = "rollout_"  # messages name variables as playbooks do
 
@@ -214,6 +219,63 @@ def metrics(given: t.Any, variable: str) -> dict[str, t.Any] | None:
     return options if any(options.values()) else None
 
 
+# What few services have, parsed by modules of its own -----------------------------------------
+
+
+def _autoscaler(given: t.Any, variable: str) -> Autoscaler | None:
+    if given == {}:
+        return None
+    from . import autoscaler
+
+    return autoscaler.parse(given, variable)
+
+
+def _of_autoscaler() -> Options:
+    from . import autoscaler
+
+    return autoscaler.FIELDS
+
+
+def _freeze(given: t.Any, variable: str) -> tuple[Window, ...]:
+    if not given:
+        return ()
+    from . import freeze
+
+    return freeze.parse(given, variable)
+
+
+def _window(given: t.Any, variable: str) -> tuple[Window, ...]:
+    from . import freeze
+
+    return freeze.parse_open(given, variable)
+
+
+def _of_window() -> Options:
+    from . import freeze
+
+    return freeze.WINDOW
+
+
+def _notify(given: t.Any, variable: str) -> tuple[Receiver, ...]:
+    if given == []:
+        return ()
+    from . import notify
+
+    return notify.parse(given, variable)
+
+
+def _of_notify() -> Options:
+    from . import notify
+
+    return notify.NOTIFY
+
+
+def _of_release() -> Options:
+    from . import release
+
+    return release.OPTIONS
+
+
 # The table ------------------------------------------------------------------------------------
 
 COMMON = Options(
@@ -363,13 +425,13 @@ COMMON = Options(
     *strategy.VARIABLES.fields,
     Field(
         "autoscaler",
-        Kind("dict", autoscaler.parse, fields=autoscaler.FIELDS, drivers="autoscalers"),
+        Kind("dict", _autoscaler, fields=_of_autoscaler, drivers="autoscalers"),
         "What scales the service outside of rollouts: C(driver) and its options. It is changed"
         " while a rollout lasts, and restored at its end. None if not given.",
     ),
     Field(
         "freeze",
-        Kind("list", freeze.parse, elements="dict", fields=freeze.WINDOW),
+        Kind("list", _freeze, elements="dict", fields=_of_window),
         "Times at which a rollout does not move. What is in progress is finished, then the rollout"
         " waits. A rollback does not wait.\nEach is either a range (C(from) and C(to)) or recurring"
         " (C(cron) and C(duration)).",
@@ -377,7 +439,7 @@ COMMON = Options(
     ),
     Field(
         "window",
-        Kind("raw", freeze.parse_open, fields=freeze.WINDOW),
+        Kind("raw", _window, fields=_of_window),
         "The only times at which a rollout moves, a list like O(freeze). If both are given, a"
         " freeze takes precedence. V(always) lifts the limit for this run, and the timeline shows"
         " that.\nA rollback moves at any time.",
@@ -428,7 +490,7 @@ COMMON = Options(
     ),
     Field(
         "notify",
-        notify.KIND,
+        Kind("list", _notify, elements="dict", fields=_of_notify, drivers="notifiers"),
         "Who is notified about the rollout: each receiver with C(driver), its options, and C(on),"
         " the events that it is notified of. Notifications never hold up a rollout. The journal"
         " does not keep the receivers, so each run needs them.",
@@ -441,7 +503,13 @@ COMMON = Options(
         " runs. Give C(textfile), C(pushgateway), or both.",
         default={},
     ),
-    release.FIELD,
+    Field(
+        "release",
+        Kind("dict", values.mapping, fields=_of_release),
+        "The release that the service is a member of: services that are promoted together, in"
+        " order, or not at all. None if not given.",
+        default={},
+    ),
 )
 
 
@@ -552,7 +620,12 @@ OF_ROLES = Options(
     COMMAND,
     WHY,
     FORCE,
-    release.OF_MEMBERS,
+    Field(
+        "members",
+        MAPPING,
+        "Of C(release.yml): by member of O(release), its variables, which precede those given for"
+        " all.",
+    ),
     Field(
         "awx",
         MAPPING,

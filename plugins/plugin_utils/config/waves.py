@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 
 from ..base.errors import InputError
-from ..engine.strategy import Plan, Wave
+from ..engine.strategy import Plan, Wave, lasting, timer
 from ..inputs import values
 from ..inputs.options import DURATION, FACTOR, NAME, TEXT, Field, Kind, Options, unparsed
 from . import gates
@@ -63,14 +63,6 @@ TARGET = Options(
         default=0,
     ),
 )
-FIELD = Field(
-    "targets",
-    Kind("list", unparsed, elements="dict", fields=TARGET),
-    "The parts that the fleet is divided into, such as regions, in the order in which they are"
-    " rolled out. O(strategy) is carried out in one target after the other. A failure in any of"
-    " them rolls all of them back. Each host, cluster or part of O(platform) is in exactly one.",
-    default=[],
-)
 
 
 def parse(given: t.Any, plan: Plan, person: Person) -> tuple[Wave, ...]:
@@ -91,7 +83,7 @@ def _wave(given: t.Any, variable: str, person: Person) -> Wave:
     options = TARGET.parse(values.mapping(given, variable), f"{variable}.")
     name = options["name"]
     named = values.sequence(options["load_balancers"], f"{variable}.load_balancers", "names")
-    soak = gates.lasting(gates.timer(f"{name} soak", options["soak"]))
+    soak = lasting(timer(f"{name} soak", options["soak"]))
     asked = gates.in_list(options["gates"], f"{name} gate", f"{variable}.gates", person)
     balancers = tuple(values.text(balancer, f"{variable}.load_balancers") for balancer in named)
     clusters = _clusters(options, variable)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from .model import Health, Process
 
 SLOW = (5.0, 10.0)  # between two looks at a host where nothing is expected, by its name
-TIDY = 4.0  # after a look, what is left of stopped instances is worth a command of its own
+TIDY = 4.0  # after a look, leftovers of stopped instances are removed by a separate command
 SHORTLY = 0.1  # that an instance takes to stop, as long as none was seen to
 LONGEST = 1.0  # that an instance is given to stop before the first look
 PATIENCE = 0.25  # of its age is waited from one look at an instance that stops to the next,

@@ -102,6 +102,16 @@ class Gate:
     by_default: bool = False  # nobody asked for it: it may fail, and never waits for a person
 
 
+def timer(key: str, seconds: float) -> Gate:
+    """Return a gate that passes after a time."""
+    return Gate(key, "pause", {"duration": seconds})
+
+
+def lasting(timer: Gate) -> tuple[Gate, ...]:
+    """Return the timer, nothing where its time is 0."""
+    return (timer,) if timer.options["duration"] else ()
+
+
 @dataclass(frozen=True)
 class Stage:
     """A waypoint, and the gates before the rollout continues to the next one."""

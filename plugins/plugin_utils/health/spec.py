@@ -107,6 +107,8 @@ def _refuse_unknown(
     given: Mapping[str, t.Any], module: DriverModule[CheckDriver] | None, variable: str
 ) -> None:
     """Refuse options that no check has, and those of another check than the one asked for."""
+    if given.keys() <= {*OPTIONS, *(module.options if module else ())}:
+        return  # so that no other check is imported
     others = {key: name for name in BUILT_IN for key in _load(name, variable).options}
     own = module.options if module else {}
     values.refuse_unknown(given, {*OPTIONS, *others, *own}, f"{variable}.")

@@ -30,8 +30,14 @@ class Kind:
     note: str = ""  # a sentence for the documentation: the form and the bounds
     elements: str = ""  # the type of a list's items
     choices: Mapping[str, str] = field(default_factory=dict)  # with a sentence each, or none
-    fields: Options | None = None  # of a mapping, or of each mapping in a list
+    # of a mapping, or of each mapping in a list; a function where they are for documentation alone
+    fields: Options | Callable[[], Options] | None = None
     drivers: str = ""  # the folder of the drivers whose options it takes, too
+
+    @property
+    def documented(self) -> Options:
+        """The options of a mapping, or of each mapping in a list."""
+        return self.fields() if callable(self.fields) else self.fields or Options()
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import json
 import re
@@ -42,6 +41,8 @@ def refuse_unknown(given: Iterable[str], known: Iterable[str], prefix: str) -> N
     known = sorted(set(known))
     for key in sorted(map(str, given)):
         if key not in known:
+            import difflib  # of wrong input alone
+
             near = difflib.get_close_matches(key, known, n=1)
             hint = (
                 f"did you mean {prefix}{near[0]}?"

@@ -13,13 +13,13 @@ from ..base.errors import InputError
 from ..base.text import clean
 from ..engine.model import Deployment
 from ..remote.transport import Transport
-from .autoscaler import Managed
 from .check import HealthCheck
 from .platform import InstanceSettings, PlatformDriver
 from .traffic import Cut, Served
 
 if t.TYPE_CHECKING:
     from ..engine.release import Passage  # few rollouts are members of a release
+    from .autoscaler import Managed
 
 
 def _no_platform(transport: Transport) -> PlatformDriver:
@@ -116,7 +116,7 @@ class DriverContext:
     service: str
     transport: Transport
     health: HealthCheck = field(default_factory=HealthCheck)
-    # Makes the platform with connections of its own.
+    # Makes another driver of the platform, over the given connections.
     platform: Callable[[Transport], PlatformDriver] = _no_platform
     # What is known now; to be asked for at each use, since the lease and the journal change.
     known: Callable[[], Known] = Known

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import re
 import typing as t
@@ -52,8 +51,8 @@ class DriverChoice(t.Generic[D]):
     @property
     def driver(self) -> type[D]:
         """The driver's class."""
-        found: type[D] = self.module.driver.variant(self.options)
-        return found
+        chosen: type[D] = self.module.driver.variant(self.options)
+        return chosen
 
     def make(self, context: DriverContext) -> D:
         """Make the driver. Raises InputError for options that it refuses."""
@@ -74,8 +73,8 @@ def load(kind: type[D], name: str, variable: str) -> DriverModule[D]:
         raise InputError(
             f"{variable}.driver: there is no driver {name!r}; {_hint(kind, name)}", "PR-108"
         ) from None
-    found = vars(module)
-    driver, options = found.get("Driver"), found.get("OPTIONS")
+    members = vars(module)
+    driver, options = members.get("Driver"), members.get("OPTIONS")
     if not (isinstance(driver, type) and issubclass(driver, kind) and isinstance(options, Options)):
         raise InputError(
             f"{variable}.driver: {name!r} is not a driver of a {kind.kind}: {path} needs OPTIONS"
@@ -89,6 +88,8 @@ def _hint(kind: type[BaseDriver], name: str) -> str:
     """Return the driver of this collection that may be meant, or all of this kind."""
     folder = Path(__file__).parents[1] / kind.folder
     names = sorted(path.stem for path in folder.glob("[a-z]*.py"))
+    import difflib  # of wrong input alone
+
     near = difflib.get_close_matches(name, names, n=1)
     if near:
         return f"did you mean {near[0]}?"

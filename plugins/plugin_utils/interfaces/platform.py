@@ -144,7 +144,7 @@ class InstanceSettings:
             return self
         platform = of_part(self.platform, part)
         known = {f"platform.{name}": names for name, names in self._secret_of(part).items()}
-        others = {name: its for name, its in self.secret.items() if name.startswith("health.")}
+        others = {name: value for name, value in self.secret.items() if name.startswith("health.")}
         driver = platform.pop("driver", self.driver)
         return replace(self, driver=driver, platform=platform, secret={**known, **others})
 
@@ -168,7 +168,9 @@ def of_part(options: Mapping[str, t.Any], part: str) -> dict[str, t.Any]:
     if not part or not any(name.startswith(f"{PARTS}.") for name in options):
         return dict(options)
     own = f"{PARTS}.{part}."
-    return {name.removeprefix(own): its for name, its in options.items() if name.startswith(own)}
+    return {
+        name.removeprefix(own): value for name, value in options.items() if name.startswith(own)
+    }
 
 
 @dataclass(frozen=True)
@@ -246,7 +248,9 @@ class PlatformDriver(BaseDriver):
         of_hosts = cls.capabilities.host_options
         if of_hosts is None:
             return None
-        return table.parted({name: its for name, its in options.items() if name not in of_hosts})
+        return table.parted(
+            {name: value for name, value in options.items() if name not in of_hosts}
+        )
 
     def at(self, among: Collection[str]) -> PlatformDriver:
         """Return the platform of these hosts, or of this cluster: itself, unless it has parts."""

@@ -29,7 +29,6 @@ from ..interfaces.platform import (
 )
 from ..remote import inventory
 from ..remote.agents import Answer, shaped
-from . import _settings
 from ._answers import (
     MEND,
     Failed,
@@ -426,4 +425,6 @@ class Hosts(PlatformDriver):
 
     def _as_kept(self, kept: InstanceSettings) -> dict[str, t.Any]:
         """Return the options, those that shape an instance as they were kept."""
+        from . import _settings  # of a rollback or repair
+
         return _settings.as_kept(self, self._table, self._options, kept, part=self.context.part)

@@ -130,15 +130,17 @@ def _libraries(module: ModuleType, folder: str) -> list[ModuleType]:
     """Return the modules that a module imports from a folder, each after what it imports there
     itself.
     """
-    found: list[ModuleType] = []
+    libraries: list[ModuleType] = []
     for item in vars(module).values():
         if (
             isinstance(item, ModuleType)
             and item.__name__.startswith(folder)
             and item is not _bootstrap
         ):
-            found += [one for one in [*_libraries(item, folder), item] if one not in found]
-    return found
+            libraries += [
+                library for library in [*_libraries(item, folder), item] if library not in libraries
+            ]
+    return libraries
 
 
 @functools.cache
@@ -181,14 +183,14 @@ def _answer(
     return _read(_decoded(line), timeout), magic
 
 
-def _read(found: dict[str, t.Any], timeout: float) -> Answer:
-    if found.get("late") is True:
+def _read(answer: dict[str, t.Any], timeout: float) -> Answer:
+    if answer.get("late") is True:
         return Answer(error=f"no answer in {timeout:g} s", unreachable=True, id="PR-221")
-    if isinstance(found.get("error"), str):
-        return Answer(error=clean(found["error"], 2000))
-    if isinstance(found.get("value"), dict):
-        return Answer(found["value"])
-    return shaped(Answer(found), _Framed)
+    if isinstance(answer.get("error"), str):
+        return Answer(error=clean(answer["error"], 2000))
+    if isinstance(answer.get("value"), dict):
+        return Answer(answer["value"])
+    return shaped(Answer(answer), _Framed)
 
 
 class _Framed(t.TypedDict):
@@ -200,10 +202,10 @@ class _Framed(t.TypedDict):
 def _decoded(text: str) -> dict[str, t.Any]:
     """Return the JSON object that a text is, or else an empty one."""
     try:
-        found = json.loads(text)
+        decoded = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return decoded if isinstance(decoded, dict) else {}
 
 
 def shaped(answer: Answer, kind: t.Any) -> Answer:

@@ -181,10 +181,10 @@ class Connections:
         if not pattern:
             return []
         lookup = lookup_loader.get("inventory_hostnames", loader=self._loader, templar=None)
-        found = {_plain(name) for name in lookup.run([pattern], self._vars)}
+        matching = {_plain(name) for name in lookup.run([pattern], self._vars)}
         known = [_plain(name) for name in self._vars["groups"]["all"]]
         # last: the implicit localhost
-        return [name for name in known if name in found] + sorted(found.difference(known))
+        return [name for name in known if name in matching] + sorted(matching.difference(known))
 
     def left_out(self, hosts: Sequence[str]) -> list[str]:
         """Return those of the hosts that `--limit` leaves out of this run."""

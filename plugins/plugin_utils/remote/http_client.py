@@ -211,8 +211,8 @@ def origin(address: str) -> str:
 
 def headers(given: t.Any, variable: str) -> dict[str, str]:
     """Return headers as text; raise InputError. A message never has a value: it may be a secret."""
-    found = {str(name): str(value) for name, value in values.mapping(given, variable).items()}
-    for name, value in found.items():
+    known = {str(name): str(value) for name, value in values.mapping(given, variable).items()}
+    for name, value in known.items():
         if not _HEADER.fullmatch(name) or name.lower() in ("content-length", "transfer-encoding"):
             raise InputError(
                 f"{variable}: {name!r} is not the name of a header that can be set; use letters,"
@@ -224,7 +224,7 @@ def headers(given: t.Any, variable: str) -> dict[str, str]:
                 f"{variable}.{name}: its value must be one line of ASCII, without blanks around it",
                 "PR-127",
             )
-    return found
+    return known
 
 
 def verify(validate_certs: bool, ca_path: str | None, variable: str) -> bool | str:

@@ -14,10 +14,10 @@ from .transport import Transport
 
 def hosts(transport: Transport, pattern: str, variable: str) -> Sequence[str]:
     """Return the hosts that a pattern matches; raise InputError where there are none."""
-    found = transport.hosts(pattern)
-    if not found:
+    names = transport.hosts(pattern)
+    if not names:
         raise InputError(f"{variable}: {pattern!r} matches no host of the inventory", "PR-110")
-    return found
+    return names
 
 
 def hosts_or_controller(transport: Transport, pattern: str | None, variable: str) -> Sequence[str]:
@@ -29,8 +29,8 @@ def host_or_controller(transport: Transport, name: str | None, variable: str) ->
     """Return one host of the inventory, or the controller without a name."""
     if not name:
         return CONTROLLER
-    if (found := transport.hosts(name)) != [name]:
-        what = f"names {len(found)} hosts" if found else "is not in the inventory"
+    if (names := transport.hosts(name)) != [name]:
+        what = f"names {len(names)} hosts" if names else "is not in the inventory"
         hint = "name one inventory host, or none for the controller"
         raise InputError(f"{variable}: {name!r} {what}; {hint}", "PR-110")
     return name

@@ -220,9 +220,9 @@ def _kill_children(thread: threading.Thread) -> None:
     pids: list[int] = []
     for path in children:  # the list grows meanwhile: all are found before the first is killed
         with contextlib.suppress(OSError), open(path, encoding="ascii") as stream:
-            found = [int(pid) for pid in stream.read().split()]
-            pids += found
-            children += [f"/proc/{pid}/task/{pid}/children" for pid in found]
+            listed = [int(pid) for pid in stream.read().split()]
+            pids += listed
+            children += [f"/proc/{pid}/task/{pid}/children" for pid in listed]
     for pid in pids:
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)

@@ -114,26 +114,26 @@ class Transport:
         """
         module = agents.load(agent)
         answers: dict[str, Answer] = {}
-        here: dict[str, Job[Answer]] = {}
-        there: dict[str, Job[Answer]] = {}
+        local: dict[str, Job[Answer]] = {}
+        remote: dict[str, Job[Answer]] = {}
         for host, request in requests.items():
             plain = agents.plain(request)
             lost = functools.partial(self._unanswered, host)
             what = f"{host or 'controller'}: {agent} {plain.get('op', '')}".rstrip()
             try:
                 if host == CONTROLLER or ("." not in agent and self._connections.is_here(host)):
-                    here[host] = Job(
+                    local[host] = Job(
                         what, functools.partial(agents.run_here, module, plain), lost, timeout
                     )
                     continue
                 link = self._connections.link(host)
                 work = functools.partial(agents.run_there, link, module, plain, timeout, host)
-                there[host] = Job(what, work, lost, timeout, _GRACE)
+                remote[host] = Job(what, work, lost, timeout, _GRACE)
             except RolloutError as exc:
                 answers[host] = Answer(error=str(exc), unreachable=True, id=exc.id)
-        self._pool.run(here, HERE_AT_ONCE, patience)
-        self._pool.run(there, self._forks, patience)
-        for host, job in (here | there).items():
+        self._pool.run(local, HERE_AT_ONCE, patience)
+        self._pool.run(remote, self._forks, patience)
+        for host, job in (local | remote).items():
             answers[host] = replace(job.outcome, took=job.took) if job.outcome else _not_yet(job)
         return {host: answers[host] for host in requests}
 

@@ -17,22 +17,30 @@ from ..inputs import shapes
 from .record import Outcome, RolloutKind
 
 
-@dataclass(frozen=True, kw_only=True)
+@t.dataclass_transform(kw_only_default=True)
+@dataclass(kw_only=True, eq=False, repr=False)
 class Event:
-    """Something that happened to a rollout."""
+    """Something that happened to a rollout.
+
+    Each kind is a dataclass of keyword arguments alone: events are neither compared nor shown,
+    and to make such methods for all kinds would take each start 15 ms.
+    """
 
     kind: t.ClassVar[str]
 
+    def __init_subclass__(cls) -> None:
+        dataclass(kw_only=True, eq=False, repr=False)(cls)
+
     def to_dict(self) -> dict[str, t.Any]:
         """Return the event as plain data, without the optional fields that have no value."""
-        known = {field.name: shapes.write(getattr(self, field.name)) for field in fields(self)}
-        optional = {field.name for field in fields(self) if field.default is None}
+        listed = fields(self)
+        known = {field.name: shapes.write(getattr(self, field.name)) for field in listed}
+        optional = {field.name for field in listed if field.default is None}
         return {"kind": self.kind} | {
             n: value for n, value in known.items() if value is not None or n not in optional
         }
 
 
-@dataclass(frozen=True, kw_only=True)
 class Begin(Event):
     """A rollout begins."""
 
@@ -54,7 +62,6 @@ class Begin(Event):
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class Planned(Event):
     """The stages of the rollout are known, or follow from another number of replicas."""
 
@@ -65,7 +72,6 @@ class Planned(Event):
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Resume(Event):
     """Another run continues the rollout."""
 
@@ -80,7 +86,6 @@ class Resume(Event):
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class StageEntered(Event):
     """A stage is entered."""
 
@@ -96,7 +101,6 @@ class StageEntered(Event):
     ceiling: t.Annotated[int | None, "how many instances there may be, by the budget"] = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class PhaseEntered(Event):
     """The [phase](states-and-phases.md#phases) changes."""
 
@@ -105,7 +109,6 @@ class PhaseEntered(Event):
     reason: t.Annotated[str | None, "why"] = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class LineShown(Event):
     """A run showed a line on its progress, which others who follow the rollout show, too."""
 
@@ -113,7 +116,6 @@ class LineShown(Event):
     text: t.Annotated[str, "the line"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class DecisionMade(Event):
     """The reason of the next actions changes."""
 
@@ -121,7 +123,6 @@ class DecisionMade(Event):
     reason: t.Annotated[str, "what is done, and why"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class StateChanged(Event):
     """An instance's [state](states-and-phases.md#states-of-instances) changes."""
 
@@ -134,7 +135,6 @@ class StateChanged(Event):
     detail: t.Annotated[str | None, "why it is not ready"] = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class RotationChanged(Event):
     """An instance enters or leaves rotation at the load balancers."""
 
@@ -143,7 +143,6 @@ class RotationChanged(Event):
     serving: t.Annotated[bool, "whether any load balancer sends it new requests"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class RequestsCounted(Event):
     """The load balancers have counted requests since the event before of this kind."""
 
@@ -159,7 +158,6 @@ class RequestsCounted(Event):
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class TrafficChanged(Event):
     """The shares of the revisions change."""
 
@@ -167,7 +165,6 @@ class TrafficChanged(Event):
     shares: t.Annotated[Mapping[str, float], "the percentage of new requests, by revision"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class ShareMeasured(Event):
     """A stage is left whose share of requests was measured by the load balancers."""
 
@@ -177,7 +174,6 @@ class ShareMeasured(Event):
     all: t.Annotated[int, "requests that all instances got"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Switched(Event):
     """All load balancers have switched from the old instances to the new ones, or back."""
 
@@ -185,7 +181,6 @@ class Switched(Event):
     milliseconds: t.Annotated[float, "how long it took"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Repair(Event):
     """Stable instances failed, and others are started in their place."""
 
@@ -196,7 +191,6 @@ class Repair(Event):
     wanted: t.Annotated[int, "how many there are to be"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Scaled(Event):
     """An operator asked for another number of replicas."""
 
@@ -207,7 +201,6 @@ class Scaled(Event):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Trouble(Event):
     """A host or load balancer did not answer or refused; the call is retried."""
 
@@ -215,7 +208,6 @@ class Trouble(Event):
     message: t.Annotated[str, "the error"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class AutoscalerChanged(Event):
     """The [autoscaler](../how-to/autoscalers.md) is changed, put back, or left alone."""
 
@@ -223,7 +215,6 @@ class AutoscalerChanged(Event):
     message: t.Annotated[str, "what is done, and why"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class WaitingFor(Event):
     """What the rollout waits for changes."""
 
@@ -232,7 +223,6 @@ class WaitingFor(Event):
     person: t.Annotated[bool | None, "whether an operator has to end the wait"] = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class GateDecided(Event):
     """A gate has passed or failed."""
 
@@ -242,7 +232,6 @@ class GateDecided(Event):
     passed: t.Annotated[bool, "whether the rollout may continue"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Measured(Event):
     """An analysis has measured, and has no verdict yet."""
 
@@ -252,7 +241,6 @@ class Measured(Event):
     samples: t.Annotated[Mapping[str, t.Any], "the last measurement, by metric"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Looked(Event):
     """An analysis has judged results, which `judge.yml` can judge again."""
 
@@ -269,7 +257,6 @@ class Looked(Event):
     by_default: t.Annotated[bool | None, "whether it is the analysis that nobody asked for"] = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class VerdictReached(Event):
     """An analysis has a verdict."""
 
@@ -280,7 +267,6 @@ class VerdictReached(Event):
     samples: t.Annotated[Mapping[str, t.Any], "the data behind it, by metric"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class StableLost(Event):
     """No stable instance serves any more."""
 
@@ -289,7 +275,6 @@ class StableLost(Event):
     then: t.Annotated[str, "what follows, by `rollout_on_stable_lost`"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class CommandTaken(Event):
     """An operator's command was obeyed or refused."""
 
@@ -301,7 +286,6 @@ class CommandTaken(Event):
     refused: t.Annotated[str, "why it was refused; empty if it was obeyed"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Deployed(Event):
     """The user's tasks deployed an instance [in place](../how-to/in-place.md)."""
 
@@ -311,7 +295,6 @@ class Deployed(Event):
     revision: t.Annotated[str, "the revision deployed"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class DeploymentFailed(Event):
     """The user's tasks did not deploy an instance [in place](../how-to/in-place.md)."""
 
@@ -321,7 +304,6 @@ class DeploymentFailed(Event):
     reason: t.Annotated[str, "why"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class RunParked(Event):
     """The run ended, and the rollout waits."""
 
@@ -329,7 +311,6 @@ class RunParked(Event):
     reason: t.Annotated[str, "what it waits for"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class RunInterrupted(Event):
     """The run was stopped."""
 
@@ -337,7 +318,6 @@ class RunInterrupted(Event):
     reason: t.Annotated[str, "by what"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Notified(Event):
     """A receiver of `rollout_notify` was told, or could not be."""
 
@@ -348,7 +328,6 @@ class Notified(Event):
     error: t.Annotated[str | None, "why all attempts failed; absent if one succeeded"] = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class ReleaseSeen(Event):
     """The release that the rollout is a member of, when the rollout told it of something."""
 
@@ -358,7 +337,6 @@ class ReleaseSeen(Event):
     members: t.Annotated[str, "its members, and where each of them is"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class End(Event):
     """The rollout is over."""
 

@@ -39,12 +39,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loo
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.step.context import (
     Result,
     StepContext,
+    driver_context,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health import monitor
-from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
-    DriverContext,
-)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.patience import Patience
@@ -139,14 +137,7 @@ class Step(StepContext):
         self._parked, self.say = False, run.say
         self.transport = t.cast(t.Any, Transport())
         self.checker = monitor.HealthMonitor(settings.checks, self.transport)
-        self.context = DriverContext(
-            settings.service,
-            self.transport,
-            settings.checks,
-            self._platform,
-            wake=self.checker.wake,
-            counted=settings.traffic.module.driver.counts,
-        )
+        self.context = driver_context(settings, self.transport, self._platform, self.checker.wake)
         process = worker or run.process
         process.on_signal = self.checker.wake
         self.guard = SimulatedGuard(process, run.process)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import median
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,8 @@ class Durations:
 
     def times(self, before: MedianTimes | None = None) -> MedianTimes | None:
         """Return what an instance takes; what none has shown yet is as `before`."""
+        from statistics import median  # of steps that tell how long the rest takes
+
         starts = self._between("starting", "ready")
         stops = self._between("draining", "stopped") or self._between("draining", "gone")
         if not starts and before is None:

@@ -23,7 +23,9 @@ from ...interfaces.traffic import Table, TrafficDriver
 from ...state.lease import Session
 from . import fleet as fleets
 from . import timing
-from .preview import PreviewPool
+
+if t.TYPE_CHECKING:
+    from .preview import PreviewPool
 
 # processes whose instances are checked
 WATCHED = (Process.STARTING, Process.RUNNING, Process.UNKNOWN)

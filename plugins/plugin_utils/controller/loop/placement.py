@@ -12,7 +12,6 @@ from functools import partial
 from ...base.errors import PlatformError
 from ...engine.evaluate import Decision
 from ...engine.model import Process
-from ...engine.rebalance import LEAVING, instances_to_move
 from ...engine.shares import Target
 from ...engine.strategy import Waypoint
 from ...interfaces.platform import NOWHERE, Endpoint, Labels, PlatformDriver
@@ -33,6 +32,8 @@ class Placement:
         """Return the snapshot with the instances that leave crowded hosts for this waypoint."""
         if not waypoint.rebalance:
             return snapshot
+        from ...engine.rebalance import instances_to_move  # few runs rebalance
+
         place = partial(self._next_hosts, waypoint.generation)
         return replace(
             snapshot,
@@ -111,6 +112,8 @@ class Placement:
         living = [*self._observer.living(), *others]
         among = {"among": target.hosts} if target else {}
         if leaving is not None:
+            from ...engine.rebalance import LEAVING  # as above
+
             gone = {*leaving, *self._session.record.draining}
             living = [
                 replace(labels, generation=LEAVING) if labels.id in gone else labels

@@ -20,7 +20,6 @@ from ...engine.budget import up
 from ...engine.evaluate import Decision, evaluate
 from ...engine.model import Composition, Instance, Phase, Rotation, State
 from ...engine.progress import ProgressTracker, Rules
-from ...engine.rebalance import mark_leaving
 from ...engine.strategy import Stage, Waypoint
 from ...engine.targets import divide
 from ...health.monitor import HealthMonitor
@@ -32,19 +31,19 @@ from ...state.events import Event
 from ...state.lease import Session
 from ...state.record import Rollout
 from . import timing
-from .autoscaling import Autoscaling
 from .checks import Checks
-from .gate_runner import GateRunner
 from .interrupt import Guard
 from .observer import Observer, Snapshot
 from .placement import Placement
-from .preview import PreviewPool
 from .recorder import Recorder
-from .regions import targets_of
 
 if t.TYPE_CHECKING:
+    from ...engine.shares import Target
     from ...report.progress import Lines
     from .actuator import Actuator
+    from .autoscaling import Autoscaling
+    from .gate_runner import GateRunner
+    from .preview import PreviewPool
 
 
 class ReconcileLoop:
@@ -70,16 +69,15 @@ class ReconcileLoop:
         self.balanced = settings.traffic.name != "none"
         self.recorder = Recorder(session, self.balanced, self._counted)
         counters = Counters()
-        context = replace(context, known=session.known, counters=counters)
-        self.autoscaling = Autoscaling(settings, context, session, self.recorder, say, now)
-        self.context = context = replace(context, autoscaler=self.autoscaling.managed)
+        self.context = replace(context, known=session.known, counters=counters)
+        if settings.autoscaler:
+            self.context = replace(self.context, autoscaler=self.autoscaling.managed)
+        context = self.context
         self.platform = settings.platform.make(context)
         self.traffic = settings.traffic.make(context)
-        self.targets = targets_of(settings.plan, self.platform, self.traffic, context.transport)
+        self.targets = self._targets()
         self.rules = self._rules()
-        self.previews = [
-            PreviewPool(preview.traffic, preview.idle_only) for preview in self.traffic.previews()
-        ]
+        self.previews = self._previews()
         self.checks = Checks(settings, context, session, self.platform)
         self.background: GateRunner | None = None  # the same in all stages
         self.reported: set[str] = set()  # stable instances whose failure was reported
@@ -101,6 +99,36 @@ class ReconcileLoop:
             stopped=lambda: bool(guard.stopped),
         )
         self.placement = Placement(self.platform, self.observer, session)
+
+    def _targets(self) -> tuple[Target, ...]:
+        plan, platform, traffic = self.settings.asked, self.platform, self.traffic
+        if not (plan.waves or platform.clusters or traffic.clusters or traffic.of_cluster):
+            return ()
+        from .regions import targets_of  # few services have any
+
+        return targets_of(plan, platform, traffic, self.context.transport)
+
+    def _previews(self) -> list[PreviewPool]:
+        pools = self.traffic.previews()
+        if not pools:
+            return []
+        from .preview import PreviewPool  # few services have any
+
+        return [PreviewPool(pool.traffic, pool.idle_only) for pool in pools]
+
+    @cached_property
+    def autoscaling(self) -> Autoscaling:
+        """Manages the autoscaler of the service, if it has one."""
+        from .autoscaling import Autoscaling  # few services have one
+
+        return Autoscaling(
+            self.settings, self.context, self.session, self.recorder, self.say, self.now
+        )
+
+    @property
+    def has_autoscaler(self) -> bool:
+        """Whether there is an autoscaler, or one to put back."""
+        return bool(self.settings.autoscaler or self.session.record.autoscaler)
 
     @cached_property
     def actuator(self) -> Actuator:
@@ -268,7 +296,11 @@ class ReconcileLoop:
         """Return what the next iteration on the way to a waypoint would do. Changes nothing."""
         waypoint = self.divided(waypoint)
         snapshot, progress = self.observe_for(waypoint), ProgressTracker(since=self.now())
-        fleet = mark_leaving(snapshot.fleet, snapshot.leaving or ())
+        fleet = snapshot.fleet
+        if snapshot.leaving:
+            from ...engine.rebalance import mark_leaving  # few runs rebalance
+
+            fleet = mark_leaving(fleet, snapshot.leaving)
         return evaluate(fleet, waypoint, self.settings.budget, self.rules, progress, self.now())
 
     def turn_back(self) -> None:

@@ -57,7 +57,7 @@ class FailurePolicy(StepPart):
         return "; rollout held. Rerun to resume, or run rollback.yml"
 
     def can_roll_back(self, rollout: Rollout) -> bool:
-        """Return whether there is a way back: in place, only to a revision that is known."""
+        """Return whether a rollback is possible: in place, only to a revision that is known."""
         return not self.step.in_place or known_before(rollout) is not None
 
 

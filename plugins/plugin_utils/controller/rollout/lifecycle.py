@@ -6,18 +6,16 @@
 from __future__ import annotations
 
 import os
+import typing as t
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 
-from ...analysis import spec
 from ...base import clock
 from ...base.errors import TRANSIENT, InputError, RolloutFailed
 from ...base.text import moment
-from ...config import remembered
-from ...config.freeze import ALWAYS
 from ...engine.budget import whole
 from ...engine.instances import is_orphaned
 from ...engine.model import Composition, Instance, Phase, Process, State
@@ -147,7 +145,7 @@ class Lifecycle(StepPart):
             why=why,
             order=self._order(kind, revision),
             release=release,
-            given=remembered.of(self.step.given),
+            given=self._kept_settings(),
             counted={},
         )
         begun = events.Begin(
@@ -197,7 +195,12 @@ class Lifecycle(StepPart):
     @property
     def _bypass(self) -> str | None:
         """What is written down where this run is not bound to windows."""
-        return ALWAYS if self.step.given.get("window") == ALWAYS else None
+        return "always" if self.step.given.get("window") == "always" else None
+
+    def _kept_settings(self) -> dict[str, t.Any]:
+        from ...config import remembered  # of runs that have something to do
+
+        return remembered.of(self.step.given)
 
     def note_plan(self, rollout: Rollout) -> None:
         """Write down the stages ahead, as planned; scaling alone has none."""
@@ -307,7 +310,7 @@ class Lifecycle(StepPart):
         if not self.step.restored:
             if rollout.phase != Phase.HOLDING:
                 rollout.plan = self._fingerprint
-            rollout.given = remembered.of(self.step.given)
+            rollout.given = self._kept_settings()
         resumed = events.Resume(
             phase=rollout.phase,
             by=identity.holder,
@@ -502,7 +505,8 @@ class Lifecycle(StepPart):
 
     def _without_verdict(self, rollout: Rollout) -> str:
         """Return what background analyses count against the new revision, undecided."""
-        from ...analysis.progress import left_open  # few rollouts end undecided
+        from ...analysis import spec  # of rollouts that were analysed
+        from ...analysis.progress import left_open
 
         context = self.step.context
         standard = spec.standard(context.counted, bool(context.access_log))

@@ -18,21 +18,16 @@ from .lifecycle import Lifecycle
 LOOK = 0.5  # seconds between two attempts to take the lease
 
 
-def begin(step: StepContext, revision: str, replicas: int) -> str:
-    """Take the lease; tell a run whose rollout is superseded to give way, and wait for it.
+def supersede(step: StepContext, revision: str, replicas: int, held: LeaseHeld) -> str:
+    """Tell a run whose rollout is superseded to give way, and take the lease that it holds.
 
     Raises LeaseHeld where the rollout is not to be superseded, or its run does not give way within
     the progress deadline.
     """
-    try:
-        return step.begin_once()
-    except AlreadyRunning:
-        raise
-    except LeaseHeld as exc:
-        held = exc
     rollout = step.session.read().open
     if (
         rollout is None
+        or isinstance(held, AlreadyRunning)
         or rollout.kind == RolloutKind.ROLLBACK
         or commands.refusal(rollout.phase, commands.GIVE_WAY)
     ):

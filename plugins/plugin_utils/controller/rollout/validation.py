@@ -13,14 +13,11 @@ from dataclasses import replace
 from ...base import clock
 from ...base.errors import InputError
 from ...base.text import count, size
-from ...config.freeze import YEAR, closed
 from ...config.settings import Settings
 from ...engine.model import State
 from ...engine.shares import Target, counted, share
 from ...engine.strategy import Groups, Plan, Stage, peak
 from ...engine.targets import most_at
-from ..loop import gate_runner
-from ..loop.regions import refuse_unknown_balancers
 from ..loop.timing import FIRST_CHECKS
 from ..step.context import StepContext, StepPart
 from . import resources
@@ -45,12 +42,13 @@ class Validation(StepPart):
         self.check_balancers(replicas, plan)
         self.loop.platform.check()
         self.check_hosts(replicas, plan)
-        self.loop.autoscaling.check(replicas)
+        if self.settings.autoscaler:
+            self.loop.autoscaling.check(replicas)
 
     def check_capacity(self, replicas: int, plan: Plan) -> None:
         """Refuse what cannot be placed, reached or asked, with old and new instances together."""
         refuse_in_place(self.step)
-        gate_runner.check(plan.gates, self.step.context)
+        self.check_gates(plan)
         platform = self.loop.platform
         capacity, (most, needs) = platform.capacity(), self._most(replicas, plan)
         if capacity < most:
@@ -74,6 +72,14 @@ class Validation(StepPart):
                 " balancer, and rollout_traffic names none; name one, or remove it",
                 "PR-107",
             )
+
+    def check_gates(self, plan: Plan) -> None:
+        """Refuse options that the drivers of gates refuse; the timers of a strategy have none."""
+        asked = [gate for gate in plan.gates if gate.variable != "gate"]
+        if asked:
+            from ..loop import gate_runner  # few plans have any
+
+            gate_runner.check(asked, self.step.context)
 
     def _check_targets(self, replicas: int, plan: Plan) -> None:
         """Refuse more instances than the hosts of a target have room for."""
@@ -114,6 +120,8 @@ class Validation(StepPart):
     def check_balancers(self, replicas: int, plan: Plan) -> None:
         """Refuse more instances than the load balancers have servers for, and unknown ones."""
         if any(target.balancers for target in self.loop.targets):
+            from ..loop.regions import refuse_unknown_balancers  # few services have targets
+
             refuse_unknown_balancers(self.loop.targets, self.loop.traffic.observe())
         pools = [(self.loop.traffic, *self._most(replicas, plan))]
         preview = f"a preview of rollout_replicas {replicas} needs as many"
@@ -170,6 +178,10 @@ class Validation(StepPart):
 
     def check_window(self) -> None:
         """Refuse windows of which none opens any more."""
+        if not self.settings.window:
+            return
+        from ...config.freeze import YEAR, closed  # few services have windows
+
         now = clock.wall()
         last = closed(self.settings.window, now)
         if last and last.until >= now + YEAR:
@@ -227,7 +239,7 @@ class Validation(StepPart):
 
     def check_same_balancers(self) -> None:
         """Refuse a canary or second set on other load balancers than the old instances are on."""
-        known, plan = self.record.balancers, self.settings.plan
+        known, plan = self.record.balancers, self.settings.asked
         if (
             plan.strategy != "rolling"
             and self.record.stable

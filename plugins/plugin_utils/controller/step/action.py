@@ -15,7 +15,7 @@ from ansible.utils.display import Display
 from ...base.errors import InputError, Parked, RolloutError
 from ...base.text import printable
 from ...base.trace import shown
-from ...config import remembered, settings
+from ...config import settings
 from ...config.variables import COMMON, KEPT, OF_ROLES, OF_STEPS, PREFIX
 from ...inputs import values
 from ...inputs.options import Options
@@ -103,6 +103,8 @@ class StepAction(ActionBase):
         self._check_spelling(arguments.pop("variables", ()))
         known = arguments.pop("kept", None)
         if known:
+            from ...config import remembered  # of runs that obey a command
+
             args = remembered.restored(known, args)
         parsed = settings.parse(args, drivers=self.needs_platform({**args, **arguments}))
         step = StepContext(

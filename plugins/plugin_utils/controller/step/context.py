@@ -83,17 +83,8 @@ class StepContext:
         self.transport.say = lambda line: say(f"{settings.service}: {line}")
         self.checker = HealthMonitor(settings.checks, self.transport)
         self.transport.wake = self.checker.wake
-        log = settings.traffic.options.get("access_log")
-        self.context = DriverContext(
-            settings.service,
-            self.transport,
-            settings.checks,
-            self._platform,
-            wake=self.checker.wake,
-            counted=settings.traffic.module.driver.counts,
-            access_log=AccessLog(log, settings.traffic.options.get("hosts")) if log else None,
-        )
-        self.context = replace(self.context, release=lambda *point: self.release.ask(*point))
+        made = driver_context(settings, self.transport, self._platform, self.checker.wake)
+        self.context = replace(made, release=lambda *point: self.release.ask(*point))
         self.guard = Guard(self.checker.wake, outlives)
         # With its own connections: the journal's host may run instances, too, and keep the others
         # busy.
@@ -173,7 +164,7 @@ class StepContext:
 
     def _leave_autoscaler(self) -> None:
         """Put the autoscaler back where the run ends before the rollout does."""
-        if self.session.epoch and "loop" in self.__dict__:
+        if self.session.epoch and "loop" in self.__dict__ and self.loop.has_autoscaler:
             with suppress(RolloutError):
                 self.loop.autoscaling.leave()
 
@@ -413,6 +404,26 @@ class StepPart:
     def record(self) -> Record:
         """The journal's record, as last read or written."""
         return self.step.record
+
+
+def driver_context(
+    settings: Settings,
+    transport: Transport,
+    platform: Callable[[Transport], PlatformDriver],
+    wake: Callable[[], None],
+) -> DriverContext:
+    """Return what the drivers of a service are made with."""
+    traffic = settings.traffic
+    log = traffic.options.get("access_log")
+    return DriverContext(
+        settings.service,
+        transport,
+        settings.checks,
+        platform,
+        wake=wake,
+        counted=traffic.module.driver.counts,
+        access_log=AccessLog(log, traffic.options.get("hosts")) if log else None,
+    )
 
 
 def _request(own: Mapping[str, t.Any]) -> list[str]:
