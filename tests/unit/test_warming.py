@@ -12,6 +12,16 @@ from collections.abc import Sequence
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import judging, spec
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.comparison import (
+    Comparison,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.counts import (
+    Counts,
+    Span,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.fading import (
+    Patience,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.latency import (
     LatencyHistory,
     Samples,
@@ -151,3 +161,20 @@ def test_looks_within_seconds_have_no_warm_up() -> None:
 def test_errors_that_were_over_for_long_when_they_return_have_no_warm_up() -> None:
     calm = [0.002] * 12
     assert failed(judged([*calm, *[0.05] * 6])) == 16
+
+
+def test_an_instance_has_no_more_evidence_against_it_where_errors_fade() -> None:
+    """A storm of stable is no fade, and what it told for an instance is not forgotten."""
+    calm, storm = Counts(1000, 2), Counts(1000, 500)
+    stable = [*[calm] * 9, storm, storm, *[calm] * 4]
+    new = [*[calm] * 11, storm, storm, *[calm] * 2]
+    known = Comparison()
+    for one, other in zip(new, stable, strict=True):
+        span = Span({"a": one, "b": one}, {"x": other, "y": other})
+        known = known.after([span], 0.02, 1.2, patience=Patience(30, 8))
+        known = Comparison.load(json.loads(json.dumps(known.dump())))
+        assert not known.verdict(0.02, 1.2, 0.05)[0].worse
+        assert not known.sides.fading.seen or one == calm
+        for found in known.instances.each.values():
+            everything = found.bets.log_e_of_lasting(1.0)
+            assert found.log_e(known.sides.dispersion) <= max(0.0, everything) + 1e-9

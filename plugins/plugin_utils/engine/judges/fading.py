@@ -110,7 +110,8 @@ def _falls(looks: Sequence[tuple[float, float, float]], dispersion: float) -> tu
     if not both.errors:
         return 0.0, 0.0
     as_stable, later = (sum(one[2] for one in part) for part in (looks[:half], looks[-half:]))
-    fall = (early.errors - as_stable) / early.requests - (late.errors - later) / late.requests
+    less = (early.errors - as_stable) / early.requests - (late.errors - later) / late.requests
+    fall = min(less, early.rate - late.rate)  # not where stable alone has a storm
     more = (both.errors - as_stable - later) / both.requests
     slowly = 2 * more * math.tanh((len(looks) - half) / TAU / 2)
     deviation = math.sqrt(dispersion * both.rate * (1 / early.requests + 1 / late.requests))
