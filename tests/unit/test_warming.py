@@ -12,15 +12,19 @@ from collections.abc import Sequence
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import judging, spec
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.comparison import (
-    Comparison,
-)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.counts import (
     Counts,
     Span,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.dispersion import (
+    Dispersion,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.fading import (
+    Fading,
     Patience,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.instances import (
+    Instances,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.latency import (
     LatencyHistory,
@@ -164,17 +168,20 @@ def test_errors_that_were_over_for_long_when_they_return_have_no_warm_up() -> No
 
 
 def test_an_instance_has_no_more_evidence_against_it_where_errors_fade() -> None:
-    """A storm of stable is no fade, and what it told for an instance is not forgotten."""
-    calm, storm = Counts(1000, 2), Counts(1000, 500)
-    stable = [*[calm] * 9, storm, storm, *[calm] * 4]
-    new = [*[calm] * 11, storm, storm, *[calm] * 2]
-    known = Comparison()
-    for one, other in zip(new, stable, strict=True):
-        span = Span({"a": one, "b": one}, {"x": other, "y": other})
-        known = known.after([span], 0.02, 1.2, patience=Patience(30, 8))
-        known = Comparison.load(json.loads(json.dumps(known.dump())))
-        assert not known.verdict(0.02, 1.2, 0.05)[0].worse
-        assert not known.sides.fading.seen or one == calm
-        for found in known.instances.each.values():
-            everything = found.bets.log_e_of_lasting(1.0)
-            assert found.log_e(known.sides.dispersion) <= max(0.0, everything) + 1e-9
+    """What others failed while it did not is not forgotten."""
+    others, calm, bad = Counts(1000, 50), Counts(1000, 2), Counts(1000, 40)
+    faded = plain = Instances()
+    for number, (own, stable) in enumerate([*[(calm, others)] * 5, *[(bad, calm)] * 3]):
+        look = [Span({"a": own, "b": calm}, {"x": stable, "y": stable})]
+        plain = plain.after(look, Dispersion(), 0.02, 1.2)
+        faded = faded.after(look, Dispersion(), 0.02, 1.2, fades=number == 4)
+        assert Instances.load(json.loads(json.dumps(faded.dump()))).dump() == faded.dump()
+    before, after = (one.each["a"].log_e(Dispersion()) for one in (plain, faded))
+    assert after <= before
+
+
+def test_a_storm_of_stable_is_no_fade() -> None:
+    found, patience = Fading(), Patience(30, 8)
+    for stable in (*[Counts(1000, 2)] * 5, *[Counts(1000, 400)] * 5):
+        found = found.after(Counts(1000, 2), stable, 1.0, patience)
+        assert not found.falls(patience) and not found.seen
