@@ -21,7 +21,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.fading import (
     Fading,
-    Patience,
+    WarmUpLimit,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.instances import (
     Instances,
@@ -181,7 +181,7 @@ def test_an_instance_has_no_more_evidence_against_it_where_errors_fade() -> None
 
 
 def test_a_storm_of_stable_is_no_fade() -> None:
-    found, patience = Fading(), Patience(30, 8)
+    found, patience = Fading(), WarmUpLimit(30, 8)
     for stable in (*[Counts(1000, 2)] * 5, *[Counts(1000, 400)] * 5):
         found = found.after(Counts(1000, 2), stable, 1.0, patience)
         assert not found.falls(patience) and not found.seen
