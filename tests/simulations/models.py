@@ -56,12 +56,9 @@ WORST = 20  # models drawn at random that are told
 # families of which more analyses fail than `MOST_ALARMS`, as the page says
 UNMET = (
     "errors that last",
-    "noisy neighbours",
     "broken clients",
     "sticky tenants",
     "means: warming up",
-    "requests: pauses",
-    "requests: slow storms that return",
 )
 RUNS, RUNS_OF_REQUESTS = 400, 100  # analyses of a model for the table; single requests take long
 

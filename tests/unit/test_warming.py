@@ -12,6 +12,20 @@ from collections.abc import Sequence
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import judging, spec
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.counts import (
+    Counts,
+    Span,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.dispersion import (
+    Dispersion,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.fading import (
+    Fading,
+    WarmUpLimit,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.instances import (
+    Instances,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.latency import (
     LatencyHistory,
     Samples,
@@ -151,3 +165,23 @@ def test_looks_within_seconds_have_no_warm_up() -> None:
 def test_errors_that_were_over_for_long_when_they_return_have_no_warm_up() -> None:
     calm = [0.002] * 12
     assert failed(judged([*calm, *[0.05] * 6])) == 16
+
+
+def test_an_instance_has_no_more_evidence_against_it_where_errors_fade() -> None:
+    """What others failed while it did not is not forgotten."""
+    others, calm, bad = Counts(1000, 50), Counts(1000, 2), Counts(1000, 40)
+    faded = plain = Instances()
+    for number, (own, stable) in enumerate([*[(calm, others)] * 5, *[(bad, calm)] * 3]):
+        look = [Span({"a": own, "b": calm}, {"x": stable, "y": stable})]
+        plain = plain.after(look, Dispersion(), 0.02, 1.2)
+        faded = faded.after(look, Dispersion(), 0.02, 1.2, fades=number == 4)
+        assert Instances.load(json.loads(json.dumps(faded.dump()))).dump() == faded.dump()
+    before, after = (one.each["a"].log_e(Dispersion()) for one in (plain, faded))
+    assert after <= before
+
+
+def test_a_storm_of_stable_is_no_fade() -> None:
+    found, patience = Fading(), WarmUpLimit(30, 8)
+    for stable in (*[Counts(1000, 2)] * 5, *[Counts(1000, 400)] * 5):
+        found = found.after(Counts(1000, 2), stable, 1.0, patience)
+        assert not found.falls(patience) and not found.seen

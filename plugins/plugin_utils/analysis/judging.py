@@ -20,7 +20,7 @@ from ..base.text import clean
 from ..engine.judges import counts, kayenta
 from ..engine.judges.comparison import SIDES, Comparison
 from ..engine.judges.counts import Counts, Span
-from ..engine.judges.fading import Patience
+from ..engine.judges.fading import WarmUpLimit
 from ..engine.judges.latency import (
     Histogram,
     LatencyHistory,
@@ -136,7 +136,7 @@ def _patience(metric: Metric) -> int:
     return max((limits.count or 0) // 2, math.ceil(WARM / (limits.interval or WARM)))
 
 
-def _warm_up(metric: Metric) -> Patience:
+def _warm_up(metric: Metric) -> WarmUpLimit:
     """Return how long a verdict on errors waits for new instances to warm up.
 
     Not where looks follow each other so soon that few of them show no fade: who asks for these
@@ -144,9 +144,9 @@ def _warm_up(metric: Metric) -> Patience:
     """
     interval, count = metric.limits.interval or SLOW, metric.limits.count
     if interval < SLOW:
-        return Patience()
+        return WarmUpLimit()
     most = math.ceil(WARM / interval)
-    return Patience(min(most, count // 2) if count else most, YOUNG)
+    return WarmUpLimit(min(most, count // 2) if count else most, YOUNG)
 
 
 def _by_errors(metric: Metric, state: State, look: Sequence[Span]) -> Measurement:

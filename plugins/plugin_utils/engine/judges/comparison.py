@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from .counts import Span
 from .errors import LOOKS, NO_WAIT, ODDS, ErrorHistory, compare_errors, together, total, waiting
 from .evalue import Odds
-from .fading import Patience
+from .fading import WarmUpLimit
 from .instances import Instances
 from .verdict import Data, Verdict
 
@@ -35,7 +35,7 @@ class Comparison:
         tolerance: float,
         at_least: float = 0.0,
         storm: bool = False,
-        patience: Patience = NO_WAIT,
+        patience: WarmUpLimit = NO_WAIT,
     ) -> Comparison:
         """Return it after one more look, of one or several spans.
 

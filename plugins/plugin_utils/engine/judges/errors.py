@@ -23,7 +23,7 @@ from .calm import BEFORE, LAG, PEAK, Calm
 from .counts import Counts, Span
 from .dispersion import Dispersion
 from .evalue import ALPHA, Bets, Odds, Trial, compared, e_value, first_true, odds_of
-from .fading import Fading, Patience
+from .fading import Fading, WarmUpLimit
 from .verdict import Data, Verdict
 
 DETECT = 0.05  # the error rate that should be detected,
@@ -41,7 +41,7 @@ LONGEST = LAG + BEFORE  # looks that it waits while stable has a storm, at most
 # At least this part of the requests to the new side failed in two looks in a row, and at most a
 # tenth as many of those to stable in any look: then a verdict does not wait.
 LOSS = 0.5
-NO_WAIT = Patience()
+NO_WAIT = WarmUpLimit()
 
 
 def tolerated(theta: float, tolerance: float) -> float:
@@ -127,7 +127,7 @@ class ErrorHistory:
         alpha: float,
         tolerance: float,
         storm: bool = False,
-        patience: Patience = NO_WAIT,
+        patience: WarmUpLimit = NO_WAIT,
     ) -> ErrorHistory:
         """Return the history after one more look, of one or several spans.
 

@@ -27,7 +27,7 @@ OVER = 5  # looks in a row in which they do not: the new side is warm
 
 
 @dataclass(frozen=True)
-class Patience:
+class WarmUpLimit:
     """How long a verdict waits for the new side to warm up."""
 
     looks: int = 0  # at most
@@ -46,7 +46,9 @@ class Fading:
     known: bool = False  # whether that would have been seen by now
     steady: int = 0  # looks in a row in which they did not
 
-    def after(self, new: Counts, stable: Counts, dispersion: float, patience: Patience) -> Fading:
+    def after(
+        self, new: Counts, stable: Counts, dispersion: float, patience: WarmUpLimit
+    ) -> Fading:
         """Return it after one more look.
 
         `dispersion`: how many errors of stable have one cause.
@@ -60,15 +62,15 @@ class Fading:
         steady = self.steady + 1 if looks >= FEW and fall <= WAITS else 0
         return Fading(last, looks, fall, self.seen or fall > SEEN, known, steady)
 
-    def _is_over(self, patience: Patience) -> bool:
+    def _is_over(self, patience: WarmUpLimit) -> bool:
         """Whether the new side is warm, or was waited for long enough."""
         return self.steady >= OVER or self.looks >= patience.looks
 
-    def falls(self, patience: Patience) -> bool:
+    def falls(self, patience: WarmUpLimit) -> bool:
         """Whether the new side fails less and less."""
         return self.fall > WAITS and not self._is_over(patience)
 
-    def waits(self, patience: Patience) -> bool:
+    def waits(self, patience: WarmUpLimit) -> bool:
         """Whether a verdict waits."""
         return (self.fall > WAITS or not self.known) and not self._is_over(patience)
 
@@ -110,7 +112,8 @@ def _falls(looks: Sequence[tuple[float, float, float]], dispersion: float) -> tu
     if not both.errors:
         return 0.0, 0.0
     as_stable, later = (sum(one[2] for one in part) for part in (looks[:half], looks[-half:]))
-    fall = (early.errors - as_stable) / early.requests - (late.errors - later) / late.requests
+    less = (early.errors - as_stable) / early.requests - (late.errors - later) / late.requests
+    fall = min(less, early.rate - late.rate)  # not where stable alone has a storm
     more = (both.errors - as_stable - later) / both.requests
     slowly = 2 * more * math.tanh((len(looks) - half) / TAU / 2)
     deviation = math.sqrt(dispersion * both.rate * (1 / early.requests + 1 / late.requests))

@@ -51,16 +51,13 @@ class Instance:
     shown: Shown = field(default_factory=Shown)
     expected: float = 0.0  # errors, if it were as all others
     bad_host: bool = False  # whether its host is bad for old and new alike
+    late: Bets = field(default_factory=lambda: Bets(ODDS))  # against all, since errors last faded
+    faded: bool = False  # whether they ever did
 
     @property
     def has_mates(self) -> bool:
         """Whether there are old instances of its host to compare with."""
         return self.mates.requests > 0 and self.mates.requests >= MATES * self.own.requests
-
-    @property
-    def forgotten(self) -> Instance:
-        """It without the evidence of before."""
-        return replace(self, bets=Bets(ODDS), host_bets=Bets(ODDS))
 
     def after(self, name: str, look: Sequence[Span], tolerance: float) -> Instance:
         """Return what is known after one more look."""
@@ -79,12 +76,16 @@ class Instance:
                 one.host_bets.after(trial(own, mates, tolerance)),
                 one.shown,
                 one.expected + others.rate * own.requests,
+                late=one.late.after(trial(own, others, tolerance)),
+                faded=one.faded,
             )
         return one
 
     def log_e(self, dispersion: Dispersion) -> float:
         """Return the evidence against it, compared with all others."""
-        return self.bets.log_e_of_lasting(dispersion.total(self.expected))
+        total = dispersion.total(self.expected)
+        known = [self.bets, self.late] if self.faded else [self.bets]
+        return min(one.log_e_of_lasting(total) for one in known)
 
     def against_host(self, dispersion: Dispersion) -> float:
         """Return the evidence against it, compared with the old instances of its host."""
@@ -120,7 +121,9 @@ class Instances:
         found = {}
         for name in names:
             one = self.each.get(name, Instance())
-            one = (one.forgotten if fades else one).after(name, look, tolerance)
+            one = one.after(name, look, tolerance)
+            if fades:
+                one = replace(one, late=Bets(ODDS), faded=True)
             failed = int(counted.get(name, Counts()).errors > 0)
             limit, on_host = limits
             # with too little evidence against it on its host, it waits
@@ -176,6 +179,8 @@ class Instances:
                 "shown": asdict(one.shown),
                 "expected": round(one.expected, 4),
                 "bad_host": one.bad_host,
+                "late": one.late.dump(),
+                "faded": one.faded,
             }
             for name, one in self.each.items()
         }
@@ -195,6 +200,8 @@ class Instances:
                     Shown(**one["shown"]),
                     one["expected"],
                     one["bad_host"],
+                    Bets.load(ODDS, 0, one["late"]) if "late" in one else Bets(ODDS),
+                    one.get("faded", False),
                 )
                 for name, one in data.items()
             }
