@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.progressive.rollout.tests.simulations.world import stories
+from ansible_collections.progressive.rollout.tests.simulations.world import draws, stories
+from ansible_collections.progressive.rollout.tests.simulations.world.draws import Story
 from ansible_collections.progressive.rollout.tests.simulations.world.runs import DRIVERS
-from ansible_collections.progressive.rollout.tests.simulations.world.stories import Story
 from ansible_collections.progressive.rollout.tests.simulations.world.world import Fault, Life
 
 GIVEN: dict[str, t.Any] = {
@@ -18,7 +18,7 @@ GIVEN: dict[str, t.Any] = {
     "budget": {"max_surge": 1, "max_unavailable": 0},
     "strategy": "rolling",
     "wait": 0,
-    "lease": stories.LEASE,
+    "lease": draws.LEASE,
     "progress_deadline": 120,
     "min_ready": 0,
     "on_failure": "rollback",
