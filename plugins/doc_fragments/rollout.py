@@ -1519,6 +1519,39 @@ options:
       pushgateway:
         description: URL of a Pushgateway. The grouping key is C(job=rollout) with C(service).
         type: str
+  release:
+    description: 'The release that the service is a member of: services that are promoted together, in order, or not at
+      all. None if not given.'
+    type: dict
+    default: {}
+    suboptions:
+      name:
+        description: Name of the release, such as V(2026.47). Each release needs a new one.
+        type: str
+        required: true
+      members:
+        description: All members by name, each with C(service), C(after), C(soak) and C(reversible). Required for the
+          member that begins first; the others may leave it out, or have to give the same.
+        type: dict
+      member:
+        description: Which member this service is. The one with this O(service), or of its name, if not given.
+        type: str
+      after:
+        description: The members that are promoted before anything of this one is started.
+        type: list
+        elements: str
+      soak:
+        description: For how long those must have been promoted. They are watched meanwhile. V(0) if not given. A duration.
+        type: raw
+      reversible:
+        description: V(false) if the member cannot go back, as a schema migration. It keeps no old side, and what fails
+          after it began holds the release instead of taking it back. V(true) if not given.
+        type: bool
+      with_canary:
+        description: 'Whether all members take the steps of their canaries together: none leaves a step before all have
+          passed it.'
+        type: bool
+        default: false
   kept:
     description: What M(progressive.rollout.control) returned as RV(progressive.rollout.control#module:settings). Replaces
       all options except O(service) and O(store). Of the others, only secrets are used, since the journal does not keep

@@ -75,6 +75,7 @@ instances = st.builds(
     active=st.integers(0, 1),
     draining_since=st.none() | clocks,
     crashed=st.booleans(),
+    silent_since=st.none() | clocks,
 )
 # Most of a fleet is usually well; without this nearly no example would be above its floor.
 well = st.builds(
@@ -138,7 +139,7 @@ def test_every_instance_is_in_one_class(
         for part in (group.available, group.prepared, group.pending)
         for i in part
     ]
-    leaving = [*count.crashed, *count.draining]
+    leaving = [*count.replaced, *count.draining]
     assert Counter(i.id for i in [*staying, *leaving, *count.ended, *count.orphaned]) == Counter(
         i.id for i in fleet
     )

@@ -22,6 +22,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluat
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import (
     is_available,
+    is_lost,
     is_serving,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
@@ -134,8 +135,14 @@ def test_a_decision_keeps_the_budget_of_all_targets_together(
     made_at = Counter({s.target.name: s.create + s.create_old for s in decision.starts if s.target})
     assert made == made_at.total(), "each instance has a target"
     for target, part in divided.parts:
-        # one that crashed is replaced, and goes once enough others serve
-        of_target = [i for i in staying if i.host in target.hosts and not i.crashed]
+        # one that crashed, or whose host is lost, is replaced, and goes once enough others serve
+        of_target = [
+            i
+            for i in staying
+            if i.host in target.hosts
+            and not i.crashed
+            and not (is_serving(i) and is_lost(i, rules, 31.0))
+        ]
         new = sum(i.generation == divided.generation for i in of_target)
         starts = sum(s.create for s in decision.starts if s.target == target)
         assert not starts or new + starts <= part.new

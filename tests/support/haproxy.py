@@ -63,6 +63,7 @@ class HAProxy:
         addresses = {"api": self.api, "front": self.front, "exporter": exporter}
         self.config.write_text(CONFIG.format(socket=self.socket, servers=servers, **addresses))
         self.process: subprocess.Popen[bytes] | None = None
+        self._forget()
         self.start()
 
     def start(self) -> None:
@@ -87,6 +88,11 @@ class HAProxy:
         assert f"\nPid: {self.process.pid}\n" in info, (
             f"another HAProxy answers on {self.api}: {info}"
         )
+
+    def _forget(self) -> None:
+        """Remove what rollouts have kept of an earlier process at this address."""
+        for path in Path("/var/lib/rollout/haproxy").glob(f"*@{self.api}*"):
+            path.unlink()
 
     def stop(self) -> None:
         if self.process is not None:

@@ -49,6 +49,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluat
     Decision,
     evaluate,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import (
+    is_lost,
+    is_serving,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Composition,
     Health,
@@ -297,6 +301,7 @@ class Simulator:
         self.known: set[str] = set()  # instances that were there before the run
         self.out: dict[str, float] = {}  # draining ones, since when they were seen out of rotation
         self.seen_ready: set[str] = set()  # those that have been seen ready
+        self.silent: dict[str, float] = {}  # since when their hosts have not answered
         # What was seen.
         self.made_as: dict[str, int] = {}  # the generation of each instance there ever was
         self.shown: set[int] = set()  # generations that were to have requests
@@ -353,6 +358,7 @@ class Simulator:
         self.marks, self.progress, self.serial, self.rollout, *rest = self._journal(*self.committed)
         self.stable, self.obeyed, self.renumbered = rest
         self.vitals, self.out, self.known, self.seen_ready = {}, {}, set(self.nodes), set()
+        self.silent = {}
         self.deaths += 1
 
     def _node(self, revision: str, generation: int, life: Life, created: int) -> Node:
@@ -449,6 +455,11 @@ class Simulator:
         }
         going = {name: self.out.get(name, float(self.clock)) for name in self.marks}
         crashes = fleets.crashed(self.reports, 0.0, self.rules.watch_new)
+        self.silent = {
+            report.labels.id: self.silent.get(report.labels.id, float(self.clock))
+            for report in self.reports
+            if report.process is Process.UNREACHABLE
+        }
         self.fleet = fleets.assemble(
             self.reports,
             table,
@@ -457,6 +468,7 @@ class Simulator:
             known,
             seen_ready=self.seen_ready,
             crashes=crashes,
+            silent=self.silent,
         )
         self.seen_ready |= {i.id for i in self.fleet if i.state is State.READY}
         self.out = {i.id: going[i.id] for i in self.fleet if i.id in going and not i.in_rotation}
@@ -1110,7 +1122,13 @@ def check(
         if i.state not in over and (i.state is not State.UNREACHABLE or i.draining_since is None)
     ]
     # what broke is no capacity
-    fresh = [i for i in staying if i.generation == waypoint.generation and not i.crashed]
+    fresh = [
+        i
+        for i in staying
+        if i.generation == waypoint.generation
+        and not i.crashed
+        and not (is_serving(i) and is_lost(i, rules, now))
+    ]
     assert decision.create == 0 or len(fresh) + decision.create <= waypoint.new, (
         "1: more new ones than asked for"
     )

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -43,7 +44,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.targets
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import WeightSplit
 from ansible_collections.progressive.rollout.tests.support.simulator import some
 
-NOW = 100.0
+NOW = 400.0
+SINCE = ProgressTracker(NOW, new=3)
 
 
 def goal(desired: int, before: int, budget: Budget, stable: int = 1) -> RolloutTarget:
@@ -111,6 +113,38 @@ def test_repaired_instances_that_ran_at_the_same_time_fail_once() -> None:
     assert [failure.id for failure in progress.failures] == ["a"]
     again = [*together, repaired("d", 20.0)]
     assert [f.id for f in progress.advance(1, 4, again, 30.0).failures] == ["a", "d"]
+
+
+# Hosts that do not answer
+# --------------------------------------------------------------------------------------------------
+
+
+def silent(since: float) -> Instance:
+    """A new instance that still serves on a host that has not answered since then."""
+    (instance,) = some(1, 2, State.UNREACHABLE, rotation=Rotation.IN, lb_healthy=True)
+    return replace(instance, id="silent", silent_since=since)
+
+
+def test_what_serves_on_a_silent_host_is_waited_for_first() -> None:
+    decision = decide([*some(3, 2), silent(NOW - 299)], rolling(2, 4), SINCE, Budget(1, 0))
+    assert decision.nothing_to_do and not decision.reached
+
+
+def test_what_serves_on_a_host_that_is_silent_for_long_is_replaced_and_goes_after_that() -> None:
+    fleet = [*some(3, 2), silent(NOW - 300)]
+    decision = decide(fleet, rolling(2, 4), SINCE, Budget(1, 0))
+    assert (decision.create, decision.drain) == (1, ())
+    starting = [*fleet, *some(1, 2, State.STARTING, rotation=Rotation.ABSENT)]
+    assert decide(starting, rolling(2, 4), SINCE, Budget(1, 0)).nothing_to_do
+    decision = decide([*some(4, 2), silent(NOW - 300)], rolling(2, 4), SINCE, Budget(1, 0))
+    assert (decision.create, decision.drain) == (0, ("silent",))
+
+
+def test_a_host_that_answers_again_keeps_what_serves_there() -> None:
+    """Its replacement goes where it is not in service yet."""
+    starting = replace(some(1, 2, State.STARTING, rotation=Rotation.ABSENT)[0], id="replacement")
+    decision = decide([*some(4, 2), starting], rolling(2, 4), SINCE, Budget(1, 0))
+    assert (decision.create, decision.drain) == (0, ("replacement",))
 
 
 # Switches

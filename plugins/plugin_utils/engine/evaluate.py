@@ -253,7 +253,7 @@ def _is_reached(count: FleetCount, waypoint: Waypoint) -> bool:
         and len(count.old) <= waypoint.old
         and not _stable_missing(count, waypoint)
         and (count.switched or not count.old.hopeless)  # those that go now are replaced
-        and not count.crashed
+        and not count.replaced
         and (count.switched or not waypoint.switches)
         and not count.draining
         and all(instance.rotation is Rotation.ABSENT for instance in count.ended)
@@ -398,8 +398,8 @@ def _drain(
     if bad := _bad_to_drop(count, waypoint):
         return [*count.new.hopeless, *bad]
     floor = waypoint.desired - allowed.unavailable
-    crashed, serving = _crashed_to_drain(count, count.serving - floor)
-    hopeless = [*crashed, *count.new.hopeless, *count.old.hopeless]
+    replaced, serving = _replaced_to_drain(count, count.serving - floor)
+    hopeless = [*replaced, *count.new.hopeless, *count.old.hopeless]
     # Stable instances that return are not drained before they arrive.
     staying = count.old.starting if returning else 0
     excess_old = len(count.old) - waypoint.old - len(count.old.hopeless) - staying
@@ -413,13 +413,13 @@ def _drain(
     return [*hopeless, *_excess(group, pending, excess, serving, count.available - floor, waypoint)]
 
 
-def _crashed_to_drain(count: FleetCount, spare: int) -> tuple[list[Instance], int]:
-    """Return the crashed instances that may go, and how many that serve may go after them.
+def _replaced_to_drain(count: FleetCount, spare: int) -> tuple[list[Instance], int]:
+    """Return the replaced instances that may go, and how many that serve may go after them.
 
-    A restarted instance may serve at the moment: it goes once enough others do.
+    One that serves at the moment goes once enough others do.
     """
-    serving = [i for i in count.crashed if is_serving(i)]
-    others = [i for i in count.crashed if not is_serving(i)]
+    serving = [i for i in count.replaced if is_serving(i)]
+    others = [i for i in count.replaced if not is_serving(i)]
     chosen = _first(serving, spare, _usefulness)
     return others + chosen, spare - len(chosen)
 

@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .instances import has_lasted, is_available, is_orphaned, is_overdue, is_prepared, is_starting
+from .instances import (
+    has_lasted,
+    is_available,
+    is_lost,
+    is_orphaned,
+    is_overdue,
+    is_prepared,
+    is_serving,
+    is_starting,
+)
 from .model import Instance, Rotation, State
 from .progress import Failure, Rules
 from .strategy import Waypoint
@@ -59,8 +68,9 @@ class FleetCount:
     draining: list[Instance] = field(default_factory=list)
     ended: list[Instance] = field(default_factory=list)
     orphaned: list[Instance] = field(default_factory=list)
-    # new or old; they ended and were restarted, so give no capacity
-    crashed: list[Instance] = field(default_factory=list)
+    # to be replaced, and to go once enough others serve: new or old ones that ended and were
+    # restarted, and new ones that serve on hosts that have not answered for long
+    replaced: list[Instance] = field(default_factory=list)
     total: int = 0  # what counts against surge
     away: int = 0  # are on hosts that do not answer, whether they are to go or not
     old_total: int = 0
@@ -149,8 +159,10 @@ class _Counting:
         )
         group = count.new if is_new else count.old
         if instance.crashed:
-            count.crashed.append(instance)
+            count.replaced.append(instance)
             self._failed(instance, instance.detail or "it ended, and was restarted", is_new)
+        elif is_new and is_serving(instance) and is_lost(instance, self.rules, self.now):
+            count.replaced.append(instance)
         elif is_available(instance, self.rules, self.now):
             group.available.append(instance)
             count.lasting += is_new and has_lasted(instance, self.rules, self.now)

@@ -55,6 +55,18 @@ def is_orphaned(instance: Instance) -> bool:
     )
 
 
+def is_lost(instance: Instance, rules: Rules, now: float) -> bool:
+    """Whether its host has not answered for half of the progress deadline.
+
+    Load balancers may still send it requests; nobody can say whether it is well.
+    """
+    return (
+        instance.state is State.UNREACHABLE
+        and instance.silent_since is not None
+        and now - instance.silent_since >= rules.progress_deadline / 2
+    )
+
+
 def is_overdue(instance: Instance, rules: Rules, now: float) -> bool:
     """Whether it has not become ready within `ready_deadline`.
 

@@ -79,6 +79,7 @@ class Instance:
     active: int = 0  # requests in flight, summed over the load balancers
     weight: int = 0  # its traffic weight while in rotation, summed over the load balancers
     draining_since: float | None = None  # since when it is to be stopped
+    silent_since: float | None = None  # since when its host has not answered
     host: str = ""
     detail: str = ""  # why it is not ready, or how it ended
     was_ready: bool = False  # it failed, and had been ready before

@@ -240,7 +240,7 @@ def _unavailable(
 ) -> list[int]:
     """Return how many instances each target may be without, of those that are `counted`."""
     lacking = [point.desired - counted(count) for point, count in parts]
-    going = [_excess(point, count) + len(count.crashed) for point, count in parts]
+    going = [_excess(point, count) + len(count.replaced) for point, count in parts]
     used = [max(0, lack) for lack in lacking]
     own = _deal(allowed.unavailable, used, list(map(add, used, going)))
     # What a target lacks because its hosts do not answer is not made good elsewhere.

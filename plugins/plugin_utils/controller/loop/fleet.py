@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from types import MappingProxyType
 
 from ...engine.model import Health, Instance, Process, Rotation, State, classify
 from ...engine.shares import Target as Region
@@ -30,6 +31,7 @@ def assemble(
     previews: Sequence[Mapping[Endpoint, Server]] = (),
     seen_ready: Container[str] = (),
     crashes: Container[str] = (),
+    silent: Mapping[str, float] = MappingProxyType({}),
     targets: Sequence[Region] = (),
 ) -> list[Instance]:
     """Return the fleet as the engine sees it.
@@ -43,6 +45,7 @@ def assemble(
         previews: Entries of the preview pools.
         seen_ready: Instances that have been ready.
         crashes: Instances that `crashed` returned.
+        silent: Since when their hosts have not answered, by instance.
         targets: Of the rollout, perhaps with load balancers of their own.
     """
     reports = list(reports)
@@ -68,6 +71,8 @@ def assemble(
             name in seen_ready or instance.in_rotation
         ):
             instance = replace(instance, was_ready=True)
+        if instance.state is State.UNREACHABLE:
+            instance = replace(instance, silent_since=silent.get(name))
         fleet.append(_shown(instance, entries))
     return fleet
 

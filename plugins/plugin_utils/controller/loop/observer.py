@@ -83,6 +83,7 @@ class Observer:
         self._known: set[str] | None = None  # instances that were there before this step
         self._ready: set[str] = set()  # instances that have been ready
         self._since: Mapping[str, float] = {}  # since when, by the step before
+        self._silent: dict[str, float] = {}  # instances, by when their hosts stopped answering
         self._out: dict[str, float] = {}  # draining instances, by when they were out of rotation
         self.next_platform = self._next_counters = float("-inf")  # when to observe them next
         self._pause = timing.PLATFORM[0]
@@ -277,6 +278,11 @@ class Observer:
         """Make a snapshot of what was observed."""
         self._watch()
         now, previews = self._now(), [pool.table for pool in self._previews]
+        self._silent = {
+            report.labels.id: self._silent.get(report.labels.id, now)
+            for report in self.reports
+            if report.process is Process.UNREACHABLE
+        }
         draining = {name: self._out.get(name, now) for name in self._session.record.draining}
         fleet = fleets.assemble(
             self.reports,
@@ -287,6 +293,7 @@ class Observer:
             previews=[servers for table in previews for servers in table.values()],
             seen_ready=self._ready,
             crashes=self._crashes(),
+            silent=self._silent,
             targets=self._targets,
         )
         ready = {i.id: i.ready_since for i in fleet if i.ready_since is not None}

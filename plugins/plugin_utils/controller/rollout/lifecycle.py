@@ -24,7 +24,14 @@ from ...engine.model import Composition, Instance, Phase, Process, State
 from ...engine.shares import counted
 from ...engine.strategy import FINISH, Stage
 from ...state import events
-from ...state.record import WITHOUT_VERDICT, GateState, Outcome, Rollout, RolloutKind
+from ...state.record import (
+    WITHOUT_VERDICT,
+    GateState,
+    MemberOf,
+    Outcome,
+    Rollout,
+    RolloutKind,
+)
 from ..step.context import Result, StepContext, StepPart
 from .generations import Generations, last_of, prune
 from .places import PlacementNotes
@@ -103,11 +110,12 @@ class Lifecycle(StepPart):
         base: int = 0,
         *,
         why: str = "",
+        release: MemberOf | None = None,
     ) -> Rollout:
         """Begin a rollout: it is in progress until it is closed.
 
         `base` is the number of stable instances kept until the promotion; 0 keeps all. `why` is
-        the reason that the operator gives.
+        the reason that the operator gives, `release` the one that the rollout is a member of.
         """
         record, plan, now, forward = self.record, self.settings.plan, clock.wall(), kind.forward
         identity = self.step.session.identity
@@ -137,6 +145,7 @@ class Lifecycle(StepPart):
             by=identity.holder,
             why=why,
             order=self._order(kind, revision),
+            release=release,
             given=remembered.of(self.step.given),
             counted={},
         )
@@ -157,6 +166,7 @@ class Lifecycle(StepPart):
         self.note_plan(record.rollout)
         self.loop.recorder.note_requests()  # the next step counts from here
         self.loop.commit()
+        self.step.tell_release()
         return record.rollout
 
     def _order(self, kind: RolloutKind, revision: str) -> int | None:
@@ -211,6 +221,7 @@ class Lifecycle(StepPart):
                 f" {rollout.revision}, roll it back (rollback.yml), or set rollout_supersede: true",
                 "PR-601",
             )
+        self._check_release(rollout)
         if rollout.phase == Phase.ROLLING_BACK:
             return
         if rollout.kind.forward and not self._follows_plan(rollout):
@@ -222,6 +233,18 @@ class Lifecycle(StepPart):
             )
         if not self.step.restored:
             self.generations.resume(rollout)
+
+    def _check_release(self, rollout: Rollout) -> None:
+        """Refuse to resume the rollout as a member of another release than its own."""
+        asked, own = self.settings.release, rollout.release
+        if asked is None or (own and asked.release == own.release):
+            return
+        where = f"is a member of release {own.release}" if own else "is a member of no release"
+        raise RolloutFailed(
+            f"rollout_release: the rollout of {self.record.service} {rollout.revision} is in"
+            f" progress and {where}, not of {asked.release}; finish it, or roll it back, first",
+            "PR-634",
+        )
 
     def _follows_plan(self, rollout: Rollout) -> bool:
         """Return whether the rollout may be resumed with the plan given now.
@@ -271,6 +294,7 @@ class Lifecycle(StepPart):
         )
         self.loop.event(resumed)
         self.loop.commit()
+        self.step.tell_release()
         began = moment(rollout.started)
         return self.step.report(
             changed,
@@ -354,6 +378,7 @@ class Lifecycle(StepPart):
             reason = f"{rollout.reason}; and the rollback failed: {reason}"
         self.enter(rollout, Phase.HELD, reason)
         self.loop.commit()
+        self.step.tell_release()
         failures.tell(self.step, rollout)
         if rollout.previous:
             with suppress(*TRANSIENT):  # only a precaution
@@ -438,11 +463,14 @@ class Lifecycle(StepPart):
             reason = reason or self._without_verdict(rollout)
         conclusion.empty_previews(self.loop)
         self.loop.forget_dead()
+        if rollout.release:
+            self.step.release.note()
         self.loop.event(events.End(outcome=outcome, reason=reason))
         record.close(outcome, reason, clock.wall())
         prune(record)
         self.places.note()
         self.loop.commit()
+        self.step.tell_release()
         self._tell_end(rollout)
 
     def _without_verdict(self, rollout: Rollout) -> str:
