@@ -112,6 +112,7 @@ class _Telling:
         self.world.settings = SETTINGS if story.differ else {}
         self.world.unfit = {"2"} if self._unfit() else set()
         self.jobs: list[Job] = []
+        self.last: Run
         self.rollouts = 0
         self.healed = self.told_bare = False
 
@@ -367,7 +368,7 @@ class _Telling:
         world.heal()
         self.machine.sleep(LEASE + 61.0)
         world.tell(f"-- the faults are over: {dict(world.summary())}")
-        words = ("same", "same", "promote_full", "rollback", "same")
+        words: tuple[str, ...] = ("same", "same", "promote_full", "rollback", "same")
         if self.in_place:
             words = ("same", "same", "promote_full", "same", "abort", "same", "same")
         self._do_as_told()
@@ -432,16 +433,16 @@ class _Telling:
             raise Broken(f"left of dead instances: {', '.join(left)}")
         for balancer in world.balancers.values():
             there = {one.labels.endpoint for one in alive}
-            ours = {at: one for at, one in balancer.entries.items() if one.ours}
+            entries = {at: one for at, one in balancer.entries.items() if one.ours}
             others = [one for one in balancer.entries.values() if not one.ours]
             if any(one != Entry("by hand", Rotation.IN, 7, ours=False) for one in others):
                 raise Broken(f"{balancer.name}: a server that is not ours is changed")
-            if ours.keys() != there:
+            if entries.keys() != there:
                 raise Broken(f"{balancer.name} has other entries than there are instances")
-            for at, entry in ours.items():
+            for at, entry in entries.items():
                 if entry.rotation is not Rotation.IN:
                     raise Broken(f"{balancer.name} sends nothing to {at}")
-            if len({entry.weight for entry in ours.values()}) > 1:
+            if len({entry.weight for entry in entries.values()}) > 1:
                 raise Broken(f"{balancer.name} has different weights")
         if self.story.given.get("autoscaler") and (world.scaler["off"] or record.autoscaler):
             raise Broken(f"the autoscaler is left as it was held: {world.scaler}")
