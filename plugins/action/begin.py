@@ -156,7 +156,7 @@ class _Begin(StepPart):
     def _kind_of_same(self, revision: str, generation: int, replicas: int) -> RolloutKind | None:
         """Return the kind of a rollout of the stable revision; None: there is nothing to do."""
         record = self.record
-        if unapplied := self.lifecycle.generations.differences(generation):
+        if unapplied := self.lifecycle.generations.differences(revision, generation):
             self.step.say(
                 f"{record.service} {revision} runs with other settings: {'; '.join(unapplied)};"
                 " apply the current ones with restart.yml"

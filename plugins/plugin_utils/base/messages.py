@@ -385,6 +385,13 @@ MESSAGES: Mapping[str, Message] = {
         "Check that the new number is intended. A number that is given is changed with"
         " `control.yml`, or in the playbook.",
     ),
+    "PR-265": Message(
+        "A ConfigMap or a Secret that pods read when they start has changed since their revision"
+        " was rolled out. Pods of that revision that are started again read the present one, so a"
+        " rollback does not bring back what they had read.",
+        "If the revision needs what the object had then, put that back before the rollout or the"
+        " rollback, or give each version of the object a name of its own.",
+    ),
     "PR-300": Message(
         "A load balancer could not be queried or changed.",
         "Do what the message says; meanwhile the rollout keeps retrying.",

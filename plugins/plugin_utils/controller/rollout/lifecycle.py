@@ -23,6 +23,7 @@ from ...engine.instances import is_orphaned
 from ...engine.model import Composition, Instance, Phase, Process, State
 from ...engine.shares import counted
 from ...engine.strategy import FINISH, Stage
+from ...interfaces.platform import Notable
 from ...state import events
 from ...state.record import (
     WITHOUT_VERDICT,
@@ -167,7 +168,15 @@ class Lifecycle(StepPart):
         self.loop.recorder.note_requests()  # the next step counts from here
         self.loop.commit()
         self.step.tell_release()
+        self._note(Notable.BEGUN, f"{kind} begins, {record.rollout.id}")
         return record.rollout
+
+    def _note(self, event: Notable, what: str) -> None:
+        """Have the platform show what happens to the rollout in progress."""
+        if rollout := self.record.rollout:
+            with suppress(*TRANSIENT):  # only for those who look there
+                title = f"{self.record.service} {rollout.revision}"
+                self.loop.platform.note(event, f"{title}: {what}")
 
     def _order(self, kind: RolloutKind, revision: str) -> int | None:
         """Return the place of the revision among all, as given or as known."""
@@ -201,11 +210,24 @@ class Lifecycle(StepPart):
         record = self.record
         if forward or generation > record.generation:
             source = None if forward else last_of(record, revision)
-            self.generations.begin(generation, source, again=not forward)
+            if source is not None:
+                self._say_changed(revision, source)
+            self.generations.begin(revision, generation, source, again=not forward)
         if baseline and record.stable:
-            self.generations.begin(baseline, record.stable.generation, again=True)
+            stable = record.stable
+            self.generations.begin(stable.revision, baseline, stable.generation, again=True)
         if forward and (unknown := self.generations.unknown()):
             (self.step.warn or self.step.say)(f"{record.service}: {unknown}")
+        if forward and record.stable and record.stable.generation != generation:
+            self._say_changed(record.stable.revision, record.stable.generation)
+
+    def _say_changed(self, revision: str, generation: int) -> None:
+        """Say what instances of an earlier revision read that is not as it was then."""
+        if changed := self.generations.changed_references(revision, generation):
+            self.step.say(
+                f"{self.record.service}: {'; '.join(changed)}: instances of it that start from now"
+                " on, as in a rollback, read what is there now [PR-265]"
+            )
 
     def check_resumable(self, rollout: Rollout, revision: str) -> None:
         """Refuse to resume the rollout for another revision or plan, or with other settings.
@@ -358,6 +380,7 @@ class Lifecycle(StepPart):
         if rollout.phase not in (Phase.PROMOTING, Phase.ROLLING_BACK) and not rollout.phase.waits:
             back = rollout.kind == RolloutKind.ROLLBACK  # whose reason is why it was begun
             self.enter(rollout, Phase.PROGRESSING, rollout.reason if back else "")
+        self._note(Notable.STAGE, f"{stage.name}, {rollout.id}")
 
     def pass_stages(self, rollout: Rollout, ahead: Sequence[Stage], passed: int = 1) -> None:
         """Write down that the first of the stages ahead are passed, and which is next."""
@@ -379,6 +402,7 @@ class Lifecycle(StepPart):
         self.enter(rollout, Phase.HELD, reason)
         self.loop.commit()
         self.step.tell_release()
+        self._note(Notable.HELD, f"held until an operator decides: {reason}")
         failures.tell(self.step, rollout)
         if rollout.previous:
             with suppress(*TRANSIENT):  # only a precaution
@@ -471,6 +495,9 @@ class Lifecycle(StepPart):
         self.places.note()
         self.loop.commit()
         self.step.tell_release()
+        promoted = outcome == Outcome.PROMOTED
+        ended = outcome.replace("_", " ") + (f": {reason}" if reason else "")
+        self._note(Notable.PROMOTED if promoted else Notable.ENDED, f"{ended}, {rollout.id}")
         self._tell_end(rollout)
 
     def _without_verdict(self, rollout: Rollout) -> str:

@@ -71,7 +71,7 @@ def settings_of(step: StepContext) -> list[str]:
     generations, stable = Generations(step), step.record.stable
     if unknown := generations.unknown():
         return [unknown]
-    return generations.differences(stable.generation) if stable else []
+    return generations.differences(stable.revision, stable.generation) if stable else []
 
 
 def stopped_now(step: StepContext) -> str:
