@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.progressive.rollout.tests.simulations.world import stories
+from ansible_collections.progressive.rollout.tests.simulations.world import draws, stories
+from ansible_collections.progressive.rollout.tests.simulations.world.draws import Story
 from ansible_collections.progressive.rollout.tests.simulations.world.runs import DRIVERS
-from ansible_collections.progressive.rollout.tests.simulations.world.stories import Story
 from ansible_collections.progressive.rollout.tests.simulations.world.world import Fault, Life
 
 GIVEN: dict[str, t.Any] = {
@@ -18,7 +18,7 @@ GIVEN: dict[str, t.Any] = {
     "budget": {"max_surge": 1, "max_unavailable": 0},
     "strategy": "rolling",
     "wait": 0,
-    "lease": stories.LEASE,
+    "lease": draws.LEASE,
     "progress_deadline": 120,
     "min_ready": 0,
     "on_failure": "rollback",
@@ -32,12 +32,13 @@ def check(
     *faults: Fault,
     bad: t.Sequence[Life] = (Life(),),
     follows: t.Sequence[str] = (),
+    differ: bool = False,
     **given: t.Any,
 ) -> None:
     """Every promise is kept in this story."""
     variables = {**GIVEN, **given}
     later = {**variables, "supersede": True}
-    end = stories.run(Story(7, variables, faults, bad, follows, next_given=later))
+    end = stories.run(Story(2040, variables, faults, bad, follows, next_given=later, differ=differ))
     assert not end.wrong, f"\n{end.text()}"
     assert len(faults) <= end.faults, "each fault has happened"
 
@@ -47,3 +48,23 @@ def test_a_canary_that_is_continued_gives_no_instance_more_than_its_part() -> No
     steps = [{"set_weight": 50}, {"pause": {}}]
     for call in range(50, 75, 5):
         check(Fault("is interrupted", call), strategy="canary", steps=steps)
+
+
+def test_instances_of_a_superseded_rollout_are_asked_by_their_own_check() -> None:
+    """By the check of the next revision none of them is ready, so that nothing may be drained."""
+    person = {"driver": "simulated", "after": 9, "answer": "person"}
+    check(
+        Fault("instance killed", 53.8, 1.0),
+        Fault("is slow", 46, 1.0),
+        bad=[Life(2.0, 2.0, 0), Life(0.5, 2.0, 1), Life(2.0, 2.0, 1)],
+        follows=("next",),
+        differ=True,
+        replicas=5,
+        headroom=1.25,
+        gates={"confirm_promotion": [person]},
+        targets=[
+            {"name": "eu", "hosts": "web1", "soak": 5},
+            {"name": "us", "hosts": "web2,web3"},
+        ],
+        autoscaler={"driver": "simulated", "mode": "raise"},
+    )

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.progressive.rollout.tests.simulations.world import stories
+from ansible_collections.progressive.rollout.tests.simulations.world import draws, stories
 from ansible_collections.progressive.rollout.tests.support import seeds
 
 WIDTH = 40  # stories of one test
@@ -18,7 +18,7 @@ MANY = range(20) if seeds.PROFILE == "thorough" else range(6)
 
 def check(seed: int) -> None:
     """Let the story of a seed happen; tell it, as short as it still fails, if it fails."""
-    end = stories.run(stories.drawn(seed))
+    end = stories.run(draws.drawn(seed))
     assert not end.wrong, f"\n{stories.shrunk(end.story).text()}"
 
 
@@ -37,4 +37,4 @@ def test_stories_keep_every_promise(part: int) -> None:
 
 
 def test_a_story_is_the_same_each_time() -> None:
-    assert stories.run(stories.drawn(7)) == stories.run(stories.drawn(7))
+    assert stories.run(draws.drawn(7)) == stories.run(draws.drawn(7))

@@ -12,7 +12,7 @@ import sys
 import time
 from collections import Counter
 
-from ansible_collections.progressive.rollout.tests.simulations.world import stories
+from ansible_collections.progressive.rollout.tests.simulations.world import draws, stories
 
 
 def main(first: int, count: int, seconds: float) -> int:
@@ -22,7 +22,7 @@ def main(first: int, count: int, seconds: float) -> int:
     wrong: Counter[str] = Counter()
     until = time.monotonic() + seconds
     for seed in range(first, first + count):
-        end = stories.run(stories.drawn(seed))
+        end = stories.run(draws.drawn(seed))
         told, rollouts, faults = told + 1, rollouts + end.rollouts, faults + end.faults
         if count == 1:
             print((stories.shrunk(end.story) if end.wrong else end).text())

@@ -48,6 +48,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.not
     NotifierDriver,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Capabilities,
     Endpoint,
     Labels,
     PlatformDriver,
@@ -82,12 +83,14 @@ worlds: list[World] = []  # the present one is the last
 class Platform(PlatformDriver):
     """Instances on three hosts."""
 
+    capabilities = Capabilities(host_options=())
     stop_timeout = 10.0  # seconds after which one that was told to stop is killed
 
     def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._world, self.context, self._seen = worlds[-1], context, LastSeen(context)
         self._occupied: dict[str, set[int]] = {}  # ports that others have, by address
         self.away = self._seen.away
+        self._flavour = options.get("flavour", "")
 
     def hosts(self) -> Sequence[str]:
         return HOSTS
@@ -214,6 +217,10 @@ class Platform(PlatformDriver):
             world.broken(
                 f"{labels.id} is started at {labels.endpoint}, which {taken.labels.id} has"
             )
+        kept = self.context.settings_of(labels.generation)
+        flavour = kept.platform.get("flavour", "") if kept else self._flavour
+        if labels.service == "shop":
+            world.check_settings(labels, flavour)
         world.begin(labels).patience = self.stop_timeout
         world.check_ceiling()
         if labels.service == "shop":
@@ -226,6 +233,7 @@ class Platform(PlatformDriver):
         if instance.told is None:
             world.check_stop(instance, Traffic.drain_timeout)
             instance.told = world.now
+            world.clients.look()
             if instance.life.stop < math.inf:
                 at = world.now + instance.life.stop
                 world.machine.at(at, lambda: world.end(instance, Process.STOPPED))
@@ -288,12 +296,23 @@ class Traffic(TrafficDriver):
         what = f"balance {'; '.join(f'{n}: {_shown(known)}' for n, known in targets.items())}"
         world.tell(what)
         world.acts(what, self._context.known().epoch, self._context.service)
+        if self._context.service == "shop" and any(map(self._switches, targets.values())):
+            world.at_switch()
         with world.call(what, TrafficError) as half:
             for name in targets:
                 self._reach(self._pool[name])
             for name in world.some(targets, half):
                 self._change(self._pool[name], targets[name])
         return {name: self._show(self._pool[name]) for name in targets}
+
+    def _switches(self, wanted: Mapping[Endpoint, Target]) -> bool:
+        """Return whether requests go from all instances that get some to others, at once."""
+        inside = {at for at, target in wanted.items() if target.rotation is Rotation.IN}
+        return bool(inside) and any(
+            before and not before & inside
+            for balancer in self._pool.values()
+            if (before := {at for at, e in balancer.entries.items() if e.rotation is Rotation.IN})
+        )
 
     def _reach(self, balancer: Balancer) -> None:
         if balancer.away > self._world.now:
@@ -324,17 +343,22 @@ class Traffic(TrafficDriver):
                 world.check_admitted(balancer, at)
             if target.rotation is not Rotation.IN and entry.rotation is Rotation.IN:
                 entry.left = world.now
+            # it is the balancer's own doing as long as it is left in rotation
+            entry.restored = entry.restored and target.rotation is Rotation.IN
             entry.rotation, entry.weight = target.rotation, target.weight
         for at, entry in list(balancer.entries.items()):
             if at in wanted or not entry.ours:
                 continue
+            entry.restored = False
             if entry.rotation is Rotation.IN:
                 entry.rotation, entry.left = Rotation.OUT, world.now
             if not self._active(at, entry):
                 del balancer.entries[at]
+        world.clients.look()
         if self._context.service == "shop":
             world.check_floor(f"{balancer.name} is changed", balancer, before)
             world.check_shares(balancer, shares)
+        balancer.disordered = False
         if refused:
             raise TrafficError(f"{balancer.name}: {refused[0]} does not pass its check", "PR-300")
 
@@ -423,6 +447,7 @@ class Store(SharedStore):
             if change.ttl is not None and self._followed:
                 lease = self._held(self._found())[0]
                 world.holder = lease["details"].get("pid", 0) if lease else 0
+                world.expires = lease["until"] if lease else 0.0
                 world.written[process.run] = world.now
                 if lease and world.holder == process.run:
                     world.leases[process.run] = lease["epoch"]
@@ -543,10 +568,17 @@ class Worker:
     def _ask(self, watched: t.Any) -> None:
         if watched not in self._asked or not self._process.alive:
             return
-        passed = self._world.answers(watched.target.endpoint)
+        passed = self._world.answers(watched.target.endpoint) and self._is_asked_for(watched)
         self._note(watched, Probe(passed, "200" if passed else "no answer"))
         new = watched.vital.health.value == "pending" and not watched.target.known
         self._again(watched, EAGER if new else self._health.interval)
+
+    def _is_asked_for(self, watched: t.Any) -> bool:
+        """Return whether an instance answers the check that it is asked by."""
+        at = watched.target.endpoint
+        instance = self._world.at(at)
+        path = instance and self._world.settings.get(instance.labels.revision)
+        return not path or f"GET /{path} " in self._health.check.payload(at).decode()
 
 
 def install() -> None:
@@ -555,7 +587,7 @@ def install() -> None:
     text = Field("answer", TEXT, "What it answers.", default="pass")
     after = Field("after", duration(0), "When.", default="0s")
     for folder, driver, options in (
-        ("platforms", Platform, Options()),
+        ("platforms", Platform, Options(Field("flavour", TEXT, "A setting.", default=""))),
         ("traffic", Traffic, Options()),
         ("stores", Store, Options()),
         ("gates", Gate, Options(text, after)),

@@ -31,9 +31,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 from .drivers import Traffic
 from .machine import Job
 from .runs import Run, Step
-from .world import ADDRESSES, HOSTS, Host, World
+from .world import ADDRESSES, HOSTS, IN_PLACE, Host, World
 
-PORT = 8000
+PORT = IN_PLACE
 PLATFORM = {"driver": "static", "hosts": ",".join(HOSTS), "port": PORT}
 MOST = 20  # batches of a run
 UNREACHABLE = "cannot be reached any more"
@@ -121,19 +121,20 @@ def deploy(world: World, host: Host, revision: str) -> str:
     world.tell(f"deploy {revision} on {host.name}")
     try:
         with world.call(f"tasks on {host.name}", TaskFailed):
-            return _tasks(world, host, revision)
+            return _tasks(world, host, revision, world.machine.current.process.run)
     except TaskFailed as exc:
         return str(exc)
 
 
-def _tasks(world: World, host: Host, revision: str) -> str:
+def _tasks(world: World, host: Host, revision: str, run: int) -> str:
     if away(world, host):
         return UNREACHABLE
     for instance in host.instances.values():
         if instance.labels.service == "shop" and not instance.gone:
             world.check_stop(instance, Traffic.drain_timeout)
             world.end(instance, Sees.STOPPED)
-    world.machine.sleep(1.0)
+    world.machine.sleep(world.tasks)
+    world.check_vacated(host, run)
     if away(world, host):
         return UNREACHABLE
     world.begin(labels(host.name, revision))

@@ -76,6 +76,7 @@ def _write(found: dict[str, t.Any], drivers: t.Mapping[str, t.Any]) -> None:
     """Write the journal."""
     record, store = found["record"], Store({}, DriverContext("shop", t.cast(t.Any, None)))
     for settings in record.get("settings", {}).values():
+        settings |= {"driver": drivers["platform"]["driver"], "platform": {}}
         settings["health"] = drivers["health"]
     for rollout in filter(None, [record.get("rollout"), *record["history"]]):
         if rollout.get("given"):

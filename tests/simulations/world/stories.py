@@ -1,7 +1,7 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stories: what is rolled out, and what goes wrong meanwhile, all of it drawn from a seed."""
+"""Stories while they happen: the runs and commands of one, its faults, and its end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import shlex
 import traceback
 import typing as t
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from random import Random
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutError
@@ -23,38 +23,16 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.con
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
 
 from . import drivers, older
+from .draws import ENDS, LEASE, LOOKS, WORDS, Story
 from .in_place import PLATFORM, InPlaceRun, labels
 from .machine import START, Dead, Job, Machine
 from .runs import DRIVERS, Run, inside, journal, lease
-from .world import AT_CALLS, BALANCERS, HOSTS, Broken, Entry, Fault, Life, World
+from .world import AT_CALLS, HOSTS, Broken, Entry, Fault, Life, World
 
 LONGEST = 7200.0  # seconds that a run may take
-LEASE = 30.0
+SETTINGS = {"1": "one", "2": "two", "3": "three"}  # by revision
 RARE = ("targets", "on_stable_lost", "notify", "autoscaler")
-ENDS = ("promoted", "rolled_back", "aborted", "failed")
-RECEIVING = ("gets it", "gets it", "is late", "hangs", "refuses")
 TOLD = re.compile(r"ansible-playbook progressive\.rollout\.(\w+ .*)")
-LOOKS = ("status", "plan")
-OTHERS = ("same", "next", "rollback", "restart", "scale run", *LOOKS)
-WORDS = ("pause", "resume", "promote", "promote_full", "skip", "abort", "retry", "hold", "scale")
-
-
-@dataclass(frozen=True)
-class Story:
-    """What happens, all of it."""
-
-    seed: int
-    given: Mapping[str, t.Any]
-    faults: Sequence[Fault]
-    bad: Sequence[Life]  # of the new revision's first instances, over and over
-    follows: Sequence[str]  # what the operator does after a run that has not ended the rollout
-    machines: int = 1  # controllers: two do not see each other's processes
-    next_given: Mapping[str, t.Any] = field(default_factory=dict)
-    receiving: Sequence[str] = ("gets it",)  # what a receiver of notices does, in turn
-    left: str = ""  # the recording of an earlier version that the story begins with
-
-    def without(self, *faults: Fault) -> Story:
-        return replace(self, faults=[one for one in self.faults if one not in faults])
 
 
 @dataclass
@@ -79,7 +57,10 @@ class End:
                 f"instances that misbehave: {bad}",
                 f"follows: {', '.join(story.follows)}; controllers: {story.machines};"
                 f" a receiver of notices: {', '.join(story.receiving)}"
-                + (f"; begins with {story.left}" if story.left else ""),
+                + (f"; begins with {story.left}" if story.left else "")
+                + ("; each revision has its settings" if story.differ else "")
+                + ("; balancers retry" if story.retries else "")
+                + (f"; tasks take {story.tasks:g} s" if story.tasks > 1 else ""),
                 "faults: " + ("; ".join(map(str, story.faults)) or "none"),
                 *self.lines,
             )
@@ -89,174 +70,6 @@ class End:
 def shown(given: Mapping[str, t.Any]) -> dict[str, t.Any]:
     """Return the variables of a story that others do not have."""
     return {name: value for name, value in given.items() if DRIVERS.get(name) != value}
-
-
-def drawn(seed: int) -> Story:
-    """Return the story of a seed."""
-    dice = Random(f"story {seed}")
-    replicas = dice.randint(1, 6)
-    surge, unavailable = dice.choice([(1, 0), (2, 0), (1, 1), (0, 1), (3, 1)])
-    strategy = dice.choice(["rolling", "rolling", "canary", "blue_green"])
-    given: dict[str, t.Any] = {
-        **DRIVERS,
-        "replicas": replicas,
-        "budget": {"max_surge": surge, "max_unavailable": unavailable},
-        "strategy": strategy,
-        "wait": dice.choice([0, 20]),
-        "lease": LEASE,
-        "progress_deadline": 120,
-        "min_ready": dice.choice([0, 0, 2]),
-        "on_failure": dice.choice(["rollback", "rollback", "hold"]),
-        "failure_limit": dice.choice([1, 3]),
-        "watch_new": dice.choice([0, 30]),
-        "headroom": dice.choice([0, 1.25]),
-    }
-    if strategy == "canary":
-        given["steps"] = dice.choice(
-            [
-                [{"set_weight": 20}, {"pause": {"duration": "10s"}}, {"set_weight": 60}],
-                [{"set_weight": 50}, {"pause": {}}],
-                [{"set_weight": 10}],
-                [{"set_weight": 30}, {"analysis": {"interval": "5s"}}],
-                [{"set_weight": 30}, {"analysis": {"interval": "5s"}}, {"set_weight": 60}],
-            ]
-        )
-    if strategy == "blue_green" or dice.random() < 0.2:
-        given["hold"] = dice.choice(["0s", "15s"])
-    if dice.random() < 0.3:
-        answer = dice.choice(["pass", "fail", "person"])
-        given["gates"] = {
-            "confirm_promotion": [
-                {"driver": "simulated", "after": dice.randint(0, 10), "answer": answer}
-            ]
-        }
-    if strategy == "rolling" and dice.random() < 0.4:
-        given["targets"] = [{"name": "eu", "hosts": "web1"}, {"name": "us", "hosts": "web2,web3"}]
-        if dice.random() < 0.5:
-            given["targets"][0]["soak"] = 5
-    if dice.random() < 0.3:
-        given["on_stable_lost"] = dice.choice(["repair", "promote", "hold"])
-    if dice.random() < 0.3:
-        given["notify"] = [{"driver": "simulated", "on": ["begun", "held", *ENDS], "retries": 1}]
-    if dice.random() < 0.3:
-        given["autoscaler"] = {"driver": "simulated", "mode": dice.choice(["hold", "follow"])}
-    if in_place := strategy != "blue_green" and "hold" not in given and dice.random() < 0.2:
-        replicas = given["replicas"] = len(HOSTS)
-        given["platform"] = PLATFORM
-        given["budget"] = {"max_unavailable": dice.choice([1, 1, 2]), "max_surge": 0}
-        for name in ("targets", "on_stable_lost", "autoscaler"):
-            given.pop(name, None)
-    left = "" if in_place or dice.random() > 0.12 else dice.choice(older.NAMES)
-    if left:
-        for name in ("steps", "hold", "gates", "targets"):
-            given.pop(name, None)
-        given |= older.given(left)
-        replicas = given["replicas"]
-    lives = [_life(dice) for _number in range(dice.randint(1, 4))]
-    if dice.random() < 0.15:
-        lives = [replace(one, errors=0.3) for one in lives]
-        if strategy == "canary" and not left:
-            given["steps"] = [{"set_weight": 30}, {"analysis": {"interval": "5s"}}]
-    following = {
-        **given,
-        "replicas": max(1, replicas + (0 if in_place else dice.choice([0, 0, 0, -2, -1, 1]))),
-        "supersede": True,
-    }
-    return Story(
-        seed,
-        given,
-        sorted(_faults(dice, replicas), key=lambda one: (one.kind in AT_CALLS, one.at)),
-        lives,
-        [
-            dice.choice(["same", "same", "same", "abort", "rollback", "next", "restart"])
-            for _number in range(dice.randint(1, 4))
-        ],
-        dice.choice([1, 1, 2]),
-        following,
-        [dice.choice(RECEIVING) for _number in range(3)],
-        left,
-    )
-
-
-def _life(dice: Random) -> Life:
-    start, stop, work = (
-        dice.choice([0.5, 2.0, 5.0]),
-        dice.choice([0.2, 2.0]),
-        dice.choice([0, 1, 4]),
-    )
-    good = Life(start, stop, work)
-    if dice.random() < 0.7:
-        return good
-    return dice.choice(
-        [
-            replace(good, start=math.inf),
-            replace(good, stop=math.inf),
-            replace(good, crash=dice.choice([0.0, 1.0, 8.0, 30.0])),
-            replace(good, flap=(dice.choice([3.0, 10.0]), dice.choice([1.0, 20.0]))),
-        ]
-    )
-
-
-def _faults(dice: Random, replicas: int) -> list[Fault]:
-    found = []
-    for _number in range(dice.choice([0, 1, 2, 3, 5, 8])):
-        if dice.random() < 0.5:
-            kind = dice.choice(sorted(AT_CALLS))
-            span = dice.choice([1.0, 10.0, 70.0])
-            timed = kind in ("is slow", "answers late", "freezes")
-            number = dice.randint(1, dice.choice([30, 150, 500]))
-            found.append(Fault(kind, number, span if timed else 0.0))
-            if kind == "freezes" and span > LEASE:  # another run may take its lease meanwhile
-                at = round(dice.uniform(LEASE, span), 1)
-                found.append(Fault("second run", at, 0.0, dice.choice(["same", "next"])))
-            continue
-        at, span = round(dice.uniform(0, 60), 1), dice.choice([1.0, 5.0, 40.0, 150.0])
-        kind = dice.choice(
-            [
-                "host away",
-                "host reboots",
-                "balancer away",
-                "store away",
-                "balancer forgets",
-                "balancer restores",
-                "instance killed",
-                "instance killed",
-                "clock jumps",
-                "command",
-                "command",
-                "command",
-                "second run",
-                "stable dies",
-                "balancer is blind",
-                "server by hand",
-                "autoscaler is changed",
-                "autoscaler wants",
-            ]
-        )
-        what = ""
-        if kind in ("host away", "host reboots"):
-            what = dice.choice(HOSTS)
-        elif kind.startswith("balancer"):
-            what = dice.choice(BALANCERS)
-            span = span if kind in ("balancer away", "balancer is blind") else 0.0
-        elif kind == "instance killed":
-            span = float(dice.randrange(6))
-        elif kind == "server by hand":
-            what, span = dice.choice(BALANCERS), 0.0
-        elif kind == "stable dies":
-            span = dice.choice([0.0, 1.0, 10.0])
-        elif kind == "autoscaler is changed":
-            span = 0.0
-        elif kind == "autoscaler wants":
-            span = float(max(1, replicas + dice.choice([-1, 1])))
-        elif kind == "clock jumps":
-            span = dice.choice([-3600.0, -20.0, 20.0, 3600.0])
-        elif kind == "command":
-            what, span = dice.choice(WORDS), 0.0
-        elif kind == "second run":
-            what, span = dice.choice([*OTHERS, "cart 2", "cart 3"]), 0.0
-        found.append(Fault(kind, at, span, what))
-    return found
 
 
 def run(story: Story) -> End:
@@ -294,9 +107,12 @@ class _Telling:
         if self.in_place:
             for host in HOSTS:
                 self.world.begin(labels(host, "0"))
-        self.world.managed = "autoscaler" in given
+        self.world.managed = given["autoscaler"]["mode"] if "autoscaler" in given else ""
+        self.world.retries, self.world.tasks = story.retries, story.tasks
+        self.world.settings = SETTINGS if story.differ else {}
         self.world.unfit = {"2"} if self._unfit() else set()
         self.jobs: list[Job] = []
+        self.last: Run
         self.rollouts = 0
         self.healed = self.told_bare = False
 
@@ -315,6 +131,8 @@ class _Telling:
         return Life()
 
     def _drawn(self, revision: str, number: int) -> Life:
+        if revision == "bad":
+            return Life(start=math.inf)
         if revision == "1":
             return Life()
         return self.story.bad[number % len(self.story.bad)] if revision == "2" else Life()
@@ -354,6 +172,8 @@ class _Telling:
         first = {**story.given, "strategy": "rolling", "steps": None, "gates": None, "hold": None}
         first = {name: value for name, value in first.items() if value is not None}
         self._await(self._rollout("1", first))
+        if any(one.what == "cart bad" for one in story.faults):
+            self._await(self._neighbour("3"))
         if journal(world).stable is None:
             raise Broken(f"the first revision is not deployed: {self.jobs[-1].result}")
 
@@ -366,7 +186,9 @@ class _Telling:
         world.at_calls = {int(one.at): one for one in story.faults if one.kind in AT_CALLS}
         begin = world.now
         for fault in story.faults:
-            if fault.kind not in AT_CALLS:
+            if fault.kind == "at the switch":
+                world.at_switch = lambda fault=fault: self._at_switch(fault)
+            elif fault.kind not in AT_CALLS:
                 self.machine.at(begin + fault.at, lambda fault=fault: self._befall(fault))
         self._await(self._rollout("2", story.given))
         for follow in story.follows:
@@ -378,10 +200,14 @@ class _Telling:
             self._await(busy[0])
         self._converge()
 
+    def _at_switch(self, fault: Fault) -> None:
+        self.world.at_switch = lambda: None
+        self._befall(fault)
+
     def _befall(self, fault: Fault) -> None:
         if self.healed or self.world.wrong:
             return
-        if fault.kind == "command":
+        if fault.kind in ("command", "at the switch"):
             self.world.happened.append(fault)
             self._command(fault.what)
         elif fault.kind == "second run":
@@ -452,12 +278,21 @@ class _Telling:
         return self._begin(f"as told: {command}", "control", lambda run: run.control(word, given))
 
     def _rollout(self, revision: str, given: Mapping[str, t.Any]) -> Job:
-        asked = {**given, "revision": revision}
+        asked = self._of(revision, given)
         return self._begin(f"rollout.yml {revision}", "rollout", lambda run: run.rollout(asked))
+
+    def _of(self, revision: str, given: Mapping[str, t.Any]) -> dict[str, t.Any]:
+        """Return the variables with which a revision is rolled out."""
+        asked = {**given, "revision": revision}
+        if flavour := self.world.settings.get(revision):
+            asked["platform"] = {**given["platform"], "flavour": flavour}
+            asked["health"] = {**given["health"], "http": f"/{flavour}"}
+            asked["new_check"] = True
+        return asked
 
     def _command(self, word: str) -> Job:
         open = journal(self.world).open
-        given = {**self.story.given, "revision": open.revision if open else "2"}
+        given = self._of(open.revision if open else "2", self.story.given)
         more = {"replicas": self.story.given["replicas"] + 1} if word == "scale" else {}
         return self._begin(f"{word}.yml", "control", lambda run: run.control(word, given, **more))
 
@@ -472,7 +307,7 @@ class _Telling:
         if what == "rollback" and self.in_place:
             return self._command("abort")
         if what == "rollback":
-            asked = {**given, "revision": revision}
+            asked = self._of(revision, given)
             return self._begin("rollback.yml", "rollback", lambda run: run.rollback(asked))
         if what == "next":
             return self._rollout("3", self.story.next_given)
@@ -482,13 +317,13 @@ class _Telling:
             asked = {**given, "revision": revision}
             return self._begin(what, "look", lambda run: run.look(what, asked))
         if what == "restart":
-            asked = {**given, "revision": revision}
+            asked = self._of(revision, given)
             return self._begin(
                 "restart.yml", "rollout", lambda run: run.rollout(asked, restart=True)
             )
         if what == "scale run":
             stable = journal(self.world).stable
-            asked = {**given, "revision": stable.revision if stable else "1"}
+            asked = self._of(stable.revision if stable else "1", given)
             asked["replicas"] = self.story.given["replicas"] + 1
             return self._begin("scale", "scale", lambda run: run.scale(asked))
         return self._rollout(revision, given)
@@ -533,7 +368,7 @@ class _Telling:
         world.heal()
         self.machine.sleep(LEASE + 61.0)
         world.tell(f"-- the faults are over: {dict(world.summary())}")
-        words = ("same", "same", "promote_full", "rollback", "same")
+        words: tuple[str, ...] = ("same", "same", "promote_full", "rollback", "same")
         if self.in_place:
             words = ("same", "same", "promote_full", "same", "abort", "same", "same")
         self._do_as_told()
@@ -598,19 +433,21 @@ class _Telling:
             raise Broken(f"left of dead instances: {', '.join(left)}")
         for balancer in world.balancers.values():
             there = {one.labels.endpoint for one in alive}
-            ours = {at: one for at, one in balancer.entries.items() if one.ours}
+            entries = {at: one for at, one in balancer.entries.items() if one.ours}
             others = [one for one in balancer.entries.values() if not one.ours]
             if any(one != Entry("by hand", Rotation.IN, 7, ours=False) for one in others):
                 raise Broken(f"{balancer.name}: a server that is not ours is changed")
-            if ours.keys() != there:
+            if entries.keys() != there:
                 raise Broken(f"{balancer.name} has other entries than there are instances")
-            for at, entry in ours.items():
+            for at, entry in entries.items():
                 if entry.rotation is not Rotation.IN:
                     raise Broken(f"{balancer.name} sends nothing to {at}")
-            if len({entry.weight for entry in ours.values()}) > 1:
+            if len({entry.weight for entry in entries.values()}) > 1:
                 raise Broken(f"{balancer.name} has different weights")
         if self.story.given.get("autoscaler") and (world.scaler["off"] or record.autoscaler):
             raise Broken(f"the autoscaler is left as it was held: {world.scaler}")
+        if world.scaler["min"] != 1:
+            raise Broken(f"the autoscaler's minimum is left raised: {world.scaler}")
         self._check_notices()
         self._check_timelines(record)
         if held := lease(world):
@@ -658,6 +495,8 @@ def _smaller(story: Story) -> list[Story]:
     found += [replace(story, follows=story.follows[:-1])] if story.follows else []
     found += [replace(story, receiving=("gets it",))] if len(story.receiving) > 1 else []
     found += [replace(story, machines=1)] if story.machines > 1 else []
+    found += [replace(story, differ=False)] if story.differ else []
+    found += [replace(story, tasks=1.0)] if story.tasks > 1 else []
     for name in ("gates", "hold", "min_ready", "watch_new", *RARE):
         if story.given.get(name):
             rest = {key: value for key, value in story.given.items() if key != name}

@@ -23,6 +23,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     Labels,
 )
 
+from .clients import Clients
 from .machine import START, Machine, Process
 
 HOSTS = ("web1", "web2", "web3")
@@ -33,6 +34,10 @@ BALANCERS = ("lb1", "lb2")
 UNSEEN = 35.0
 REQUESTS = 100  # a second, at each balancer
 ROUNDING = 0.05  # weights are whole numbers
+MANY = 20_000  # calls of drivers that no story takes
+IN_PLACE = 8000  # the port of instances that tasks deploy
+# A balancer that sends requests to a host again, on which tasks work, is told otherwise so soon.
+WATCHED = 5.0
 BY_HAND = Endpoint("10.9.9.9", 80)  # of a server that an operator has added
 
 
@@ -92,6 +97,7 @@ class Instance:
     served: bool = False  # whether it has answered
     patience: float = 10.0  # seconds to stop, until it is killed
     detail: str = ""  # how it ended
+    flavour: str = ""  # the setting that it was started with
 
     def well(self, now: float) -> bool:
         """Return whether it answers."""
@@ -113,6 +119,7 @@ class Entry:
     since: float = float("-inf")  # which it is known
     requests: float = 0.0  # sent to it so far, by this balancer's own account
     errors: float = 0.0
+    restored: bool = False  # by the balancer itself, and not changed by a controller since
 
 
 @dataclass
@@ -123,8 +130,13 @@ class Balancer:
     epoch: int = 0
     away: float = 0.0  # until
     disturbed: float = float("-inf")  # when it lost its state
+    disordered: bool = False  # it lost its state, and no controller has changed it since
     counted: float = START  # to when its requests are counted
     blind: float = 0.0  # until when its own checks fail, and its counters are wrong
+
+    def is_disturbed(self, now: float) -> bool:
+        """Return whether it lost its state so recently that a controller may not know."""
+        return self.disordered or self.disturbed > now - UNSEEN
 
 
 @dataclass
@@ -172,7 +184,10 @@ class World:
         self.wrong = ""  # the first promise that was not kept
         self.leases: dict[int, int] = {}  # by process, the epoch that it was given
         self.delayed: dict[int, float] = {}  # by process, when a call of it was last delayed
+        self.late: dict[int, float] = {}  # by process, for how long its calls were delayed
+        self.unwatched: set[int] = set()  # runs of which a process was ended
         self.written: dict[int, float] = {}  # by process, when it last proved its lease
+        self.expires = 0.0  # the lease, by the wall clock
         self.holder = 0  # the process that took the lease last; 0: it was given back
         self.numbers: dict[str, int] = {}  # instances of each revision so far
         self.stable = 0  # the generation
@@ -182,7 +197,13 @@ class World:
         self.wish: int | None = None  # how many instances the autoscaler wants
         self.even = 1.0  # the part of the requests that an instance may always get
         self.unfit: set[str] = set()  # revisions that no gate passes: not to be promoted
-        self.managed = False  # whether rollouts keep it from changing numbers
+        self.managed = ""  # how rollouts keep it from changing numbers, if they do
+        self.settings: Mapping[str, str] = {}  # by revision, if each has a setting of its own
+        self.at_switch: Callable[[], None] = _nothing  # what happens when requests are switched
+        self.born: dict[str, Instance] = {}  # by id, all that ever were
+        self.retries = False  # whether balancers send a refused request to another entry once
+        self.clients = Clients(self)
+        self.tasks = 1.0  # seconds that the user's tasks take on a host, in place
 
     @property
     def texts(self) -> dict[str, bytes]:
@@ -219,6 +240,10 @@ class World:
         process = self.machine.current.process
         process.check()
         self.calls += 1
+        if self.calls == MANY:
+            self.broken(f"{MANY} calls, and no end: {what}")
+        if self.wrong:
+            self.machine.sleep(1.0)  # the story is over
         fault = self.at_calls.pop(self.calls, None)
         kind = fault.kind if fault else ""
         if fault:
@@ -227,6 +252,8 @@ class World:
                 f"FAULT: call {self.calls}, {what}, {kind}"
                 + (f" ({fault.span:g} s)" if fault.span else "")
             )
+        if kind.startswith(("dies", "is interrupted")):
+            self.unwatched.add(process.run)
         if kind == "dies before":
             process.kill()
             process.check()
@@ -256,6 +283,7 @@ class World:
             process.until = self.now + span
         self.machine.sleep(span)
         self.delayed[process.run] = self.now
+        self.late[process.run] = self.late.get(process.run, 0.0) + span
 
     # -- promises ----------------------------------------------------------------------------------
 
@@ -331,7 +359,7 @@ class World:
     def check_shares(self, balancer: Balancer, before: Mapping[Endpoint, float]) -> None:
         """No instance gets more than an even part, or than it had before."""
         after = self.shares(balancer)
-        if balancer.disturbed > self.now - UNSEEN or self.lost_unseen():
+        if balancer.is_disturbed(self.now) or self.lost_unseen():
             return
         for at, share in after.items():
             if share > max(self.even, 1 / len(after), before.get(at, 0.0)) + ROUNDING:
@@ -363,28 +391,48 @@ class World:
 
     def check_floor(self, what: str, balancer: Balancer, before: int) -> None:
         """A controller has changed what a balancer sends requests to."""
-        after, disturbed = self.serving(balancer), balancer.disturbed > self.now - UNSEEN
-        if disturbed:
+        after = self.serving(balancer)
+        if balancer.is_disturbed(self.now):
             return
         if after < min(before, self.floor) - self.lost_unseen():
             self.broken(f"{what}: {after} serve at {balancer.name}, {self.floor} have to")
 
     def check_ceiling(self) -> None:
         # what is cut off and out of rotation is replaced
-        cut_off = {
-            host.name
-            for host in self.hosts.values()
-            if max(host.away, host.back) > self.now - UNSEEN
-        }
+        seen = self.now - UNSEEN - self.late.get(self.machine.current.process.run, 0.0)
+        cut_off = {host.name for host in self.hosts.values() if max(host.away, host.back) > seen}
         there = [one for one in self.alive() if one.labels.host not in cut_off]
         if len(there) > self.ceiling:
             self.broken(f"{len(there)} instances, {self.ceiling} are allowed")
 
     def check_autoscaler(self, name: str) -> None:
         """An instance is started: an autoscaler that is managed leaves the numbers alone."""
-        phase = self.phase()
-        if self.managed and not self.scaler["off"] and phase in ("progressing", "promoting"):
+        if not self.managed or self.phase() not in ("progressing", "promoting"):
+            return
+        least = min(self.floor, self.scaler["max"])
+        if self.scaler["min"] < least if self.managed == "raise" else not self.scaler["off"]:
             self.broken(f"{name} is started while the autoscaler may change the numbers")
+
+    def check_settings(self, labels: Labels, flavour: str) -> None:
+        """An instance is started: with the settings of its revision, whatever runs say now."""
+        if flavour != self.settings.get(labels.revision, flavour):
+            self.broken(f"{labels.id} of {labels.revision} is started with {flavour}")
+
+    def check_vacated(self, host: Host, run: int) -> None:
+        """The user's tasks work on a host: it gets no requests, and the run keeps its lease."""
+        quiet = self.now - WATCHED
+        if run in self.unwatched:
+            return
+        if max(self.store_away, self.delayed.get(run, 0.0)) > quiet - UNSEEN or self.machine.jump:
+            return
+        if self.holder != run or self.expires < self.machine.wall():
+            self.broken(f"tasks work on {host.name} without the lease")
+        at = Endpoint(ADDRESSES[host.name], IN_PLACE)
+        for balancer in self.balancers.values():
+            entry = balancer.entries.get(at)
+            known = max(balancer.disturbed, *(one.away for one in self.balancers.values()))
+            if entry and entry.rotation is Rotation.IN and known < quiet:
+                self.broken(f"tasks work on {host.name}, and {balancer.name} sends requests there")
 
     def phase(self) -> str:
         """Return the phase of the rollout, as the journal has it."""
@@ -412,7 +460,7 @@ class World:
         at, name = instance.labels.endpoint, instance.labels.id
         for balancer in self.pool(instance.labels.service).values():
             entry = balancer.entries.get(at)
-            if entry is None or balancer.disturbed > self.now - UNSEEN:
+            if entry is None or balancer.is_disturbed(self.now):
                 continue
             if entry.rotation is Rotation.IN:
                 self.broken(f"{name} is told to stop, and {balancer.name} sends requests to it")
@@ -473,25 +521,28 @@ class World:
         self.happened.append(fault)
         self.tell(f"FAULT: {fault}")
 
-    def begin(self, labels: Labels) -> Instance:
-        """An instance begins its life."""
+    def begin(self, labels: Labels, lost: float | None = None) -> Instance:
+        """An instance begins its life; `lost`: when the same was lost."""
         number = self.numbers[labels.revision] = self.numbers.get(labels.revision, 0) + 1
         life = self.lives(labels.revision, number)
-        instance = Instance(labels, life, self.now)
-        self.hosts[labels.host].instances[labels.id] = instance
+        instance = Instance(labels, life, self.now, lost=lost)
+        self.hosts[labels.host].instances[labels.id] = self.born[labels.id] = instance
         if life.crash is not None:
             self.machine.at(self.now + life.crash, lambda: self.end(instance, Sees.FAILED))
         if life.flap:
             begins = self.now + life.flap[0]
             self.machine.at(begins, lambda: setattr(instance, "lost", begins))
+        self.clients.look()
         return instance
 
     def forget(self, balancer: Balancer, restores: bool) -> None:
         """A balancer loses its state, or has an older one again."""
         old = balancer.before if restores else {}
         others = {at: one for at, one in balancer.entries.items() if not one.ours}
-        balancer.entries = {at: Entry(**vars(entry)) for at, entry in old.items()} | others
-        balancer.disturbed = self.now
+        balancer.entries = {
+            at: Entry(**{**vars(entry), "restored": True}) for at, entry in old.items()
+        } | others
+        balancer.disturbed, balancer.disordered = self.now, True
 
     def end(self, instance: Instance, how: Sees) -> None:
         """An instance ends."""
@@ -501,13 +552,14 @@ class World:
             instance.gone = how
             instance.detail = instance.detail or ("exit code 1" if how is Sees.FAILED else "")
             self.tell(f"{instance.labels.id} ({instance.labels.revision}) {how.value}")
+            self.clients.look()
 
     def boot(self, host: Host, ended: t.Sequence[Instance]) -> None:
         """A host is back: in place its own init system starts what ran there."""
         host.back = self.now
         for one in ended:
             if not one.labels.generation and host.instances.get(one.labels.id) is one:
-                self.begin(one.labels)
+                self.begin(one.labels, lost=one.lost or self.now)
 
     def heal(self) -> None:
         """End all faults."""
@@ -534,3 +586,7 @@ class World:
         for one in self.alive():
             found[one.labels.revision] = found.get(one.labels.revision, 0) + 1
         return found
+
+
+def _nothing() -> None:
+    """Nothing happens at the switch."""

@@ -14,6 +14,7 @@ import secrets
 import typing as t
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import takewhile
 
 from ...base.errors import PlatformError, RolloutFailed
 from ...config.settings import Settings
@@ -193,7 +194,7 @@ def last_of(record: Record, revision: str) -> int | None:
 
 
 def prune(record: Record) -> None:
-    """Forget the settings of generations that no rollback leads to any more."""
+    """Forget the settings of generations that no rollback leads to, and that nothing runs of."""
     needed = [known.generation for known in (record.stable, record.before) if known]
     if rollout := record.open:
         needed += [
@@ -201,6 +202,9 @@ def prune(record: Record) -> None:
             rollout.baseline,
             *([rollout.previous.generation] if rollout.previous else []),
         ]
+    # a rollout that gave way to another leaves its instances, which are asked by their own check
+    left = takewhile(lambda past: past.get("outcome") == "superseded", reversed(record.history))
+    needed += [int(past["generation"]) for past in left]
     revisions = {
         past.get("revision") for past in record.history if past.get("outcome") == "promoted"
     }

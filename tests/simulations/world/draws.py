@@ -1,0 +1,226 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a story is, and how it is drawn from a seed: what is rolled out, and what goes wrong."""
+
+from __future__ import annotations
+
+import math
+import typing as t
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from . import older
+from .in_place import PLATFORM
+from .runs import DRIVERS
+from .world import AT_CALLS, BALANCERS, HOSTS, Fault, Life
+
+LEASE = 30.0
+ENDS = ("promoted", "rolled_back", "aborted", "failed")
+RECEIVING = ("gets it", "gets it", "is late", "hangs", "refuses")
+LOOKS = ("status", "plan")
+OTHERS = ("same", "next", "rollback", "restart", "scale run", *LOOKS)
+WORDS = ("pause", "resume", "promote", "promote_full", "skip", "abort", "retry", "hold", "scale")
+
+
+@dataclass(frozen=True)
+class Story:
+    """What happens, all of it."""
+
+    seed: int
+    given: Mapping[str, t.Any]
+    faults: Sequence[Fault]
+    bad: Sequence[Life]  # of the new revision's first instances, over and over
+    follows: Sequence[str]  # what the operator does after a run that has not ended the rollout
+    machines: int = 1  # controllers: two do not see each other's processes
+    next_given: Mapping[str, t.Any] = field(default_factory=dict)
+    receiving: Sequence[str] = ("gets it",)  # what a receiver of notices does, in turn
+    retries: bool = False  # whether balancers send a refused request to another entry once
+    tasks: float = 1.0  # seconds that the user's tasks take on a host, in place
+    differ: bool = False  # whether each revision has settings and a check of its own
+    left: str = ""  # the recording of an earlier version that the story begins with
+
+    def without(self, *faults: Fault) -> Story:
+        return replace(self, faults=[one for one in self.faults if one not in faults])
+
+
+def drawn(seed: int) -> Story:
+    """Return the story of a seed."""
+    dice = Random(f"story {seed}")
+    replicas = dice.randint(1, 6)
+    surge, unavailable = dice.choice([(1, 0), (2, 0), (1, 1), (0, 1), (3, 1)])
+    strategy = dice.choice(["rolling", "rolling", "canary", "blue_green"])
+    given: dict[str, t.Any] = {
+        **DRIVERS,
+        "replicas": replicas,
+        "budget": {"max_surge": surge, "max_unavailable": unavailable},
+        "strategy": strategy,
+        "wait": dice.choice([0, 20]),
+        "lease": LEASE,
+        "progress_deadline": 120,
+        "min_ready": dice.choice([0, 0, 2]),
+        "on_failure": dice.choice(["rollback", "rollback", "hold"]),
+        "failure_limit": dice.choice([1, 3]),
+        "watch_new": dice.choice([0, 30]),
+        "headroom": dice.choice([0, 1.25]),
+    }
+    if strategy == "canary":
+        given["steps"] = dice.choice(
+            [
+                [{"set_weight": 20}, {"pause": {"duration": "10s"}}, {"set_weight": 60}],
+                [{"set_weight": 50}, {"pause": {}}],
+                [{"set_weight": 10}],
+                [{"set_weight": 30}, {"analysis": {"interval": "5s"}}],
+                [{"set_weight": 30}, {"analysis": {"interval": "5s"}}, {"set_weight": 60}],
+            ]
+        )
+    if strategy == "blue_green" or dice.random() < 0.2:
+        given["hold"] = dice.choice(["0s", "15s"])
+    if dice.random() < 0.3:
+        answer = dice.choice(["pass", "fail", "person"])
+        given["gates"] = {
+            "confirm_promotion": [
+                {"driver": "simulated", "after": dice.randint(0, 10), "answer": answer}
+            ]
+        }
+    if strategy == "rolling" and dice.random() < 0.4:
+        given["targets"] = [{"name": "eu", "hosts": "web1"}, {"name": "us", "hosts": "web2,web3"}]
+        if dice.random() < 0.5:
+            given["targets"][0]["soak"] = 5
+    if dice.random() < 0.3:
+        given["on_stable_lost"] = dice.choice(["repair", "promote", "hold"])
+    if dice.random() < 0.3:
+        given["notify"] = [{"driver": "simulated", "on": ["begun", "held", *ENDS], "retries": 1}]
+    if dice.random() < 0.3:
+        given["autoscaler"] = {
+            "driver": "simulated",
+            "mode": dice.choice(["hold", "follow", "raise"]),
+        }
+    if in_place := strategy != "blue_green" and "hold" not in given and dice.random() < 0.2:
+        replicas = given["replicas"] = len(HOSTS)
+        given["platform"] = PLATFORM
+        given["budget"] = {"max_unavailable": dice.choice([1, 1, 2]), "max_surge": 0}
+        for name in ("targets", "on_stable_lost", "autoscaler"):
+            given.pop(name, None)
+    left = "" if in_place or dice.random() > 0.12 else dice.choice(older.NAMES)
+    if left:
+        for name in ("steps", "hold", "gates", "targets"):
+            given.pop(name, None)
+        given |= older.given(left)
+        replicas = given["replicas"]
+    faults = _faults(dice, replicas)
+    if in_place and dice.random() < 0.5:  # perhaps while the user's tasks run
+        at, balancer = round(dice.uniform(0, 60), 1), dice.choice(BALANCERS)
+        faults.append(Fault("balancer restores", at, 0.0, balancer))
+    lives = [_life(dice) for _number in range(dice.randint(1, 4))]
+    if dice.random() < 0.15:
+        lives = [replace(one, errors=0.3) for one in lives]
+        if strategy == "canary" and not left:
+            given["steps"] = [{"set_weight": 30}, {"analysis": {"interval": "5s"}}]
+    following = {
+        **given,
+        "replicas": max(1, replicas + (0 if in_place else dice.choice([0, 0, 0, -2, -1, 1]))),
+        "supersede": True,
+    }
+    return Story(
+        seed,
+        given,
+        sorted(faults, key=lambda one: (one.kind in AT_CALLS, one.at)),
+        lives,
+        [
+            dice.choice(["same", "same", "same", "abort", "rollback", "next", "restart"])
+            for _number in range(dice.randint(1, 4))
+        ],
+        dice.choice([1, 1, 2]),
+        following,
+        [dice.choice(RECEIVING) for _number in range(3)],
+        dice.random() < 0.5,
+        dice.choice([1.0, 45.0]),
+        not in_place and not left and dice.random() < 0.3,
+        left,
+    )
+
+
+def _life(dice: Random) -> Life:
+    start, stop, work = (
+        dice.choice([0.5, 2.0, 5.0]),
+        dice.choice([0.2, 2.0]),
+        dice.choice([0, 1, 4]),
+    )
+    good = Life(start, stop, work)
+    if dice.random() < 0.7:
+        return good
+    return dice.choice(
+        [
+            replace(good, start=math.inf),
+            replace(good, stop=math.inf),
+            replace(good, crash=dice.choice([0.0, 1.0, 8.0, 30.0])),
+            replace(good, flap=(dice.choice([3.0, 10.0]), dice.choice([1.0, 20.0, 60.0]))),
+        ]
+    )
+
+
+def _faults(dice: Random, replicas: int) -> list[Fault]:
+    found = []
+    for _number in range(dice.choice([0, 1, 2, 3, 5, 8])):
+        if dice.random() < 0.5:
+            kind = dice.choice(sorted(AT_CALLS))
+            span = dice.choice([1.0, 10.0, 70.0])
+            timed = kind in ("is slow", "answers late", "freezes")
+            number = dice.randint(1, dice.choice([30, 150, 500]))
+            found.append(Fault(kind, number, span if timed else 0.0))
+            if kind == "freezes" and span > LEASE:  # another run may take its lease meanwhile
+                at = round(dice.uniform(LEASE, span), 1)
+                found.append(Fault("second run", at, 0.0, dice.choice(["same", "next"])))
+            continue
+        at, span = round(dice.uniform(0, 60), 1), dice.choice([1.0, 5.0, 40.0, 150.0])
+        kind = dice.choice(
+            [
+                "host away",
+                "host reboots",
+                "balancer away",
+                "store away",
+                "balancer forgets",
+                "balancer restores",
+                "instance killed",
+                "instance killed",
+                "clock jumps",
+                "command",
+                "command",
+                "command",
+                "at the switch",
+                "second run",
+                "stable dies",
+                "balancer is blind",
+                "server by hand",
+                "autoscaler is changed",
+                "autoscaler wants",
+            ]
+        )
+        what = ""
+        if kind in ("host away", "host reboots"):
+            what = dice.choice(HOSTS)
+        elif kind.startswith("balancer"):
+            what = dice.choice(BALANCERS)
+            span = span if kind in ("balancer away", "balancer is blind") else 0.0
+        elif kind == "instance killed":
+            span = float(dice.randrange(6))
+        elif kind == "server by hand":
+            what, span = dice.choice(BALANCERS), 0.0
+        elif kind == "stable dies":
+            span = dice.choice([0.0, 1.0, 10.0])
+        elif kind == "autoscaler is changed":
+            span = 0.0
+        elif kind == "autoscaler wants":
+            span = float(max(1, replicas + dice.choice([-1, 1])))
+        elif kind == "clock jumps":
+            span = dice.choice([-3600.0, -20.0, 20.0, 3600.0])
+        elif kind == "command":
+            what, span = dice.choice(WORDS), 0.0
+        elif kind == "at the switch":
+            what, at, span = dice.choice(["scale", "scale", "abort", "pause"]), 0.0, 0.0
+        elif kind == "second run":
+            what, span = dice.choice([*OTHERS, "cart 2", "cart 3", "cart bad"]), 0.0
+        found.append(Fault(kind, at, span, what))
+    return found
