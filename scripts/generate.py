@@ -421,6 +421,13 @@ def role_entries() -> dict[str, list[Entry]]:
     }
     known_platform = {"platform": {"text": platform["platform"]["text"]}}
     command = {"command": {"required": True, "text": "The command."}}
+    of_release = {
+        "release": {"required": True},
+        "command": {
+            "kind": options.choice("abort"),
+            "text": "V(abort) takes the release back.",
+        },
+    }
     away = (
         "replicas",
         "auto_promote",
@@ -523,6 +530,13 @@ def role_entries() -> dict[str, list[Entry]]:
             "Writes the command to the journal. The run that holds the lease obeys it. If there is"
             " none, this play continues the rollout, unless the command is to stop.",
             some("service", "command", "why", "replicas", "force", "store", "follow", **command),
+        ),
+        Entry(
+            "release",
+            "Release several services together",
+            "Rolls the members of a release out one after the other, or together step by step, and"
+            " takes all back if one fails. Can be run repeatedly.",
+            some("release", "members", "command", "why", "store", **of_release),
         ),
     ]
     in_batches = Entry(

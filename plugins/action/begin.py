@@ -90,6 +90,8 @@ class _Begin(StepPart):
                 return self.in_place.plan.show(would=True, restart=self.restart)
         self.validation.check_order(revision)  # now that nobody else begins one
         rollout = self.record.open
+        if rollout is None:
+            self.step.tell_release()  # what a killed run did not
         if rollout is None or self.lifecycle.gives_way(rollout, revision):
             return self._open(revision, replicas)
         if not self.step.in_place and (command := commands.pending_abort(self.step.session)):
@@ -131,24 +133,30 @@ class _Begin(StepPart):
             if same is None:
                 return self._nothing_to_do(revision, replicas)
             kind = same
+        membership = self.settings.release
+        if membership and not kind.forward and self.record.open is None:
+            self.step.release.leave_out(membership, revision)
         self.validation.check_neighbours()
         self.validation.check_health()
         if kind not in (RolloutKind.SCALE, RolloutKind.REBALANCE):
             self.validation.check_same_balancers()
         for line in self.validation.risks(replicas, plan):
             step.say(line)
+        joins = membership is not None and kind.forward
+        release = step.release.join(membership, revision) if membership and joins else None
         if step.check_mode:
             return self.dry_run.open(kind, revision, generation, replicas)
         if record.open is not None:
             self.lifecycle.supersede(record.open, revision)
         base = 0 if step.in_place else self.validation.kept_replicas(replicas, plan)
-        self.lifecycle.open(kind, revision, generation, replicas, base, why=self.why)
+        open_ = self.lifecycle.open
+        open_(kind, revision, generation, replicas, base, why=self.why, release=release)
         return step.report(True, **fewer(record.service, base, replicas))
 
     def _kind_of_same(self, revision: str, generation: int, replicas: int) -> RolloutKind | None:
         """Return the kind of a rollout of the stable revision; None: there is nothing to do."""
         record = self.record
-        if unapplied := self.lifecycle.generations.differences(generation):
+        if unapplied := self.lifecycle.generations.differences(revision, generation):
             self.step.say(
                 f"{record.service} {revision} runs with other settings: {'; '.join(unapplied)};"
                 " apply the current ones with restart.yml"
@@ -160,6 +168,9 @@ class _Begin(StepPart):
         return None if reached and record.open is None else RolloutKind.SCALE
 
     def _nothing_to_do(self, revision: str, replicas: int) -> Result:
+        if membership := self.settings.release:
+            self.step.tell_release()
+            self.step.release.leave_out(membership, revision)
         places = self.lifecycle.places
         for line in filter(None, [*places.left(), places.idle_hosts()]):
             self.step.say(line)

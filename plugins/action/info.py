@@ -62,6 +62,8 @@ class ActionModule(StepAction):
         events = list(store.timeline(rollout.id)) if rollout else []
         far = status.progress(record.open, events, clock.now()) if record.open else {}
         lines = status.lines(record, held, known, troubles, far)
+        if rollout and rollout.release:
+            lines += step.release.lines()
         return step.report(
             False,
             instances=known,

@@ -396,13 +396,19 @@ options:
         description:
           - 'I(envoy): Requests that carry this header or cookie go only to the new instances, from the time they are
             ready until the rollout ends, whatever the share. All other requests are divided as they would be without
-            it. While no new instance is healthy, matching requests go where the others go.'
+            it. While no new instance is healthy, matching requests go where the others go. One condition, or a list of
+            them of which one has to hold.'
           - 'I(gateway_api): Requests that carry this header go only to the new instances, from the time they are ready
-            until the rollout ends, whatever the share. All other requests are divided as they would be without it.'
-        type: dict
+            until the rollout ends, whatever the share. All other requests are divided as they would be without it. One
+            condition, or a list of them of which one has to hold.'
+        type: raw
       mirror:
-        description: 'I(envoy): Percentage of requests that are also sent to the new instances, as long as these get no
-          other traffic. The answers are discarded. 1 to 100.'
+        description:
+          - 'I(envoy): Percentage of requests that are also sent to the new instances, as long as these get no other traffic.
+            The answers are discarded. 1 to 100.'
+          - 'I(gateway_api): Percentage of requests that are also sent to the new instances, as long as these get no other
+            traffic, by the filter C(RequestMirror) of the route. The answers are discarded. Less than 100 needs Gateway
+            API 1.3 and a Gateway that supports it. 1 to 100.'
         type: int
       sticky:
         description: 'I(envoy): Cookie that binds a client to its instance, as long as the instance is in rotation.'
@@ -503,6 +509,10 @@ options:
       state_file:
         description: 'I(haproxy): File on the load balancer host to which the server state is saved after each change,
           for C(load-server-state-from-file). It needs C(hosts), and one socket on each.'
+        type: str
+      port:
+        description: 'I(kubernetes_service): Name or number of that port of the Service at which the platform knows its
+          pods, by default its first one. Requests to all of its ports are switched.'
         type: str
       upstream:
         description: 'I(nginx): Name of the service''s upstream in nginx''s configuration, and of its file. The service''s
@@ -1519,6 +1529,39 @@ options:
       pushgateway:
         description: URL of a Pushgateway. The grouping key is C(job=rollout) with C(service).
         type: str
+  release:
+    description: 'The release that the service is a member of: services that are promoted together, in order, or not at
+      all. None if not given.'
+    type: dict
+    default: {}
+    suboptions:
+      name:
+        description: Name of the release, such as V(2026.47). Each release needs a new one.
+        type: str
+        required: true
+      members:
+        description: All members by name, each with C(service), C(after), C(soak) and C(reversible). Required for the
+          member that begins first; the others may leave it out, or have to give the same.
+        type: dict
+      member:
+        description: Which member this service is. The one with this O(service), or of its name, if not given.
+        type: str
+      after:
+        description: The members that are promoted before anything of this one is started.
+        type: list
+        elements: str
+      soak:
+        description: For how long those must have been promoted. They are watched meanwhile. V(0) if not given. A duration.
+        type: raw
+      reversible:
+        description: V(false) if the member cannot go back, as a schema migration. It keeps no old side, and what fails
+          after it began holds the release instead of taking it back. V(true) if not given.
+        type: bool
+      with_canary:
+        description: 'Whether all members take the steps of their canaries together: none leaves a step before all have
+          passed it.'
+        type: bool
+        default: false
   kept:
     description: What M(progressive.rollout.control) returned as RV(progressive.rollout.control#module:settings). Replaces
       all options except O(service) and O(store). Of the others, only secrets are used, since the journal does not keep

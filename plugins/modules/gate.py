@@ -123,6 +123,13 @@ options:
       duration:
         description: 'I(pause): How long the gate waits before it passes. A duration. Required.'
         type: raw
+      point:
+        description: 'I(release): Where the member is. O(release) sets it. Required.'
+        type: str
+        choices: [begin, leave, promotion, retire, retreat]
+      step:
+        description: 'I(release): The step that it leaves. O(release) sets it.'
+        type: str
       method:
         description: 'I(web): HTTP method. V(GET) sends nothing.'
         type: str

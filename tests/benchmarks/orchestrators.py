@@ -22,7 +22,10 @@ from pathlib import Path
 
 import yaml
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.forecast import ideal
-from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _pods, _rights
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import (
+    _pod,
+    _rights,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import (
     ApiError,
     Cluster,
@@ -254,9 +257,9 @@ class Watch:
         self._revisions[uid] = pod["spec"]["containers"][0]["image"].rpartition(":")[2]
         times = self._pods.setdefault(uid, {"made": now})
         states: dict[str, Callable[[], bool]] = {
-            "ready": lambda: _pods.condition(pod, "Ready").get("status") == "True",
+            "ready": lambda: _pod.condition(pod, "Ready").get("status") == "True",
             "asked": lambda: "deletionTimestamp" in pod["metadata"],
-            "gone": lambda: kind == "DELETED" or _pods.gone(pod),
+            "gone": lambda: kind == "DELETED" or _pod.gone(pod),
         }
         for what, is_so in states.items():
             if what not in times and is_so():

@@ -24,8 +24,19 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     LeaseLost,
     StoreError,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.release import (
+    Member,
+    Place,
+    Release,
+    arrive,
+    declared,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import (
     StoreDriver,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.releases import (
+    JOURNAL,
+    Releases,
 )
 from ansible_collections.progressive.rollout.tests.support.waiting import until
 
@@ -81,6 +92,16 @@ class StoreContract:
             assert store.load()["of"] == service
             assert list(store.timeline("r1")) == [{"of": service}]
             assert [command["by"] for command in store.commands(0)] == [service]
+
+    def test_releases_are_kept_beside_the_services(self, make: Make) -> None:
+        make().acquire("a", "ann", 60, {})
+        release = declared(Release("2026.47", {"shop": Member("shop", "shop")}), 1.0)
+        moved = arrive(release, "shop", Place.MOVING, 2.0)
+        releases = Releases(make(JOURNAL), "a", "ann")
+        releases.change(lambda known: {release.name: release})
+        Releases(make(JOURNAL), "b", "bob").change(lambda known: {release.name: moved})
+        assert releases.read() == {"2026.47": moved}
+        assert make().load() == {} and make(JOURNAL).lease() is None
 
     def test_an_epoch_is_above_the_one_asked_for(self, make: Make) -> None:
         """Hosts remember the epochs of a journal that was elsewhere before."""

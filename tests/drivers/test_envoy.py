@@ -384,12 +384,17 @@ class TestEnvoy(contract.TrafficContract):
                 [{}, {"X-Canary": "always, not"}],
             ),
             (
+                [{"header": "X-Other", "value": "1"}, {"header": "X-User", "regex": "qa-[0-9]+"}],
+                {"x-user": "qa-42"},
+                [{"X-User": "my qa-42"}, {"X-User": "qa-"}],
+            ),
+            (
                 {"cookie": "lab", "value": "a.b"},
                 {"Cookie": "one=1; lab=a.b; two=2"},
                 [{"Cookie": "lab=aXb"}, {"Cookie": "xlab=a.b"}],
             ),
         ],
-        ids=["header", "cookie"],
+        ids=["header", "list", "cookie"],
     )
     def test_what_matches_goes_to_the_new_ones_alone(
         self,

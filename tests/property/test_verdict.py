@@ -156,7 +156,7 @@ TAILS = {
     "requests: 5 % four times as slow, one new instance": 0.93,
     "requests: 1 % take 2 s more, one new instance": 0.93,
 }
-HARD = {"1 -> 2 %": 0.42, "1 -> 2 %, half of the requests": 0.82}
+HARD = {"1 -> 2 %": 0.40, "1 -> 2 %, half of the requests": 0.82}
 
 
 def test_a_bad_revision_is_found_whatever_the_traffic(dice: Random) -> None:

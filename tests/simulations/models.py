@@ -41,7 +41,12 @@ ERRORS, LATENCY = spec.parse(
 ).metrics
 WARM_UP = load_balancer.OPTIONS.parse({}, "metric.")["warm_up"]
 GOOD = traffic_models.GOOD | traffic_models.GOOD_LATENCY | traffic_models.GOOD_REQUESTS
-BAD = traffic_models.BAD | traffic_models.BAD_LATENCY | traffic_models.BAD_REQUESTS
+BAD = {
+    **traffic_models.BAD,
+    **traffic_models.BAD_LATENCY,
+    **traffic_models.BAD_REQUESTS,
+    **{name: traffic_families.family(name) for name in traffic_families.BAD_FAMILIES},
+}
 TROUBLES = {
     **traffic_families.TROUBLES,
     **{f"drawn: {name}": traffic_families.family(name) for name in traffic_families.FAMILIES},
@@ -54,7 +59,6 @@ UNMET = (
     "noisy neighbours",
     "broken clients",
     "sticky tenants",
-    "cold errors",
     "means: warming up",
     "requests: pauses",
     "requests: slow storms that return",

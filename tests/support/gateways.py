@@ -9,7 +9,7 @@ import copy
 import typing as t
 from collections.abc import Callable
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _pods
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _pod
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import ApiError
 from ansible_collections.progressive.rollout.tests.support import kubernetes as api
 
@@ -61,7 +61,7 @@ class Gateways(api.Server):
             return {"resources": [{"name": one} for one in self.versions[group][version]]}
         if path == SERVICES:
             key, _equals, value = query["labelSelector"].partition("=")
-            there = [one for one in self._all(SERVICES) if _pods.labels_of(one).get(key) == value]
+            there = [one for one in self._all(SERVICES) if _pod.labels_of(one).get(key) == value]
             return copy.deepcopy({"items": there})
         if path.endswith("/endpointslices"):
             return {"items": [self._slice(one) for one in self._all(SERVICES)]}
@@ -131,7 +131,7 @@ class Gateways(api.Server):
             pod["status"]["podIP"]
             for pod in self.living()
             if wanted <= pod["metadata"]["labels"].items()
-            and _pods.condition(pod, "Ready").get("status") == "True"
+            and _pod.condition(pod, "Ready").get("status") == "True"
         ]
 
     def _slice(self, service: Object) -> Object:

@@ -16,7 +16,7 @@ import time
 import typing as t
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _pods
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _pod, _pods
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import ApiError
 from ansible_collections.progressive.rollout.tests.support import deployments
 
@@ -62,6 +62,8 @@ class Server:
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
         self.changes: list[str] = []  # each change of ours
+        self.told: list[Object] = []  # Events
+        self.labelled = 0  # how often a pod was given another label
         self.forbidden: set[tuple[str, str]] = set()  # verb, resource
         self.lists: set[str] = set()  # paths of those of other kinds
         self.groups: list[Object] = []  # of other APIs
@@ -123,6 +125,9 @@ class Server:
         items = [one for one in self._all(path) if _selected(one, query)]
         return copy.deepcopy({"metadata": {"resourceVersion": str(self._version)}, "items": items})
 
+    def metadata(self, path: str) -> Object:
+        return self.get(path)["metadata"]  # type: ignore[no-any-return]
+
     def may(self, namespace: str, group: str, resource: str, verb: str) -> bool:
         return (verb, resource) not in self.forbidden
 
@@ -149,6 +154,11 @@ class Server:
         self.requests.append(f"POST {path}")
         if query.get("dryRun"):
             return copy.deepcopy(body)
+        if path == f"{CORE}/events":
+            if self.refuses(path):
+                raise ApiError(f"POST {path}: forbidden (403)", 403)
+            self.told.append(body)
+            return body
         self._changes(f"create {body['metadata']['name']}")
         return self.create(path, body)
 
@@ -172,7 +182,10 @@ class Server:
         if query.get("dryRun"):
             return self.admits(after)
         if after != before:
-            self._changes(f"patch {path.rpartition('/')[2]}")
+            if _is_label_of_pod(path, before, after):
+                self.labelled += 1
+            else:
+                self._changes(f"patch {path.rpartition('/')[2]}")
             if after["spec"] != before["spec"]:
                 after["metadata"]["generation"] += 1
             self._put(path, after)
@@ -250,7 +263,7 @@ class Server:
         """Adopt what the selector finds, and release what it does not find any more."""
         labels = one["metadata"].get("labels") or {}
         wanted = mine["spec"]["selector"]["matchLabels"].items() <= labels.items()
-        if wanted != _pods.owned_by(one, mine):
+        if wanted != _pod.owned_by(one, mine):
             changed = copy.deepcopy(one)
             owner = {"uid": mine["metadata"]["uid"], "controller": True}
             changed["metadata"]["ownerReferences"] = [owner] if wanted else []
@@ -263,7 +276,7 @@ class Server:
             if pod["metadata"]["ownerReferences"][0]["uid"] == one["metadata"]["uid"]
         ]
         missing, room = one["spec"]["replicas"] - len(mine), self.quota - len(self._all(PODS))
-        for _pod in range(max(0, min(missing, room))):
+        for _missing in range(max(0, min(missing, room))):
             self._start(one)
         conditions = []
         if missing > room:
@@ -283,8 +296,8 @@ class Server:
     def _last(self, pod: Object) -> tuple[bool, int, int]:
         """Which pod is deleted first: not ready, cheap, new."""
         notes = pod["metadata"].get("annotations") or {}
-        cost = int(notes.get(_pods.COST, 0)) if self.steers else 0
-        ready = _pods.condition(pod, "Ready").get("status") == "True"
+        cost = int(notes.get(_pod.COST, 0)) if self.steers else 0
+        ready = _pod.condition(pod, "Ready").get("status") == "True"
         return ready, cost, -int(pod["metadata"]["uid"].partition("-")[2])
 
     def _start(self, owner: Object) -> None:
@@ -337,6 +350,12 @@ class Server:
         with self._happened:
             self._events.append((self._version, kind, path, copy.deepcopy(one)))
             self._happened.notify_all()
+
+
+def _is_label_of_pod(path: str, before: Object, after: Object) -> bool:
+    """Whether nothing else has changed: it has no effect on a rollout, and is not counted."""
+    metadata = {**after["metadata"], "labels": before["metadata"].get("labels")}
+    return path.startswith(PODS) and {**after, "metadata": metadata} == before
 
 
 def _selected(one: Object, query: Mapping[str, str]) -> bool:
@@ -413,4 +432,4 @@ def _apply(path: str, one: Object, operation: Mapping[str, t.Any]) -> None:
 
 def serving(server: Server, of: Sequence[str] = ()) -> int:
     """How many pods are ready."""
-    return sum(_pods.condition(pod, "Ready").get("status") == "True" for pod in server.living())
+    return sum(_pod.condition(pod, "Ready").get("status") == "True" for pod in server.living())

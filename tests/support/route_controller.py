@@ -94,7 +94,7 @@ class Controller:
             ref["name"]
             for route in routes
             for rule in route["spec"]["rules"]
-            for ref in rule.get("backendRefs") or ()
+            for ref in [*(rule.get("backendRefs") or ()), *_copied(rule)]
         }
         for name in self._backends:
             self._write(f"eds-{name}", [self._endpoints(name)])
@@ -172,16 +172,45 @@ def _envoy_routes(route: Object) -> list[Object]:
         weights = {ref["name"]: ref["weight"] for ref in rule.get("backendRefs") or ()}
         clusters = [{"name": name, "weight": weight} for name, weight in weights.items()]
         action: Object = {"route": {"weighted_clusters": {"clusters": clusters}}}
+        if mirrors := _mirrors(rule):
+            action["route"]["request_mirror_policies"] = mirrors
         if not sum(weights.values()):
             action = {"direct_response": {"status": 500}}
         for match in rule.get("matches") or ({},):
             headers = [
-                {"name": one["name"], "string_match": {"exact": one["value"]}}
+                {"name": one["name"], "string_match": _text(one)}
                 for one in match.get("headers") or ()
             ]
             path = {"prefix": (match.get("path") or {}).get("value", "/")}
             found.append((-len(headers), {"match": {**path, "headers": headers}, **action}))
     return [one for _order, one in sorted(found, key=lambda pair: pair[0])]
+
+
+def _text(header: Object) -> Object:
+    """Return how a header has to be: its very value, or a pattern of the whole."""
+    if header.get("type") == "RegularExpression":
+        return {"safe_regex": {"regex": header["value"]}}
+    return {"exact": header["value"]}
+
+
+def _copied(rule: Object) -> list[Object]:
+    """Return the backends that copies of a rule's requests go to."""
+    filters = rule.get("filters") or ()
+    return [one["requestMirror"]["backendRef"] for one in filters if "requestMirror" in one]
+
+
+def _mirrors(rule: Object) -> list[Object]:
+    """Return how Envoy is told where copies of a rule's requests go."""
+    copies = [one["requestMirror"] for one in rule.get("filters") or () if "requestMirror" in one]
+    return [
+        {
+            "cluster": one["backendRef"]["name"],
+            "runtime_fraction": {
+                "default_value": {"numerator": one.get("percent", 100), "denominator": "HUNDRED"}
+            },
+        }
+        for one in copies
+    ]
 
 
 def _listener(path: str, port: int) -> Object:

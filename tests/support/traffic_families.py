@@ -156,13 +156,16 @@ def storms(of: Service, part: float, every: float, lasts: float, lag: int) -> Mo
     return draw
 
 
-def cold(of: Service, more: float, tau: float) -> Model:
-    """New instances fail more often at first, which fades with the time constant `tau` (s)."""
+def cold(of: Service, more: float, tau: float, stays: float = 0.0) -> Model:
+    """New instances fail more often at first, which fades with the time constant `tau` (s).
+
+    What `stays` does not: then the revision is bad.
+    """
 
     def draw(random: Random) -> Traffic:
         seconds = INTERVAL * (np.arange(of.looks) + 0.5)
         rates = of.rates()
-        rates[:, of.fleet.is_new] += more * np.exp(-seconds / tau)[:, None]
+        rates[:, of.fleet.is_new] += stays + more * np.exp(-seconds / tau)[:, None]
         return _failing(of, random, rates)
 
     return draw
@@ -389,6 +392,14 @@ def _draw_cold(random: Random) -> tuple[str, Model]:
     return _named(of, f"{100 * more:.2g} % more, tau {tau:.0f} s"), cold(of, more, tau)
 
 
+def _draw_bad(random: Random) -> tuple[str, Model]:
+    """It fails three times as often as stable once it is warm, and 2 % more at least."""
+    of, more, tau = _of(random), random.uniform(0.01, 0.1), random.uniform(10, 60)
+    stays = max(0.02, 2 * of.rate)
+    text = f"{100 * more:.2g} % more, tau {tau:.0f} s, then {100 * stays:.2g} %"
+    return _named(of, text), cold(of, more, tau, stays)
+
+
 def _draw_little(random: Random) -> tuple[str, Model]:
     a_minute, (new, size) = random.uniform(3, 60), _small(random)
     of = service(new, size, _rate(random), a_minute / 6)
@@ -464,7 +475,9 @@ FAMILIES: dict[str, Family] = {
     "requests: heavy tails": _draw_tails,
 }
 
+BAD_FAMILIES: dict[str, Family] = {"cold errors that stay": _draw_bad}
+
 
 def family(name: str) -> Callable[[Random], Drawn]:
     """A model that draws its parameters anew for each analysis."""
-    return lambda random: FAMILIES[name](random)[1](random)
+    return lambda random: (FAMILIES | BAD_FAMILIES)[name](random)[1](random)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import typing as t
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,6 +24,7 @@ class Request:
     path: str
     headers: Mapping[str, str]
     body: bytes
+    pairs: Sequence[tuple[str, str]] = ()  # all headers, of which some may be there several times
 
 
 class _Quiet(ThreadingHTTPServer):
@@ -67,7 +68,9 @@ class Server:
 
     def serve(self, handler: BaseHTTPRequestHandler) -> None:
         body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
-        self.requests.append(Request(handler.command, handler.path, dict(handler.headers), body))
+        headers = handler.headers
+        got = Request(handler.command, handler.path, dict(headers), body, headers.items())
+        self.requests.append(got)
         reply = self.replies[0] if len(self.replies) == 1 else self.replies.pop(0)
         if self.hangs.is_set():
             handler.wfile.write(b"HTTP/1.1 200 OK\r\n")

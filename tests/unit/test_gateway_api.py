@@ -145,6 +145,57 @@ def test_blue_green_is_one_switch(tmp_path: Path) -> None:
     shop.is_as_before("2")
 
 
+def test_idle_instances_get_copies_of_requests(tmp_path: Path) -> None:
+    server = Gateways()
+    shop = Shop(tmp_path, server, strategy="blue_green", hold="0s")
+    t.cast(Pods, shop.world).given |= {"mirror": 10, "settle": "300ms"}
+    copied: list[tuple[str, bool]] = []  # whose copies, and whether it has requests of clients
+    put = server._put
+
+    def watched(path: str, one: t.Any) -> None:
+        put(path, one)
+        if path == server.route:
+            for given in server.rules[0].get("filters", ()):
+                assert given["requestMirror"]["percent"] == 10
+                name = given["requestMirror"]["backendRef"]["name"]
+                copied.append((name, bool(server.sent[-1].get(name))))
+
+    server._put = watched  # type: ignore[method-assign]
+    shop.play(revision="2")
+    assert copied and set(copied) <= {("shop-g2", False), ("shop-g2", True)}
+    assert copied[0] == ("shop-g2", False)
+    shop.is_as_before("2")
+
+
+def test_a_cluster_that_knows_no_percentage_is_refused_before_anything_is_touched() -> None:
+    server = Gateways()
+
+    def drops(one: t.Any) -> t.Any:
+        for mine in one["spec"]["rules"]:
+            for given in mine.get("filters", ()):
+                given["requestMirror"].pop("percent", None)
+        return one
+
+    gateway(server, mirror=10).check()
+    before = copy.deepcopy(server.objects)
+    server.admits = drops
+    with pytest.raises(InputError, match=r"rollout_traffic\.mirror: 10, and the cluster's httprou"):
+        gateway(server, mirror=10).check()
+    gateway(server, mirror=100).check()
+    assert server.objects == before
+
+
+def test_more_conditions_than_a_rule_can_have_are_refused() -> None:
+    server = Gateways()
+    mine = copy.deepcopy(server.rules)
+    mine[0]["matches"] = [{"path": {"value": f"/{one}"}} for one in range(13)]
+    server.rules = mine
+    values = ["a", "b", "c", "d", "e"]
+    gateway(server, match={"header": "X-Preview", "values": values[:4]}).check()
+    with pytest.raises(InputError, match=r"13 conditions, and each is needed 5 times"):
+        gateway(server, match={"header": "X-Preview", "values": values}).check()
+
+
 def test_a_rolling_rollout_leaves_the_route_alone(tmp_path: Path) -> None:
     server = Gateways()
     shop = Shop(tmp_path, server)
@@ -459,7 +510,10 @@ def test_somebody_elses_service_is_not_taken_over() -> None:
     [
         ({"route": "shop"}, "write httproute/NAME or grpcroute/NAME"),
         ({"route": "tlsroute/shop"}, "write httproute/NAME or grpcroute/NAME"),
-        ({"match": {"cookie": "a", "value": "b"}}, "routes match whole headers; use header"),
+        (
+            {"match": [HEADER, {"cookie": "a", "value": "b"}]},
+            "routes match whole headers; use header",
+        ),
     ],
 )
 def test_options_that_are_wrong_are_refused(given: t.Any, why: str) -> None:
@@ -486,3 +540,39 @@ def test_the_role_of_the_example_is_the_one_that_is_needed() -> None:
     )
     assert found["rules"] == wanted["rules"]
     assert found["metadata"]["name"] == wanted["metadata"]["name"]
+
+
+def test_the_service_of_a_generation_treats_requests_as_the_owners_does() -> None:
+    shaping = {
+        "sessionAffinity": "ClientIP",
+        "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}},
+        "ipFamilyPolicy": "PreferDualStack",
+        "ipFamilies": ["IPv6", "IPv4"],
+        "internalTrafficPolicy": "Local",
+        "trafficDistribution": "PreferClose",
+        "publishNotReadyAddresses": True,
+    }
+    labels = {
+        "istio.io/use-waypoint": "edge",
+        "app": "shop",
+        "app.kubernetes.io/instance": "web",
+        "kustomize.toolkit.fluxcd.io/name": "apps",
+    }
+    owner = {
+        "metadata": {"name": "shop", "uid": "1", "labels": labels},
+        "spec": {
+            "selector": {"app": "shop"},
+            "ports": [{"port": 80, "nodePort": 30000}],
+            "clusterIP": "10.0.0.1",
+            "clusterIPs": ["10.0.0.1"],
+            "externalTrafficPolicy": "Local",
+            **shaping,
+        },
+    }
+    made = _gateway_objects._service(owner, "g2", 1)
+    assert made["metadata"]["labels"] == {
+        "istio.io/use-waypoint": "edge",
+        "rollout.progressive/service": "shop",
+    }, "monitoring and GitOps do not take it for the owner's"
+    selector = {"app": "shop", "pod-template-hash": "g2"}
+    assert made["spec"] == {**shaping, "selector": selector, "ports": [{"port": 80}]}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import typing as t
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -22,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 Object = dict[str, t.Any]
-HEADER = Match("X-Preview", "yes")
+HEADER = (Match("X-Preview", "yes"),)
 HASHES = ("g1", "g2", "8686ffccdb")
 
 
@@ -41,7 +42,7 @@ def route(*rules: Object, note: str | None = None) -> Object:
     return {"metadata": {"name": "shop", "annotations": notes}, "spec": {"rules": list(rules)}}
 
 
-def written(split: routes.Split, match: Match | None = HEADER) -> Object:
+def written(split: routes.Split, match: t.Sequence[Match] = HEADER) -> Object:
     """The route that a split makes."""
     return route(*split.render(match), note=split.note())
 
@@ -87,7 +88,7 @@ def test_what_a_rule_becomes(
     split = split.naming(shares)
     if any(shares.values()):
         split = split.dividing(shares)
-    assert weights(split.render(None)) == [dict(expected)]
+    assert weights(split.render(())) == [dict(expected)]
 
 
 NAMES = st.sampled_from(["shop", "shop-api", "old", "new"])
@@ -144,7 +145,7 @@ def test_no_rule_that_had_a_backend_loses_all_of_them(
     mine = rule(*(ref(name, one) for name, one in backends))
     split = routes.read(route(mine), "shop").naming(shares)
     split = split.dividing(shares) if any(shares.values()) else split
-    (after,) = weights(split.render(None))
+    (after,) = weights(split.render(()))
     assert any(after.values()) == any(one for _name, one in backends)
     assert all(0 <= one <= routes.MOST for one in after.values())
 
@@ -156,7 +157,7 @@ def test_no_rule_that_had_a_backend_loses_all_of_them(
 )
 def test_shares_are_exact(shop: int, old: int, shares: dict[str, int]) -> None:
     split = routes.Split("shop", [rule(ref("shop", shop), ref("old", old))])
-    (found,) = exact(split.dividing(shares).render(None))
+    (found,) = exact(split.dividing(shares).render(()))
     part, total = Fraction(shop, shop + old), sum(shares.values())
     assert found == {
         **{f"shop-{name}": part * Fraction(one, total) for name, one in shares.items()},
@@ -167,7 +168,7 @@ def test_shares_are_exact(shop: int, old: int, shares: dict[str, int]) -> None:
 def test_what_a_generation_gets_is_as_the_owners_but_for_its_name() -> None:
     filters = [{"type": "RequestHeaderModifier"}]
     split = routes.Split("shop", [rule(ref("shop", 7, port=8443, filters=filters), name="main")])
-    (mine,) = split.dividing({"g2": 1}).render(None)
+    (mine,) = split.dividing({"g2": 1}).render(())
     assert mine["backendRefs"][1] == ref("shop-g2", 1, port=8443, filters=filters)
     assert mine["name"] == "main"
 
@@ -183,7 +184,7 @@ def test_a_rule_that_its_owner_has_written_anew_is_taken_as_it_is() -> None:
     now["spec"]["rules"][0] = rule(ref("shop", 8), ref("new", 2))
     again = routes.read(now, "shop")
     assert weights(list(again.rules)) == [{"shop": 8, "new": 2}, {"shop": 3}]
-    assert weights(again.render(None)) == [
+    assert weights(again.render(())) == [
         {"shop": 0, "new": 1, "shop-g1": 2, "shop-g2": 2},
         {"shop": 0, "shop-g1": 1, "shop-g2": 1},
     ]
@@ -236,6 +237,53 @@ def test_matching_requests_have_a_more_specific_rule(given_matches: t.Any, expec
     assert first == {"matches": expected, "backendRefs": [ref("shop-g2")]}
     assert len(rest) == 2 and rest[0]["name"] == "main"
     assert len(split.render(HEADER)) == 2, "while no new instance serves"
+
+
+def test_of_several_conditions_one_has_to_hold() -> None:
+    mine = {"matches": [{"path": {"value": "/a"}}, {}], "backendRefs": [ref("shop")]}
+    split = replace(routes.Split("shop", [mine]).naming(["g2"]), preview="g2")
+    wanted = (*HEADER, Match("X-User", "qa-[0-9]+", pattern=True))
+    first, _rest = split.render(wanted)
+    exact = {"type": "Exact", "name": "X-Preview", "value": "yes"}
+    pattern = {"type": "RegularExpression", "name": "X-User", "value": "qa-[0-9]+"}
+    assert first["matches"] == [
+        {"path": {"value": "/a"}, "headers": [exact]},
+        {"path": {"value": "/a"}, "headers": [pattern]},
+        {"headers": [exact]},
+        {"headers": [pattern]},
+    ]
+    assert routes.read(written(split, wanted), "shop") == split
+
+
+FILTER = {"type": "RequestHeaderModifier", "requestHeaderModifier": {"remove": ["a"]}}
+
+
+@pytest.mark.parametrize("filters", [(), (FILTER,)])
+@pytest.mark.parametrize(("percent", "said"), [(10, {"percent": 10}), (100, {})])
+def test_copies_go_to_the_new_generation_by_a_filter(
+    filters: t.Any, percent: int, said: Object
+) -> None:
+    """https://gateway-api.sigs.k8s.io/guides/http-request-mirroring/ and GEP-3171 (percent)"""
+    mine = rule(ref("shop", 9), ref("old", 1), **({"filters": list(filters)} if filters else {}))
+    split = routes.Split("shop", [mine, rule(ref("other"))]).naming(["g1", "g2"])
+    split = replace(split, mirror="g2")
+    first, other = split.render(HEADER, percent)
+    backend = {"group": "", "kind": "Service", "name": "shop-g2", "port": 80}
+    copies = {"type": "RequestMirror", "requestMirror": {"backendRef": backend, **said}}
+    assert first["filters"] == [*filters, copies]
+    assert "filters" not in other, "its requests are not the Service's"
+    made = route(first, other, note=split.note())
+    assert routes.read(made, "shop") == split, "the owner's filters are the owner's"
+    assert replace(split, mirror="").render(HEADER, percent)[0].get("filters", []) == list(filters)
+
+
+def test_a_mirror_of_the_owner_is_left_alone() -> None:
+    backend = {"name": "recorder", "port": 80}
+    filters = [{"type": "RequestMirror", "requestMirror": {"backendRef": backend}}]
+    mine = rule(ref("shop"), filters=filters)
+    found = routes.read(route(mine), "shop")
+    assert found.mirror == ""
+    assert found.rules == [mine]
 
 
 # What Gateways report
@@ -306,12 +354,39 @@ REPORTS: list[tuple[list[Object], str, str]] = [
 
 @pytest.mark.parametrize(("parents", "refused", "late"), REPORTS)
 def test_what_gateways_report(parents: list[Object], refused: str, late: str) -> None:
-    mine = {"metadata": {"generation": 4}, "status": {"parents": parents}}
+    mine = {"metadata": {"generation": 4}, "spec": {}, "status": {"parents": parents}}
     assert routes.reported(mine) == routes.Reported(refused, late)
 
 
 def test_a_route_without_a_status_is_not_accepted() -> None:
-    assert routes.reported({"metadata": {"generation": 1}}).late
+    assert routes.reported({"metadata": {"generation": 1}, "spec": {}}).late
+
+
+def of_parents(named: list[Object], reports: list[Object]) -> routes.Reported:
+    metadata = {"generation": 4, "namespace": "web"}
+    mine = {"metadata": metadata, "spec": {"parentRefs": named}, "status": {"parents": reports}}
+    return routes.reported(mine)
+
+
+def test_each_parent_that_the_route_names_has_to_report() -> None:
+    named: list[Object] = [{"name": "edge"}, {"name": "inner", "sectionName": "https"}]
+    found = of_parents(named, [FINE])
+    assert (found.refused, found.late) == ("", "Gateway inner has not reported about it")
+    other = {**FINE, "parentRef": {"name": "inner", "sectionName": "https"}}
+    assert of_parents(named, [FINE, other]) == routes.Reported()
+    elsewhere = {**FINE, "parentRef": {"name": "inner", "sectionName": "http"}}
+    assert of_parents(named, [FINE, elsewhere]).late
+
+
+def test_what_a_gateway_said_that_the_route_does_not_name_any_more_does_not_count() -> None:
+    old = parent(condition("Accepted", "False", 3), condition("ResolvedRefs"), name="gone")
+    refused = parent(condition("Accepted", "False"), condition("ResolvedRefs"), name="gone")
+    for rest in (old, refused):
+        assert of_parents([{"name": "edge"}], [FINE, rest]) == routes.Reported()
+    whole = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "namespace": "web"}
+    same = {**FINE, "parentRef": {**whole, "name": "edge"}}
+    assert of_parents([{"name": "edge"}], [same]) == routes.Reported(), "with the defaults"
+    assert of_parents([{"name": "edge"}], [{"controllerName": "acme"}]).late
 
 
 # Between pods and generations

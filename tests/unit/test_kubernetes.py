@@ -51,9 +51,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     PlatformDriver,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import (
+    _pod,
+    _pod_reports,
     _pods,
     kubernetes,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._hand_back import CAUSE
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import ApiError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic import kubernetes_service
 from ansible_collections.progressive.rollout.tests.support import kubernetes as api
@@ -170,10 +173,10 @@ def is_ordinary(
     assert (mine["spec"]["replicas"], "paused" in mine["spec"]) == (replicas, False)
     assert mine["spec"]["template"] == template
     sets = [one for path, one in server.objects.items() if path.startswith(api.SETS)]
-    assert all(_pods.owned_by(one, mine) for one in sets), "nothing else is left"
+    assert all(_pod.owned_by(one, mine) for one in sets), "nothing else is left"
     assert [one["spec"]["replicas"] for one in sets if one["spec"]["replicas"]] == [replicas]
-    left = {key for one in (mine, *sets) for key in _pods.notes_of(one)}
-    assert left <= {_pods.EPOCH, _pods.MARK}
+    left = {key for one in (mine, *sets) for key in _pod.notes_of(one)}
+    assert left <= {_pods.EPOCH, _pods.MARK, CAUSE}
     before = server.counts()
     server.reconcile()
     assert server.counts() == before
@@ -204,7 +207,7 @@ def test_the_pods_stay_when_the_deployment_takes_them_over(tmp_path: Path) -> No
     shop, pods = Shop(tmp_path, server), set()
 
     def note(change: str) -> None:
-        if _pods.PENDING in _pods.notes_of(server.objects[api.SHOP]):
+        if _pods.PENDING in _pod.notes_of(server.objects[api.SHOP]):
             pods.update(pod["metadata"]["uid"] for pod in server.living())
 
     server.fails = note
@@ -291,7 +294,8 @@ def test_looks_between_changes_are_watches(tmp_path: Path) -> None:
     shop.play(revision="2")
     is_ordinary(server, "2", 4)
     assert (shop.least, shop.most) == (4, 5)
-    changes = [one for one in server.requests if one.startswith(("P", "D"))]
+    shown = len(server.told) + server.labelled
+    changes = [one for one in server.requests if one.startswith(("P", "D"))][shown:]
     reads = [one for one in server.requests if one.startswith("GET")]
     hand_back = 3 * 7 * 2  # a look before each of the six changes, and one that finds it done
     assert len(changes) <= len(server.changes) + 3
@@ -398,7 +402,7 @@ def test_the_very_pod_goes_that_is_out_of_rotation(tmp_path: Path, steers: bool)
 def costs(server: api.Server) -> set[str]:
     """The pods that are deleted before others."""
     pods = server.living()
-    return {one["metadata"]["name"] for one in pods if _pods.notes_of(one).get(_pods.COST)}
+    return {one["metadata"]["name"] for one in pods if _pod.notes_of(one).get(_pod.COST)}
 
 
 def test_which_pod_goes_is_said_when_its_drain_begins(
@@ -740,8 +744,8 @@ def test_a_deployment_paused_with_another_template_is_rolled_out_as_it_is(
         assert server.counts() == {revision: 4}
         assert (shop.least, shop.most) == (4, 5)
         sets = [one for path, one in server.objects.items() if path.startswith(api.SETS)]
-        assert all(_pods.owned_by(one, mine) for one in sets), "nothing else is left"
-        assert set(_pods.notes_of(mine)) == {_pods.EPOCH}
+        assert all(_pod.owned_by(one, mine) for one in sets), "nothing else is left"
+        assert set(_pod.notes_of(mine)) == {_pods.EPOCH}
 
 
 @pytest.mark.slow
@@ -839,7 +843,7 @@ def test_a_restart_during_the_hand_back_is_taken_over(tmp_path: Path, after: int
     shop = Shop(tmp_path, server)
 
     def restarted(change: str) -> None:
-        pending = _pods.PENDING in _pods.notes_of(server.objects[api.SHOP])
+        pending = _pods.PENDING in _pod.notes_of(server.objects[api.SHOP])
         seen.append(pending and change != "patch shop")  # the model has computed that change
         if sum(seen) == after:
             server.fails = lambda change: None
@@ -1006,7 +1010,7 @@ def test_a_number_is_given_back_that_the_owner_set_in_the_hand_back(tmp_path: Pa
     shop = Shop(tmp_path, server)
 
     def scaled(change: str) -> None:
-        if _pods.PENDING in _pods.notes_of(server.objects[api.SHOP]):
+        if _pods.PENDING in _pod.notes_of(server.objects[api.SHOP]):
             server.fails = lambda change: None
             scale(server, 7)
 
@@ -1079,7 +1083,7 @@ def test_a_conflict_with_a_controller_is_looked_at_again() -> None:
 
     server.patch = conflicts  # type: ignore[method-assign]
     assert len(made.sync()) == 4
-    assert _pods.notes_of(server.objects[api.SHOP])[_pods.EPOCH] == "1"
+    assert _pod.notes_of(server.objects[api.SHOP])[_pods.EPOCH] == "1"
 
 
 def test_a_name_that_is_longer_than_a_label(tmp_path: Path) -> None:
@@ -1250,7 +1254,7 @@ def read(**pod: t.Any) -> t.Any:
     }
     body = {"metadata": metadata, "spec": api.template("1")["spec"], "status": pod}
     (group,) = _pods.groups(mine, [one], [body])
-    reading = _pods.Reading("shop", "", "local/shop:{revision}", 0, NOW)
+    reading = _pod_reports.Reading("shop", "", "local/shop:{revision}", 0, NOW)
     return next(iter(reading.reports(group, NOW)))
 
 
@@ -1349,14 +1353,14 @@ def test_what_a_pod_is(pod: t.Any, process: Process, health: Health, detail: str
 
 def test_a_deleted_pod_is_gone_once_its_containers_have_ended() -> None:
     one = {"metadata": {"name": "shop-1", "deletionTimestamp": LATER}, "status": {}}
-    assert not _pods.gone(one), "it may never have been started"
+    assert not _pod.gone(one), "it may never have been started"
     one["status"] = {"containerStatuses": [*status(state=ENDED), *status()]}
-    assert not _pods.gone(one)
+    assert not _pod.gone(one)
     for state in (ENDED, {"waiting": {"reason": "ContainerCreating"}}):
         one["status"] = {"containerStatuses": status(state=state)}
-        assert _pods.gone(one)
+        assert _pod.gone(one)
     del one["metadata"]["deletionTimestamp"]
-    assert not _pods.gone(one)
+    assert not _pod.gone(one)
 
 
 def test_a_container_that_runs_before_the_others_is_told_of() -> None:
@@ -1371,7 +1375,7 @@ def test_a_container_that_runs_before_the_others_is_told_of() -> None:
     assert (report.restarts, report.restarted) == (2, NOW - 30)
     runs = {"name": "migrate", "state": {"running": {"startedAt": BORN}}}
     body = {"metadata": {"deletionTimestamp": LATER}, "status": {"initContainerStatuses": [runs]}}
-    assert not _pods.gone(body)
+    assert not _pod.gone(body)
 
 
 def test_since_when_it_is_ready_and_how_often_it_restarted() -> None:
@@ -1394,7 +1398,7 @@ def test_since_when_it_is_ready_and_how_often_it_restarted() -> None:
 def test_the_revision_of_pods_that_no_rollout_started(image: str, revision: str) -> None:
     one = {"metadata": {"name": "a"}, "spec": {"template": api.template("1")}}
     one["spec"]["template"]["spec"]["containers"][0]["image"] = image
-    reading = _pods.Reading("shop", "", "local/shop:{revision}", 0, NOW)
+    reading = _pod_reports.Reading("shop", "", "local/shop:{revision}", 0, NOW)
     assert reading.revision(_pods.Group(one, {"metadata": {"name": "shop"}})) == revision
 
 
@@ -1475,7 +1479,7 @@ def test_an_older_lease_does_not_switch() -> None:
     ("spec", "why"),
     [
         ({"ports": [{"port": 80}]}, "has no selector"),
-        ({"selector": {"app": "shop"}, "ports": [{"port": 1}, {"port": 2}]}, "has 2 ports"),
+        ({"selector": {"app": "shop"}}, "the ports of service shop in namespace web are none"),
     ],
 )
 def test_a_service_that_cannot_be_switched_is_refused(spec: t.Any, why: str) -> None:
@@ -1485,6 +1489,24 @@ def test_a_service_that_cannot_be_switched_is_refused(spec: t.Any, why: str) -> 
     server.objects[api.SERVICE] = {"metadata": {"name": "shop"}, "spec": spec}
     with pytest.raises(InputError, match=why):
         service(server).check()
+
+
+@pytest.mark.parametrize(("port", "number"), [(None, 8080), ("http", 8080), ("9", 9100)])
+def test_of_several_ports_one_names_the_pods(port: str | None, number: int) -> None:
+    server = with_service()
+    server.objects[api.SERVICE]["spec"]["ports"] = [
+        {"name": "http", "port": 80, "targetPort": 8080},
+        {"name": "metrics", "port": 9, "targetPort": 9100},
+    ]
+    made = service(server, **({"port": port} if port else {}))
+    made.check()
+    assert {endpoint.port for endpoint in made.observe()["shop"]} == {number}
+
+
+def test_a_port_that_the_service_does_not_have_is_refused() -> None:
+    with pytest.raises(InputError, match=r"rollout_traffic.port: grpc, and the ports of") as exc:
+        service(with_service(), port="grpc").check()
+    assert "are 80; name one" in str(exc.value)
 
 
 def test_missing_rights_on_the_service_are_told() -> None:

@@ -93,6 +93,37 @@ def test_what_is_sent(cluster: Cluster, server: web.Server) -> None:
     assert {one.headers["User-Agent"] for one in server.requests} == {"progressive.rollout"}
 
 
+def test_of_a_secret_only_the_metadata_is_asked_for(cluster: Cluster, server: web.Server) -> None:
+    """https://kubernetes.io/docs/reference/using-api/api-concepts/#metadata-only-fetches"""
+    server.replies = [(200, '{"metadata": {"uid": "1", "resourceVersion": "7"}}')]
+    assert cluster.metadata(f"{PODS}/one") == {"uid": "1", "resourceVersion": "7"}
+    accepted = server.requests[-1].headers["Accept"]
+    assert accepted == "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+
+
+def test_requests_are_made_as_whom_the_kubeconfig_says(tmp_path: Path, server: web.Server) -> None:
+    """https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation"""
+    user = {
+        "token": "s3cr3t",
+        "as": "deployer",
+        "as-uid": "7",
+        "as-groups": ["web", "all"],
+        "as-user-extra": {"Acme.com/Team": ["shop"]},
+    }
+    Cluster(kubeconfig(tmp_path, server.url, user)).get(PODS)
+    sent = {
+        name.lower(): value
+        for name, value in server.requests[-1].pairs
+        if name.lower().startswith("impersonate")
+    }
+    groups = [v for name, v in server.requests[-1].pairs if name.lower() == "impersonate-group"]
+    assert groups == ["web", "all"], "a header each"
+    assert (sent["impersonate-user"], sent["impersonate-uid"]) == ("deployer", "7")
+    assert sent["impersonate-extra-acme.com%2fteam"] == "shop"
+    Cluster(kubeconfig(tmp_path, server.url)).get(PODS)
+    assert not [n for n, _v in server.requests[-1].pairs if n.lower().startswith("impersonate")]
+
+
 def test_the_namespace_is_that_of_the_context(tmp_path: Path) -> None:
     config = kubeconfig(tmp_path, "http://127.0.0.1:1")
     assert Cluster(config).namespace == "web"

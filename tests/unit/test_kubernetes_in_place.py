@@ -36,6 +36,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import (
     _on_delete,
+    _pod,
     _pods,
     _rights,
     kubernetes,
@@ -97,7 +98,7 @@ class Shop(Service):
         ends = server.end
 
         def ended(path: str) -> None:
-            ready = _pods.condition(server.objects[path], "Ready").get("status") == "True"
+            ready = _pod.condition(server.objects[path], "Ready").get("status") == "True"
             self.least = min(self.least, api.serving(server) - ready)
             ends(path)
 

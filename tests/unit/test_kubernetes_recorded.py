@@ -17,7 +17,11 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     Health,
     Process,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _pods
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import (
+    _pod,
+    _pod_reports,
+    _pods,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import (
     ApiError,
     Cluster,
@@ -63,8 +67,8 @@ def read(pod: dict[str, t.Any]) -> t.Any:
     owner = {"metadata": {"name": "a", "uid": "set"}, "spec": {"replicas": 1}}
     owner["spec"]["template"] = api.template("1")
     group = _pods.Group(owner, api.deployment("1", 1), [pod])
-    now = _pods.seconds(pod["metadata"]["creationTimestamp"]) + 10
-    reading = _pods.Reading("shop", "shop", "docker.io/local/shop:{revision}", 0, now)
+    now = _pod.seconds(pod["metadata"]["creationTimestamp"]) + 10
+    reading = _pod_reports.Reading("shop", "shop", "docker.io/local/shop:{revision}", 0, now)
     return next(iter(reading.reports(group, 0.0)))
 
 
@@ -77,12 +81,12 @@ def test_what_a_pod_is(recorded: t.Any, name: str) -> None:
     assert re.match(detail, report.detail) and bool(detail) == bool(report.detail), report.detail
     assert bool(report.labels.host) == (name != "unschedulable")
     assert report.restarts == (name == "crash")
-    assert not _pods.gone(recorded["pods"][name])
+    assert not _pod.gone(recorded["pods"][name])
 
 
 @pytest.mark.parametrize("recorded", RECORDED.values(), ids=RECORDED)
 def test_a_pod_that_has_ended_is_gone(recorded: t.Any) -> None:
-    assert _pods.gone(recorded["pods"]["ended"])
+    assert _pod.gone(recorded["pods"]["ended"])
 
 
 @pytest.mark.parametrize("recorded", RECORDED.values(), ids=RECORDED)

@@ -15,11 +15,18 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import (
     _kubernetes_risks as risks,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import (
+    _pod_needs,
+)
 from ansible_collections.progressive.rollout.tests.support import kubernetes as api
+from ansible_collections.progressive.rollout.tests.support import statefulsets
 from ansible_collections.progressive.rollout.tests.unit.test_kubernetes import (
     Shop,
     cluster,
     driver,
+)
+from ansible_collections.progressive.rollout.tests.unit.test_kubernetes_in_place import (
+    driver as in_place,
 )
 
 SLEEP = {"lifecycle": {"preStop": {"exec": {"command": ["sleep", "5"]}}}}
@@ -188,7 +195,7 @@ def test_nodes_that_have_too_little_even_if_they_were_empty() -> None:
     ],
 )
 def test_quantities(text: str, number: str) -> None:
-    assert risks.amount(text) == Decimal(number)
+    assert _pod_needs.amount(text) == Decimal(number)
 
 
 @pytest.mark.parametrize(
@@ -278,6 +285,91 @@ def test_what_is_synchronized_from_git_is_told_with_the_recipe(metadata: t.Any, 
     server.objects[api.SHOP]["metadata"] |= metadata
     found = told(server)
     assert [said in line for line in found] == [True] * bool(said)
+
+
+def managed(*managers: str, field: str = "f:template") -> dict[str, t.Any]:
+    entries = [{"manager": one, "fieldsV1": {"f:spec": {field: {}}}} for one in managers]
+    return {"managedFields": entries}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        (managed("argocd-controller"), "Argo CD keeps"),
+        (
+            managed("argocd-application-controller")
+            | {"labels": {"app.kubernetes.io/instance": "web"}},
+            "the application web of Argo CD keeps",
+        ),
+        (managed("kustomize-controller"), "Flux (kustomize-controller) keeps"),
+        (
+            managed("helm-controller") | {"labels": {"helm.toolkit.fluxcd.io/name": "shop"}},
+            "flux suspend helmrelease shop -n",
+        ),
+        (managed("helm", "kubectl-edit"), "the next helm upgrade sets it"),
+        (managed("argocd-controller", field="f:revisionHistoryLimit"), ""),
+        (managed("kubectl-client-side-apply", "progressive-rollout"), ""),
+        ({"labels": {"app.kubernetes.io/instance": "web"}}, ""),
+        ({"managedFields": [{"manager": "argocd-controller", "fieldsV1": None}]}, ""),
+    ],
+)
+def test_who_has_written_the_template_tells_who_keeps_it(metadata: t.Any, said: str) -> None:
+    """https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management"""
+    server = prepared()
+    server.objects[api.SHOP]["metadata"] |= metadata
+    assert [said in line for line in told(server)] == [True] * bool(said)
+
+
+@pytest.mark.parametrize("nodes", [0, 3])
+def test_the_owner_of_a_statefulset_or_a_daemonset_is_told_as_well(nodes: int) -> None:
+    server = statefulsets.Server(nodes=nodes)
+    server.objects[server.path]["metadata"] |= managed("argocd-controller")
+    made = in_place(server, epoch=0)
+    (line,) = [line for line in made.risks(3, 2, 3) if "Argo CD" in line]
+    kind = "DaemonSet" if nodes else "StatefulSet"
+    assert f"kind: {kind}, jqPathExpressions: [.spec.template]" in line
+
+
+def takes(cpu: str, **more: t.Any) -> dict[str, t.Any]:
+    return {"resources": {"requests": {"cpu": cpu}}, **more}
+
+
+@pytest.mark.parametrize(
+    ("spec", "cpu"),
+    [
+        ({"containers": [takes("100m"), takes("50m")]}, "0.15"),
+        # init containers run one after the other, and before the others
+        ({"containers": [takes("100m")], "initContainers": [takes("2"), takes("1")]}, "2"),
+        ({"containers": [takes("3")], "initContainers": [takes("2")]}, "3"),
+        # sidecars run beside what follows them
+        ({"containers": [takes("1")], "initContainers": [takes("1", restartPolicy="Always")]}, "2"),
+        (
+            {
+                "containers": [takes("1")],
+                "initContainers": [takes("1", restartPolicy="Always"), takes("3")],
+            },
+            "4",
+        ),
+        (
+            {
+                "containers": [takes("1")],
+                "initContainers": [takes("3"), takes("1", restartPolicy="Always")],
+            },
+            "3",
+        ),
+        ({"containers": [takes("1")], "overhead": {"cpu": "250m"}}, "1.25"),
+        ({"containers": [takes("1")], **takes("4")}, "4"),
+        ({"containers": [takes("1")], **takes("4"), "overhead": {"cpu": "1"}}, "5"),
+    ],
+)
+def test_what_a_pod_of_today_takes(spec: t.Any, cpu: str) -> None:
+    """https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/,
+    https://kubernetes.io/docs/concepts/scheduling-eviction/pod-overhead/ and
+    https://kubernetes.io/docs/tasks/configure-pod-container/assign-pod-level-resources/
+    """
+    found = _pod_needs.needs({"spec": spec})
+    assert found["cpu"] == found["requests.cpu"] == Decimal(cpu)
+    assert "limits.cpu" not in found
 
 
 # Where it is told

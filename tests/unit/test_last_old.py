@@ -179,8 +179,11 @@ def test_a_promotion_without_a_verdict_says_so_with_the_numbers_and_is_no_good_e
 # -- a rolling that is over in seconds --------------------------------------------------------------
 
 
-def watched(seed: int, rate: float, per_second: float = 550.0) -> short_rollouts.Watched:
-    metric = progress.MetricProgress(spec.parse(ERRORS.options, "analysis", ()).metrics[0])
+def watched(
+    seed: int, rate: float, interval: float, per_second: float = 550.0
+) -> short_rollouts.Watched:
+    options = {**ERRORS.options, "interval": interval}
+    metric = progress.MetricProgress(spec.parse(options, "analysis", ()).metrics[0])
     return short_rollouts.Watched(metric, np.random.default_rng(seed), rate, per_second)
 
 
@@ -193,7 +196,9 @@ def test_a_rolling_of_six_that_fails_one_request_in_twenty_is_failed(
 ) -> None:
     """Whether it has had several looks, or a single one before the last old instances would go."""
     seeds = [dice.getrandbits(32) for _run in range(20)]
-    ends = [watched(seed, 0.05).failed(stages, interval, min(interval, 3.5)) for seed in seeds]
+    ends = [
+        watched(seed, 0.05, interval).failed(stages, interval, min(interval, 3.5)) for seed in seeds
+    ]
     assert sum(end is not None for end in ends) >= 18
 
 
@@ -202,7 +207,7 @@ def test_a_rolling_of_six_that_fails_one_request_in_twenty_is_failed(
 @pytest.mark.parametrize("interval", [1.0, 2.5])
 def test_a_good_rolling_of_six_is_not_waited_for(interval: float, dice: Random) -> None:
     for _run in range(20):
-        one = watched(dice.getrandbits(32), 0.0)
+        one = watched(dice.getrandbits(32), 0.0, interval)
         assert one.failed(short_rollouts.PAIRS, interval, interval) is None
         assert not one.metric.doubt
 

@@ -13,6 +13,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.needs
     needs,
     rate_of,
     too_short,
+    undecidable,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import gates
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.counts import (
@@ -114,6 +115,45 @@ def test_without_weights_the_share_is_that_of_the_instances() -> None:
 )
 def test_what_compares_no_errors_needs_none(given: Stage) -> None:
     assert needs([given], USUAL, 1.0) == []
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "compared"),
+    [(1, 1, "1 new with 1 stable instance;"), (2, 1, "2 new with 1 stable"), (1, 2, "2 stable")],
+)
+def test_small_fleets_are_said_to_be_undecidable_before_they_are_judged(
+    new: int, old: int, compared: str
+) -> None:
+    (found,) = undecidable([stage(analysis(), None, new, old)], USUAL)
+    assert found.startswith("whether a worse instance is due to its revision, its host or its")
+    assert f"step 2 analysis compares {compared}" in found or compared in found
+    assert "set baseline: true there, or raise rollout_replicas" in found
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        stage(analysis(), None, 1, 3),
+        stage(analysis(), None, 1, 0),
+        stage(analysis(), None, 0, 2),
+        stage(analysis(baseline=True), None, 1, 1),
+        stage(analysis(metrics=[{"name": "errors", "dry_run": True}]), None, 1, 1),
+        stage(
+            analysis(metrics=[{"name": "errors", "success_condition": "result.new.errors < 9"}]),
+            None,
+            1,
+            1,
+        ),
+        stage(
+            gates.of_driver({"driver": "pause", "duration": 9}, "step 2", "x", gates.Person()),
+            None,
+            1,
+            1,
+        ),
+    ],
+)
+def test_what_compares_enough_or_nothing_is_not(given: Stage) -> None:
+    assert undecidable([given], USUAL) == []
 
 
 def test_the_traffic_is_that_between_the_counts_of_a_timeline() -> None:

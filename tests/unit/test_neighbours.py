@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import json
 import typing as t
 from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import plan
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _service
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
@@ -59,6 +61,26 @@ def test_a_name_that_looks_like_another_service_is_ours_where_our_instance_is(
     world.servers = dict.fromkeys(world.servers, server("shop-7d9f8b"))
     shop.play(revision="2")
     assert shop.running == {"2": 2} and not world.wrong
+
+
+def test_ports_of_neighbours_are_looked_up_without_reading_the_service_s_own_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand of them, of hosts that are one machine, were read at each start."""
+    for host, service in (("web1", "shop"), ("web2", "shop"), ("web1", "blog")):
+        folder = tmp_path / host / service / "instances"
+        folder.mkdir(parents=True)
+        (folder / f"{service}-1.json").write_text(json.dumps({"service": service, "port": 8100}))
+        (folder / f".{service}-2.json.tmp").write_text('{"service"')
+    (tmp_path / "web1" / "blog" / "instances" / "blog-3.json").write_text("damaged")
+    (tmp_path / "owner").touch()
+    read: list[str] = []
+    monkeypatch.setattr(
+        _service, "open", lambda name: (read.append(name), open(name))[1], raising=False
+    )
+    assert [record["port"] for record in _service.neighbours(str(tmp_path), "shop")] == [8100]
+    assert sorted(Path(name).name for name in read) == ["blog-1.json", "blog-3.json"]
+    assert not list(_service.neighbours(str(tmp_path / "nowhere"), "shop"))
 
 
 def test_a_port_that_was_passed_over_is_no_failure(tmp_path: Path) -> None:

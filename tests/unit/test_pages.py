@@ -186,6 +186,7 @@ USED = {
     f"{HOW_TO}/molecule.md": {"default", "containers"},
     f"{HOW_TO}/autoscalers.md": {"autoscaler.yml", "command.yml"},
     f"{HOW_TO}/regions.md": {"regions.yml"},
+    f"{HOW_TO}/release.md": {"release.yml", "run", "abort"},
     f"{HOW_TO}/several-platforms.md": {"parts.yml", "part_waves.yml"},
     f"{HOW_TO}/gates-and-hooks.md": {"gates.yml", "receiver.py"},
     f"{HOW_TO}/haproxy.md": {"haproxy.cfg", "slots.yml", "dynamic.cfg", "dynamic.yml"},
@@ -589,6 +590,16 @@ def test_an_example_has_what_its_page_names_and_nothing_else(page: str) -> None:
     run_by = [f"extensions/molecule/{name}/molecule.yml"]
     run_by += [f"tests/{kind}/test_{engine}.py" for kind in ("engines", "e2e")]
     assert any((ROOT / path).exists() for path in run_by)
+
+
+def test_the_members_of_a_release_are_accepted() -> None:
+    given = yaml.safe_load(SNIPPETS[f"{HOW_TO}/release.md"]["release.yml"])
+    for name, own in given["rollout_members"].items():
+        of_member = parsed(
+            rollout_service=name, rollout_release=given["rollout_release"], **own
+        ).release
+        assert of_member is not None and of_member.member == name
+        assert [member.name for member in of_member.members] == ["schema", "api", "worker"]
 
 
 # -- analysis --------------------------------------------------------------------------------------

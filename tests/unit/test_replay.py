@@ -329,7 +329,7 @@ def test_a_change_that_cannot_be_is_refused(change: Mapping[str, t.Any], message
 
 
 def test_the_page_shows_what_would_have_happened() -> None:
-    found = measured(Traffic(Random("bad"), 0.05), count=10, metrics=[{"name": "errors"}])
+    found = measured(Traffic(Random("bad 2"), 0.05), count=10, metrics=[{"name": "errors"}])
     page = SNIPPETS["docs/how-to/analysis.md"]
     change = json.loads(shlex.split(page["judge"].splitlines()[0])[-1])["rollout_try"]
     events = [*found.events, verdict_event(found.answers[-1])]

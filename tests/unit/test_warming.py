@@ -1,18 +1,24 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The sequential judge of times while the new side warms up."""
+"""The sequential judge of times, and of errors, while the new side warms up."""
 
 from __future__ import annotations
 
 import json
 import math
+import typing as t
+from collections.abc import Sequence
 
 import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import judging, spec
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.latency import (
     LatencyHistory,
     Samples,
     compare_quantile,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.threshold import (
+    AnalysisPhase,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.warming import (
     FEW,
@@ -60,3 +66,88 @@ def test_a_verdict_on_times_waits_and_says_why() -> None:
     assert not any(verdict.worse for verdict in said[FEW:20])
     assert any("still warming up" in verdict.sentence for verdict in said[:20])
     assert said[-1].worse
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+def judged(rates: Sequence[float], interval: str = "10s", requests: int = 500) -> list[t.Any]:
+    """What is judged of errors after each look, in which so many parts of the requests fail.
+
+    Stable has twice as many requests and fails one in 500. The journal keeps it between looks.
+    """
+    options = spec.OPTIONS.parse({"interval": interval}, "analysis.")
+    (metric,) = spec.parse(options, "analysis", [{"name": "errors"}]).metrics
+    state: judging.State = {}
+    found = []
+    for rate in rates:
+        sides = {
+            "new": {
+                f"shop-{n}": {"requests": requests, "errors": round(rate * requests)}
+                for n in range(6, 8)
+            },
+            "stable": {f"shop-{n}": {"requests": requests, "errors": 1} for n in range(4)},
+        }
+        found.append(judging.judge_result(metric, state, {"spans": [sides]}))
+        state = json.loads(json.dumps(state))
+    return found
+
+
+def cold(more: float, tau: float, looks: int, stays: float = 0.002) -> list[float]:
+    """Rates of errors that fade."""
+    return [stays + more * math.exp(-(5 + 10 * look) / tau) for look in range(looks)]
+
+
+def failed(found: Sequence[judging.Measurement]) -> int | None:
+    """The first look that fails the revision."""
+    ends = (n for n, one in enumerate(found, 1) if one.phase is AnalysisPhase.FAILED)
+    return next(ends, None)
+
+
+@pytest.mark.parametrize(("more", "tau"), [(0.05, 15), (0.05, 30), (0.1, 30), (0.05, 60)])
+def test_errors_that_fade_after_the_start_are_waited_for(more: float, tau: float) -> None:
+    found = judged(cold(more, tau, 32))
+    assert failed(found) is None
+    said = [one.sentence for one in found]
+    assert any("falling to" in text and "still warming up?" in text for text in said)
+    assert all(one.lacking for one in found if "warming up" in one.sentence)
+    assert any("since the errors at the start faded" in text for text in said)
+    assert not found[-1].lacking
+
+
+def test_errors_that_stay_after_such_a_start_fail_it() -> None:
+    end = failed(judged(cold(0.05, 30, 32, stays=0.02)))
+    assert end is not None and 10 < end < 30
+
+
+def test_errors_that_do_not_fade_are_waited_for_until_that_is_known() -> None:
+    """That is soon where they are many."""
+    few, many = judged([0.02] * 12), judged([0.2] * 12)
+    assert "too few errors to see whether it is warming up" in few[4].sentence
+    assert failed(many) == 4 and failed(few) == 7
+
+
+def test_once_errors_faded_as_many_requests_are_needed_as_at_the_start() -> None:
+    found = judged(cold(0.3, 20, 20), requests=100)
+    missing = [one.missing for one in found]
+    at = next(n for n, one in enumerate(found) if "since the errors" in one.sentence)
+    assert missing[at] > 100 and "needs" in found[at].sentence
+    assert missing[at + 2] < missing[at] and missing[-1] == 0
+
+
+def test_errors_that_fade_for_ever_are_not_waited_for() -> None:
+    end = failed(judged(cold(0.4, 300, 60)))
+    assert end is not None and end <= 34
+
+
+def test_who_loses_most_requests_is_not_waited_for() -> None:
+    assert failed(judged([0.9, 0.85, 0.8])) == 2
+
+
+def test_looks_within_seconds_have_no_warm_up() -> None:
+    assert failed(judged([0.03, 0.028, 0.03, 0.028], "1s")) == 3
+
+
+def test_errors_that_were_over_for_long_when_they_return_have_no_warm_up() -> None:
+    calm = [0.002] * 12
+    assert failed(judged([*calm, *[0.05] * 6])) == 16

@@ -478,17 +478,31 @@ def taken(address: str, port: int) -> str:
 
 
 def neighbours(path: str, service: str) -> t.Iterator[Record]:
-    """Yield the records of all other services on this machine that can be read."""
-    import glob
+    """Yield the records of all other services on this machine that can be read.
 
-    for name in glob.glob(os.path.join(glob.escape(path), "*", "*", "instances", "*.json")):
-        try:
-            with open(name) as file:
-                record = _bootstrap.load(file.read())
-        except (OSError, ValueError, RecursionError):
-            continue
-        if isinstance(record, dict) and record.get("service") != service:
-            yield record
+    Hosts that are one machine share the path, so the service's own records may be many.
+    """
+    for home in _inside(path):
+        for of in _inside(home):
+            if os.path.basename(of) == service:
+                continue
+            for name in _inside(os.path.join(of, "instances")):
+                if not name.endswith(".json"):
+                    continue
+                try:
+                    with open(name) as file:
+                        record = _bootstrap.load(file.read())
+                except (OSError, ValueError, RecursionError):
+                    continue
+                if isinstance(record, dict):
+                    yield record
+
+
+def _inside(folder: str) -> list[str]:
+    try:
+        return [os.path.join(folder, name) for name in os.listdir(folder)]
+    except OSError:
+        return []
 
 
 def tail(path: str) -> str:

@@ -20,6 +20,7 @@ from ..base.text import clean
 from ..engine.judges import counts, kayenta
 from ..engine.judges.comparison import SIDES, Comparison
 from ..engine.judges.counts import Counts, Span
+from ..engine.judges.fading import Patience
 from ..engine.judges.latency import (
     Histogram,
     LatencyHistory,
@@ -39,6 +40,8 @@ from .spec import KAYENTA, NEW_MESSAGES, SEQUENTIAL, THRESHOLD, Analysis, Metric
 State = dict[str, t.Any]
 MOST = 1000  # samples of each side that Kayenta's judge keeps
 WARM = 300.0  # seconds that a verdict waits for new instances to warm up, or half of the looks
+YOUNG = 8  # looks that a verdict on a few errors waits for the same,
+SLOW = 10.0  # where there are so many seconds between two
 MORE = 1.1  # errors for each request that are an estimate's rounding, and not another thing
 
 
@@ -133,12 +136,25 @@ def _patience(metric: Metric) -> int:
     return max((limits.count or 0) // 2, math.ceil(WARM / (limits.interval or WARM)))
 
 
+def _warm_up(metric: Metric) -> Patience:
+    """Return how long a verdict on errors waits for new instances to warm up.
+
+    Not where looks follow each other so soon that few of them show no fade: who asks for these
+    wants a verdict in seconds.
+    """
+    interval, count = metric.limits.interval or SLOW, metric.limits.count
+    if interval < SLOW:
+        return Patience()
+    most = math.ceil(WARM / interval)
+    return Patience(min(most, count // 2) if count else most, YOUNG)
+
+
 def _by_errors(metric: Metric, state: State, look: Sequence[Span]) -> Measurement:
     """Judge by the errors of both sides, and of each new instance."""
     rules = metric.rules
     alpha, tolerance = rules["alpha"], rules["tolerance"]
     known = _comparison(state, alpha, tolerance)
-    compared = known.after(look, alpha, tolerance, rules["at_least"])
+    compared = known.after(look, alpha, tolerance, rules["at_least"], patience=_warm_up(metric))
     state.update(compared.dump())
     what = str(metric.options.get("of", "errors")).replace("_", " ")
     verdict, remark = compared.verdict(alpha, tolerance, rules["detect"], what)

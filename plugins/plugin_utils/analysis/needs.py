@@ -16,6 +16,7 @@ from ..interfaces.traffic import COUNTS
 from . import spec
 from .spec import SEQUENTIAL, Metric
 
+FEW = 2  # stable instances: too few to show how much instances differ
 HALF = 0.5  # of the requests go to new instances, on average over a rollout that replaces all
 
 
@@ -33,6 +34,34 @@ def needs(
         for metric in analysis.metrics
         if metric.judge == SEQUENTIAL and not metric.dry_run and _counts(metric)
     ]
+
+
+def undecidable(stages: Iterable[Stage], usual: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return which analyses compare too few instances to tell a revision from a host, and why.
+
+    How much instances differ by their hosts and clients is known by the stable ones.
+    """
+    return [
+        f"whether a worse instance is due to its revision, its host or its clients: {gate.key}"
+        f" compares {point.new} new with {_instances(point.old)}; set baseline: true there, or"
+        " raise rollout_replicas"
+        for stage in stages
+        for point in [stage.waypoint]
+        for gate in stage.gates
+        if 0 < point.old <= FEW and point.new and _compares(gate, usual)
+    ]
+
+
+def _instances(number: int) -> str:
+    return f"{number} stable instance{'s' * (number > 1)}"
+
+
+def _compares(gate: Gate, usual: Sequence[Mapping[str, str]]) -> bool:
+    """Whether it is an analysis that compares errors, and without a baseline."""
+    if gate.driver != "analysis" or gate.options["baseline"]:
+        return False
+    metrics = spec.parse(gate.options, gate.variable, usual).metrics
+    return any(one.judge == SEQUENTIAL and one.decides and _counts(one) for one in metrics)
 
 
 def too_short(

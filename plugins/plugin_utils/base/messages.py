@@ -173,6 +173,12 @@ MESSAGES: Mapping[str, Message] = {
         "Correct it. If only the new revision answers it, set `rollout_new_check: true` for this"
         " rollout.",
     ),
+    "PR-134": Message(
+        "The members of `rollout_release` do not fit together: one comes after another that is no"
+        " member, they come after each other, two are the same service, or `with_canary` cannot"
+        " take their steps together. Nothing was touched.",
+        "Correct the members, as the message says.",
+    ),
     "PR-151": Message(
         "The targets of a rollout do not divide its hosts or load balancers.",
         "Name each in exactly one target of `rollout_targets`.",
@@ -378,6 +384,13 @@ MESSAGES: Mapping[str, Message] = {
         " `rollout_replicas` gives another one.",
         "Check that the new number is intended. A number that is given is changed with"
         " `control.yml`, or in the playbook.",
+    ),
+    "PR-265": Message(
+        "A ConfigMap or a Secret that pods read when they start has changed since their revision"
+        " was rolled out. Pods of that revision that are started again read the present one, so a"
+        " rollback does not bring back what they had read.",
+        "If the revision needs what the object had then, put that back before the rollout or the"
+        " rollback, or give each version of the object a name of its own.",
     ),
     "PR-300": Message(
         "A load balancer could not be queried or changed.",
@@ -641,6 +654,27 @@ MESSAGES: Mapping[str, Message] = {
         "A rollout's metrics could not be written or pushed. The rollout continues.",
         "Create the directory of `rollout_metrics.textfile` on the controller, grant access, or fix"
         " the Pushgateway.",
+    ),
+    "PR-633": Message(
+        "The release that the service is to be a member of is not in progress, and its members are"
+        " not given.",
+        "Run `release.yml`, or give `rollout_release.members`.",
+    ),
+    "PR-634": Message(
+        "The service cannot be a member of the release: the release has ended or goes back, it"
+        " began with other members, or a member belongs to another release in progress. Nothing"
+        " was touched.",
+        "Do what the message says; a release that has ended needs another name.",
+    ),
+    "PR-635": Message(
+        "The rollout was rolled back because its release goes back: another member failed, or an"
+        " operator aborted the release.",
+        "The message names the member. Correct it, and release again under another name.",
+    ),
+    "PR-636": Message(
+        "The release has not ended with a promotion.",
+        "The message names the members that are held or wait. Run `release.yml` again to continue,"
+        " or with `rollout_command=abort` to take all back.",
     ),
     # -- operator commands
     "PR-700": Message(

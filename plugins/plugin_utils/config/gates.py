@@ -18,7 +18,7 @@ from ..analysis.spec import THRESHOLD
 from ..base.errors import InputError
 from ..base.text import span
 from ..engine.judges.threshold import Limits
-from ..engine.strategy import Gate, Plan
+from ..engine.strategy import RELEASE, Gate, Plan
 from ..inputs import values
 from ..inputs.options import DURATION, TEXT, Field, Kind, Options, choice, duration, whole
 from ..interfaces import loader
@@ -215,6 +215,12 @@ def of_driver(given: t.Any, key: str, variable: str, person: Person) -> Gate:
     """Return a gate of its options, `driver` among them."""
     given = values.mapping(given, variable)
     driver = given.get("driver")
+    if driver == RELEASE:
+        raise InputError(
+            f"{variable}.driver: 'release' is a gate that rollout_release adds where it belongs;"
+            " set rollout_release, and remove this gate",
+            "PR-119",
+        )
     options = check_gate(driver, given, variable)
     common = GATE.parse(GATE.part(given), f"{variable}.")
     gate = Gate(

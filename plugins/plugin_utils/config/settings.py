@@ -25,7 +25,7 @@ from ..interfaces.loader import DriverChoice, DriverModule
 from ..interfaces.platform import PlatformDriver
 from ..interfaces.store import StoreDriver
 from ..interfaces.traffic import TrafficDriver
-from . import gates, strategy
+from . import gates, release, strategy
 from .autoscaler import FOLLOW, Autoscaler
 from .freeze import Window
 from .notify import Receiver
@@ -71,6 +71,7 @@ class Settings:
     report: str | None  # the path of the rollout's report
     notify: tuple[Receiver, ...]
     metrics: dict[str, t.Any] | None  # where they are written and pushed
+    release: release.Membership | None
 
     @property
     def to_find(self) -> dict[str, t.Any]:
@@ -134,6 +135,7 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
         "platform": platform,
         "checks": checks,
         "window": known["window"] or (),
+        "release": release.parse(known["release"] or {}, known["service"]),
     }
     return Settings(**{**plain, **derived})
 

@@ -32,7 +32,7 @@ from ..interfaces.platform import PlatformDriver
 from ..interfaces.store import StoreDriver
 from ..interfaces.traffic import TrafficDriver
 from ..state import commands
-from . import autoscaler, freeze, notify, strategy
+from . import autoscaler, freeze, notify, release, strategy
 from .drivers import driver
 
 PREFIX = "rollout_"  # messages name variables as playbooks do
@@ -441,6 +441,7 @@ COMMON = Options(
         " runs. Give C(textfile), C(pushgateway), or both.",
         default={},
     ),
+    release.FIELD,
 )
 
 
@@ -551,6 +552,7 @@ OF_ROLES = Options(
     COMMAND,
     WHY,
     FORCE,
+    release.OF_MEMBERS,
     Field(
         "awx",
         MAPPING,
@@ -600,4 +602,5 @@ OF_STEPS = (
     "through",
     "withdraw",
     "to_store",
+    "turn",
 )  # variables of single steps

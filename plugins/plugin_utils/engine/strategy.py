@@ -19,6 +19,7 @@ from .shares import Target
 
 # the steps that stages belong to, in order
 REPLACE, PROMOTE, FINISH = PARTS = ("replace", "promote", "finish")
+RELEASE = "release"  # the driver of the gates of a release
 BACK, SWITCH_BACK = "back", "switch back"  # the stages of a rollback
 
 

@@ -18,6 +18,9 @@ from .check import HealthCheck
 from .platform import InstanceSettings, PlatformDriver
 from .traffic import Cut, Served
 
+if t.TYPE_CHECKING:
+    from ..engine.release import Passage  # few rollouts are members of a release
+
 
 def _no_platform(transport: Transport) -> PlatformDriver:
     raise InputError("rollout_platform: required; say where instances live", "PR-102")
@@ -128,6 +131,8 @@ class DriverContext:
     # None: they log nothing that can be read.
     access_log: AccessLog | None = None
     counters: RequestCounters = field(default_factory=NothingCounted)
+    # Asks the release of the rollout whether it may pass a point, at a step; None: it has none.
+    release: Callable[[str, str], Passage] | None = None
     # Of a platform of several parts, the name of the part that the driver is.
     part: str = ""
 

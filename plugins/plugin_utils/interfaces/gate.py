@@ -26,6 +26,7 @@ class Answer:
     again: float | None = None  # seconds until asking again; None: the gate's `interval`
     looked: Mapping[str, t.Any] = field(default_factory=dict)  # of an analysis: `events.Looked`
     doubt: str = ""  # by what the new revision looks worse, where that is not enough to fail
+    others: bool = False  # another rollout is waited for: a run may end meanwhile
 
 
 class GateDriver(BaseDriver):
@@ -50,6 +51,9 @@ class GateDriver(BaseDriver):
 
     unanswered: str = "no answer yet"
     """What is said of the gate before its first answer."""
+
+    commanded: bool = True
+    """Whether an operator's command lets a rollout pass."""
 
     watches: bool = False
     """Whether `ask` is called on while a person decides: it may find an answer itself."""

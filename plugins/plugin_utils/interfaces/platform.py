@@ -11,6 +11,7 @@ import json
 import typing as t
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from fractions import Fraction
 
 from ..base.errors import PlatformError
@@ -76,6 +77,21 @@ class Report:
     precedence: int = 0  # of instances that may go, those with the highest go first
 
 
+class Notable(Enum):
+    """What happens to a rollout, as platforms that have a list of events name it."""
+
+    BEGUN = "RolloutBegun"
+    STAGE = "RolloutStage"
+    HELD = "RolloutHeld"
+    PROMOTED = "RolloutPromoted"
+    ENDED = "RolloutEnded"  # otherwise
+
+    @property
+    def is_trouble(self) -> bool:
+        """Whether it is shown as a warning."""
+        return self in (Notable.HELD, Notable.ENDED)
+
+
 @dataclass(frozen=True)
 class Machine:
     """A host's memory in bytes, how much of it is available, and its CPUs; 0: unknown."""
@@ -117,6 +133,8 @@ class InstanceSettings:
     # by option, the keys of its values
     secret: Mapping[str, list[str]] = field(default_factory=dict)
     key: str = ""  # under which hosts keep the secret values; empty: there are none
+    # by ConfigMap or Secret that the instances read when they start, a digest of it
+    references: Mapping[str, str] = field(default_factory=dict, compare=False)
     # whether the revision ran before, so that its instances are to be as they were then
     again: bool = field(default=False, compare=False)
 
@@ -345,6 +363,12 @@ class PlatformDriver(BaseDriver):
         """
         return ""
 
+    def note(self, event: Notable, text: str) -> None:
+        """Have the platform show what happens to the rollout, to people who look there.
+
+        A service to them: what goes wrong with it is no error.
+        """
+
     def refill(self, revision: str, generation: int) -> None:
         """Have places that become free filled with this generation (`refills_places`)."""
 
@@ -378,6 +402,12 @@ class PlatformDriver(BaseDriver):
         Raises PlatformError while hosts that may have them do not answer.
         """
         return None
+
+    def references(self, revision: str, generation: int) -> Mapping[str, str] | None:
+        """Return what the platform has outside of a generation's settings that its instances read
+        when they start, by name, each with a digest; None: that may not be read.
+        """
+        return {}
 
     def limits(self, kept: InstanceSettings | None = None) -> Limits:
         """Return what an instance may use at most, with the settings `kept` or the present ones.

@@ -165,6 +165,13 @@ def _switched(event: Event) -> Mark:
     return Mark(0, "good", "All requests switched", why=why)
 
 
+def _release(event: Event) -> Mark:
+    phase = _text(event, "phase").replace("_", " ")
+    tones = {"promoted": "good", "progressing": "busy"}
+    title = f"Release {_text(event, 'release')}: {phase}"
+    return Mark(0, tones.get(phase, "bad"), title, why=_text(event, "members"), minor=True)
+
+
 def _end(event: Event) -> Mark:
     outcome = _text(event, "outcome").replace("_", " ")
     tone, why = "good" if outcome == "promoted" else "bad", _text(event, "reason")
@@ -200,6 +207,7 @@ _MADE: Mapping[str, Callable[[Event], Mark | None]] = {
     "deployment_failed": _plain("bad", "A deployment in place failed", why="reason"),
     "parked": _plain("person", "The run ended; the rollout waits", why="reason"),
     "interrupted": _plain("warn", "The run was stopped", why="reason"),
+    "release": _release,
     "end": _end,
 }
 

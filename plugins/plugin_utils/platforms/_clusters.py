@@ -24,7 +24,7 @@ from ..base.errors import InputError, LeaseLost, PlatformError, RolloutError
 from ..engine.model import Composition
 from ..engine.shares import share
 from ..interfaces.context import DriverContext
-from ..interfaces.platform import Endpoint, Labels, PlatformDriver, Report
+from ..interfaces.platform import Endpoint, Labels, Notable, PlatformDriver, Report
 from ..remote.deadline import begin
 from ..remote.kubernetes import ApiError, each_cluster
 from ._last_seen import LastSeen
@@ -121,6 +121,14 @@ class Together(PlatformDriver):
     def prepare(self, revision: str, generation: int | None = None) -> None:
         self._all(lambda driver: driver.prepare(revision, generation))
 
+    def references(self, revision: str, generation: int) -> Mapping[str, str] | None:
+        found = self._all(lambda driver: driver.references(revision, generation))
+        return {
+            f"{key} of cluster {name}": its
+            for name, one in found.items()
+            for key, its in (one or {}).items()
+        }
+
     # -- the rollout -------------------------------------------------------------------------------
 
     def sync(
@@ -147,6 +155,10 @@ class Together(PlatformDriver):
     def question(self) -> str:
         asked = {name: member.driver.question() for name, member in self._members.items()}
         return "; ".join(f"cluster {name}: {text}" for name, text in asked.items() if text)
+
+    def note(self, event: Notable, text: str) -> None:
+        for member in self._members.values():
+            member.run(lambda driver: driver.note(event, text))  # nobody waits for a silent one
 
     def retry_silent_hosts(self) -> None:
         for one in self._members.values():

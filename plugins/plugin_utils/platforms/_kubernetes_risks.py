@@ -13,17 +13,13 @@ import re
 import typing as t
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
-from ..base.text import clean, count
+from ..base.text import count
 from ..remote.kubernetes import Object
+from ._pod_needs import amount, needs
 
 GRACE = 30  # seconds that Kubernetes gives a pod to end, where nothing is said
-TRACKING = "argocd.argoproj.io/tracking-id"  # annotation of Argo CD
-FLUX = {"kustomization": "kustomize.toolkit.fluxcd.io", "helmrelease": "helm.toolkit.fluxcd.io"}
-_UNITS = {"m": Decimal("0.001"), "": Decimal(1)}
-_UNITS |= {unit: Decimal(1000) ** at for at, unit in enumerate("kMGTPE", 1)}
-_UNITS |= {f"{unit}i": Decimal(1024) ** at for at, unit in enumerate("KMGTPE", 1)}
 
 
 @dataclass(frozen=True)
@@ -87,14 +83,14 @@ def of_budgets(
 
 def of_quotas(quotas: Iterable[Object], template: Object, numbers: Numbers) -> Iterable[str]:
     """Yield the ResourceQuotas that have no room for the most pods at once."""
-    needs = _needs(template)
+    needed = needs(template)
     extra = max(0, numbers.most - numbers.present)
     for one in quotas:
         spec, status = one.get("spec") or {}, one.get("status") or {}
         if spec.get("scopes") or spec.get("scopeSelector"):
             continue
         for resource, hard in (status.get("hard") or {}).items():
-            each, used = needs.get(resource, Decimal(0)), (status.get("used") or {}).get(resource)
+            each, used = needed.get(resource, Decimal(0)), (status.get("used") or {}).get(resource)
             room = amount(hard) - amount(used or "0")
             if each * extra > room:
                 fits, name = max(0, math.floor(room / each)), one["metadata"]["name"]
@@ -108,7 +104,7 @@ def of_quotas(quotas: Iterable[Object], template: Object, numbers: Numbers) -> I
 def of_nodes(nodes: Iterable[Object], template: Object, numbers: Numbers) -> Iterable[str]:
     """Yield what the nodes together have too little of, even if they were empty."""
     open_ones = [node for node in nodes if not (node.get("spec") or {}).get("unschedulable")]
-    needs = _needs(template)
+    needed = needs(template)
     for resource in ("cpu", "memory", "pods"):
         there = sum(
             (
@@ -117,33 +113,11 @@ def of_nodes(nodes: Iterable[Object], template: Object, numbers: Numbers) -> Ite
             ),
             Decimal(0),
         )
-        if open_ones and needs.get(resource, Decimal(0)) * numbers.most > there:
+        if open_ones and needed.get(resource, Decimal(0)) * numbers.most > there:
             yield (
                 f"{count(len(open_ones), 'node')} together have too little {resource} for"
                 f" {count(numbers.most, 'pod')} at once; add nodes, or lower max_surge of"
                 " rollout_budget"
-            )
-
-
-def of_sync(deployment: Object, where: str) -> Iterable[str]:
-    """Yield what keeps the Deployment as it is in Git, with the recipe against it."""
-    metadata = deployment["metadata"]
-    tracking = str((metadata.get("annotations") or {}).get(TRACKING, ""))
-    if tracking:
-        yield (
-            f"the application {clean(tracking.partition(':')[0])} of Argo CD keeps {where} as it is"
-            " in Git, and may undo the rollout; add to its spec: ignoreDifferences: [{group: apps,"
-            " kind: Deployment, jqPathExpressions: [.spec.replicas, .spec.paused,"
-            " .spec.template]}], syncPolicy: {syncOptions: [RespectIgnoreDifferences=true]}"
-        )
-    labels, notes = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    for kind, domain in FLUX.items():
-        name, space = labels.get(f"{domain}/name"), labels.get(f"{domain}/namespace")
-        if name and notes.get(f"{domain}/reconcile") != "disabled":
-            yield (
-                f"the {kind} {clean(name)} of Flux keeps {where} as it is in Git, and may undo the"
-                f" rollout; suspend it meanwhile: flux suspend {kind} {clean(name)} -n"
-                f" {clean(space)}"
             )
 
 
@@ -153,15 +127,6 @@ def selects(selector: Object, labels: Mapping[str, str]) -> bool:
     return wanted.items() <= labels.items() and all(
         _meets(one, labels) for one in selector.get("matchExpressions") or ()
     )
-
-
-def amount(quantity: t.Any) -> Decimal:
-    """Return a quantity of the API as a number: `500m`, `1Gi`, `4`; 0 if it is none."""
-    found = re.fullmatch(r"([0-9.]+(?:[eE][-+]?[0-9]{1,3})?)([a-zA-Z]{0,2})", str(quantity))
-    try:
-        return Decimal(found[1]) * _UNITS[found[2]] if found else Decimal(0)
-    except (InvalidOperation, KeyError):
-        return Decimal(0)
 
 
 def _meets(expression: Object, labels: Mapping[str, str]) -> bool:
@@ -190,18 +155,3 @@ def _pause(hook: Object) -> int:
     words = " ".join(str(word) for word in command)
     found = re.search(r"\bsleep ([0-9]{1,6})\b", words)
     return int(found[1]) if found else 0
-
-
-def _needs(template: Object) -> dict[str, Decimal]:
-    """Return what a pod takes of each resource, as quotas and nodes name them."""
-    needs = {"pods": Decimal(1), "count/pods": Decimal(1)}
-    for container in template["spec"]["containers"]:
-        given = container.get("resources") or {}
-        limits = given.get("limits") or {}
-        asked = {**limits, **(given.get("requests") or {})}
-        for kind, found in (("requests", asked), ("limits", limits)):
-            for resource, value in found.items():
-                names = [f"{kind}.{resource}"] + ([resource] if kind == "requests" else [])
-                for name in names:
-                    needs[name] = needs.get(name, Decimal(0)) + amount(value)
-    return needs

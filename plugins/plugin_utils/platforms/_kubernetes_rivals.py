@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from ..base.errors import InputError
 from ..interfaces.autoscaler import Managed
 from ..remote.kubernetes import ApiError, Cluster, Object
-from . import _pods
+from . import _pod
 from ._kubernetes_risks import selects
 
 
 def refuse_overlap(deployment: Object, others: Iterable[Object], where: str) -> None:
     """Raise InputError where another Deployment would take our ReplicaSets for its own."""
     name = deployment["metadata"]["name"]
-    labels = _pods.labels_of(deployment["spec"]["template"])
+    labels = _pod.labels_of(deployment["spec"]["template"])
     for one in others:
         if one["metadata"]["name"] != name and selects(one["spec"]["selector"], labels):
             raise InputError(
@@ -98,7 +98,7 @@ def autoscalers(cluster: Cluster, namespace: str, name: str) -> tuple[dict[str, 
     objects = _driving(cluster, KEDA, namespace, name)
     for one in objects or ():
         named = f"{KEDA.plural}/{one['metadata']['name']}"
-        if _pods.notes_of(one).get(PAUSED) == "true":
+        if _pod.notes_of(one).get(PAUSED) == "true":
             paused.add(named)
         else:
             found[named] = "keda"

@@ -22,7 +22,9 @@ from ..interfaces.context import DriverContext
 from ..interfaces.platform import Labels, Report
 from ..remote.kubernetes import ApiError, Object
 from . import _kubernetes_risks as risks
-from . import _places, _pods, _rights
+from . import _places, _pod, _pods, _references, _rights
+from ._hand_back import CAUSE
+from ._kubernetes_sync import of_sync
 from ._places import Places
 from ._workload import WorkloadDriver
 
@@ -63,13 +65,24 @@ class OnDeleteDriver(WorkloadDriver):
             self._check_probe(places.workload)
 
     def risks(self, replicas: int, least: int, most: int) -> Sequence[str]:
-        return list(risks.of_template(self._look().workload["spec"]["template"]))
+        workload = self._look().workload
+        template = workload["spec"]["template"]
+        read = _references.digests(self._cluster, self._namespace, template)
+        return [
+            *_references.of_rights(template, read, self._where),
+            *of_sync(workload, self._kind, self._where),
+            *risks.of_template(template),
+        ]
 
     def prepare(self, revision: str, generation: int | None = None) -> None:
         """Have the server check the new pod template, and admission webhooks see it."""
         template = self._template(self._look(), generation or 0, revision)
         path = self._path(self._kinds, self._name)
         self._cluster.patch(path, {"spec": {"template": template}}, dryRun="All")
+
+    def references(self, revision: str, generation: int) -> Mapping[str, str] | None:
+        template = self._template(self._look(), generation, revision)
+        return _references.digests(self._cluster, self._namespace, template)
 
     # -- the rollout -------------------------------------------------------------------------------
 
@@ -186,7 +199,10 @@ class OnDeleteDriver(WorkloadDriver):
     def _set_template(self, places: Places, template: Mapping[str, t.Any]) -> None:
         """Change the pod template, if nobody else has meanwhile."""
         workload = places.workload
-        notes = {_places.FIRST: places.first, **_pods.notes_of(workload)}
+        known = _places.marked(template)
+        revision = known[1] if known else self._reading().imaged(template)
+        cause = {CAUSE: f"progressive.rollout: {self.context.service} {revision}"}
+        notes = {_places.FIRST: places.first, **_pod.notes_of(workload), **cause}
         patch: list[Object] = [
             {
                 "op": "test",

@@ -20,8 +20,10 @@ from functools import cached_property
 
 from ..engine.model import Process
 from ..interfaces.platform import Report
-from . import _pods
-from ._pods import ADOPTED, DOMAIN, MARK, Object
+from . import _pod
+from ._pod import Object
+from ._pod_reports import LOST, Reading
+from ._pods import ADOPTED, DOMAIN, MARK
 
 HASH = "controller-revision-hash"  # label of pods: the template that they were made of
 FIRST = f"{DOMAIN}/adopted"  # of the workload: the hash of the pods from before the first rollout
@@ -31,7 +33,7 @@ Mark = tuple[int, str]  # generation and revision
 def marked(obj: Object) -> Mark | None:
     """Return the generation and the revision of a pod, or of a pod template; None without any."""
     try:
-        found = json.loads(_pods.notes_of(obj).get(MARK, "null"))
+        found = json.loads(_pod.notes_of(obj).get(MARK, "null"))
         return (int(found["generation"]), str(found["revision"])) if found else None
     except (ValueError, KeyError, TypeError):
         return None
@@ -40,7 +42,7 @@ def marked(obj: Object) -> Mark | None:
 def mark(template: Object, generation: int, revision: str) -> dict[str, t.Any]:
     """Return a pod template whose pods are of this generation and revision."""
     note = json.dumps({"generation": generation, "revision": revision})
-    notes = {**_pods.notes_of(template), MARK: note}
+    notes = {**_pod.notes_of(template), MARK: note}
     return {**template, "metadata": {**template["metadata"], "annotations": notes}}
 
 
@@ -56,13 +58,13 @@ class Places:
     @cached_property
     def pods(self) -> Sequence[Object]:
         """Its pods of which something is left."""
-        return [p for p in self.all_pods if _pods.owned_by(p, self.workload) and not _pods.gone(p)]
+        return [p for p in self.all_pods if _pod.owned_by(p, self.workload) and not _pod.gone(p)]
 
     @cached_property
     def lost(self) -> Sequence[Object]:
         """The pods that were to end long ago: their nodes do not answer."""
-        ends = ((p, _pods.seconds(p["metadata"].get("deletionTimestamp"))) for p in self.pods)
-        return [pod for pod, end in ends if end and self.now - end - self.skew > _pods.LOST]
+        ends = ((p, _pod.seconds(p["metadata"].get("deletionTimestamp"))) for p in self.pods)
+        return [pod for pod, end in ends if end and self.now - end - self.skew > LOST]
 
     @property
     def _ordinals(self) -> range:
@@ -97,7 +99,7 @@ class Places:
     @cached_property
     def first(self) -> str:
         """The hash of the pods from before the first rollout; the most common one if unknown."""
-        if known := _pods.notes_of(self.workload).get(FIRST):
+        if known := _pod.notes_of(self.workload).get(FIRST):
             return known
         unmarked = Counter(_hash(pod) for pod in self.pods if marked(pod) is None)
         return max(unmarked, key=lambda one: (unmarked[one], one), default="")
@@ -126,7 +128,7 @@ class Places:
         missing = self.number - (len(self.pods) - len(self.lost))
         return [f"{name}/vacant-{number + 1}" for number in range(missing)]
 
-    def reports(self, reading: _pods.Reading, since: float, why: str = "") -> Iterable[Report]:
+    def reports(self, reading: Reading, since: float, why: str = "") -> Iterable[Report]:
         """Yield what is to be seen: each place once.
 
         `since` when a place has been without a pod, and why.
@@ -140,7 +142,7 @@ class Places:
             labels = reading.labels({}, name, coming)
             yield Report(labels, Process.STOPPING, since, why or "its next pod is not there yet")
 
-    def _report(self, reading: _pods.Reading, pod: Object) -> Report:
+    def _report(self, reading: Reading, pod: Object) -> Report:
         known, number = marked(pod), _number(pod)
         mine = (self.generation(pod), known[1] if known else reading.imaged(pod))
         extra = self.is_numbered and number not in self._ordinals
@@ -153,7 +155,7 @@ class Places:
 
 
 def _hash(pod: Object) -> str:
-    return str(_pods.labels_of(pod).get(HASH, ""))
+    return str(_pod.labels_of(pod).get(HASH, ""))
 
 
 def _number(pod: Object) -> int:
@@ -177,7 +179,7 @@ def template_of(
     found: list[tuple[int, dict[str, t.Any]]] = []
     for one in history:
         template = ((one.get("data") or {}).get("spec") or {}).get("template")
-        if not template or not _pods.owned_by(one, places.workload):
+        if not template or not _pod.owned_by(one, places.workload):
             continue
         known = marked(template)
         first = known is None and generation == ADOPTED and one["metadata"]["name"] in hashes

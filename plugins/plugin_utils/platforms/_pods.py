@@ -1,14 +1,12 @@
 # Copyright: the progressive.rollout authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What objects of Kubernetes mean to a rollout: groups of pods, and reports of them. Pure."""
+"""The ReplicaSets of a Deployment as a rollout sees them: groups of pods, and marks. Pure."""
 
 from __future__ import annotations
 
-import calendar
 import hashlib
 import json
-import time
 import typing as t
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,22 +14,20 @@ from functools import cached_property
 
 from ..base.text import clean
 from ..engine import hand_back
-from ..engine.model import UNKNOWN, Health, Process
-from ..interfaces.platform import NOWHERE, Endpoint, Labels, Report
+from ._pod import Object, condition, ended, gone, labels_of, notes_of, owned_by
 
-Object = Mapping[str, t.Any]
 DOMAIN = "rollout.progressive"
 SERVICE = f"{DOMAIN}/service"  # label of our ReplicaSets, and of those taken from the Deployment
 MARK = f"{DOMAIN}/rollout"  # annotation of a ReplicaSet: what a rollout started in it
 BASE = f"{DOMAIN}/base"  # of a ReplicaSet of ours: a digest of the Deployment's template before it
 SHAPE = f"{DOMAIN}/base-shape"  # the same, without the annotations of that template
 RELEASED = f"{DOMAIN}/released"  # of a ReplicaSet that was taken from the Deployment
+ROLE = f"{DOMAIN}/role"  # label of pods, for dashboards: stable or canary
 STOPPED = f"{DOMAIN}/stopped"  # the pods that were to be stopped by lowering the number
 EPOCH = f"{DOMAIN}/epoch"
 PENDING = f"{DOMAIN}/hand-back"  # of the Deployment: the ReplicaSet that it is to take over
 SEQUENCE = "deployment.kubernetes.io/revision"  # of a ReplicaSet, by the Deployment's controller
 HASH = "pod-template-hash"
-COST = "controller.kubernetes.io/pod-deletion-cost"
 NUMBER = f"{DOMAIN}/replicas"  # of the Deployment: its number as a rollout has set it last
 WANTED = f"{DOMAIN}/wanted-replicas"  # of the Deployment: its owner's number, if it was set during
 # a hand-back, after the name of the ReplicaSet
@@ -45,8 +41,6 @@ PASSING = (
     WANTED,
     PENDING,
 )  # what is of no use once a rollout has ended
-CHEAPEST = str(-(2**31))
-LOST = 60.0  # seconds after its time to end from which a pod's node is taken for lost
 ADOPTED = 1  # the generation of the pods of a Deployment that no rollout has touched
 
 
@@ -76,24 +70,6 @@ def shape_of(obj: Object) -> str:
     return digest(template)
 
 
-def notes_of(obj: Object) -> Mapping[str, str]:
-    """Return the annotations of an object."""
-    return obj["metadata"].get("annotations") or {}
-
-
-def labels_of(obj: Object) -> Mapping[str, str]:
-    """Return the labels of an object."""
-    return obj["metadata"].get("labels") or {}
-
-
-def owned_by(obj: Object, owner: Object) -> bool:
-    """Return whether an object is controlled by another."""
-    return any(
-        one.get("uid") == owner["metadata"]["uid"] and one.get("controller")
-        for one in obj["metadata"].get("ownerReferences") or ()
-    )
-
-
 def service_of(deployment: Object) -> str:
     """Return the label of the ReplicaSets of a Deployment; names may be longer than labels."""
     name = str(deployment["metadata"]["name"])
@@ -105,14 +81,6 @@ def service_of(deployment: Object) -> str:
 def mark(name: str, generation: int, revision: str) -> str:
     """Return the annotation of a ReplicaSet of this name, for `Group.marked`."""
     return json.dumps({"set": name, "generation": generation, "revision": revision})
-
-
-def seconds(stamp: str | None) -> float:
-    """Return a time of the API in seconds since the epoch; 0 if there is none."""
-    try:
-        return float(calendar.timegm(time.strptime(str(stamp)[:19], "%Y-%m-%dT%H:%M:%S")))
-    except ValueError:
-        return 0.0
 
 
 @dataclass(frozen=True)
@@ -428,218 +396,3 @@ def _inherited(group: Group, found: Sequence[Group]) -> tuple[int, str] | None:
     bases = {one.base for one in found if not one.owned and one.marked}
     marks = [one.marked for one in owned if one.marked and one.template in bases]
     return (max(marks)[0], "") if marks else None
-
-
-# -- reports ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How pods are read: whose they are, where they listen, and what time it is."""
-
-    service: str
-    container: str
-    image: str  # of an instance, with a placeholder
-    port: int  # 0: the container's first one
-    now: float
-    skew: float = 0.0  # seconds that our clock is ahead of the server's
-
-    def reports(self, group: Group, ordered: float) -> Iterable[Report]:
-        """Yield what is to be seen of a group, whose missing pods are `ordered` since then."""
-        for pod in group.pods:
-            yield self._report(group, pod)
-        for name in group.ordered:
-            labels = self.labels({}, name, (group.generation, self.revision(group)))
-            yield Report(labels, Process.STARTING, ordered, group.refusal)
-
-    def revision(self, group: Group) -> str:
-        """Return the revision of a group: marked, or that of its image."""
-        known = group.marked or group.inherited
-        if known and known[1]:
-            return known[1]
-        return self.imaged(group.obj["spec"]["template"])
-
-    def imaged(self, pod: Object) -> str:
-        """Return the revision of a pod, or of a pod template, by its image."""
-        images = [
-            c.get("image", "")
-            for c in pod["spec"]["containers"]
-            if self.container in ("", c["name"])
-        ]
-        before, _placeholder, after = self.image.partition("{revision}")
-        image = images[0] if images else ""
-        if image.startswith(before) and image.endswith(after) and len(image) > len(before + after):
-            return image[len(before) : len(image) - len(after)]
-        tag = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
-        return clean(tag) or UNKNOWN
-
-    def _report(self, group: Group, pod: Object) -> Report:
-        name = str(pod["metadata"]["name"])
-        known, mark = group.ids.get(name, name), (group.generation, self.revision(group))
-        return self.report(pod, known, mark, leaving=known in group.leaving)
-
-    def report(
-        self, pod: Object, name: str, mark: tuple[int, str], *, leaving: bool = False
-    ) -> Report:
-        """Return what is to be seen of a pod, with the instance's id, generation and revision.
-
-        `leaving`: its controller is about to delete it.
-        """
-        process = self._process(pod)
-        if leaving and process in (Process.STARTING, Process.RUNNING):
-            process = Process.STOPPING
-        health, since = self._health(pod) if process is Process.RUNNING else (Health.NONE, 0.0)
-        restarts, restarted = self._restarts(pod)
-        return Report(
-            self.labels(pod, name, mark),
-            process,
-            self._at(pod["metadata"].get("creationTimestamp")),
-            trouble(pod),
-            restarts,
-            restarted,
-            health,
-            since,
-        )
-
-    def labels(self, pod: Object, name: str, mark: tuple[int, str]) -> Labels:
-        """Return the labels of an instance; of one that is not seen yet, the pod is empty."""
-        host = str((pod.get("spec") or {}).get("nodeName") or "")
-        address = str((pod.get("status") or {}).get("podIP") or "")
-        port = self.port or next(
-            (
-                int(port["containerPort"])
-                for c in (pod.get("spec") or {}).get("containers", ())
-                if self.container in ("", c["name"])
-                for port in c.get("ports") or ()
-            ),
-            0,
-        )
-        where = Endpoint(address, port) if address and port else NOWHERE
-        generation, revision = mark
-        return Labels(name, self.service, revision, generation, host, where, 0)
-
-    def _process(self, pod: Object) -> Process:
-        if gone := pod["metadata"].get("deletionTimestamp"):
-            return Process.UNREACHABLE if self.now - self._at(gone) > LOST else Process.STOPPING
-        if ended(pod):
-            return Process.FAILED
-        phase = (pod.get("status") or {}).get("phase")
-        return {"Running": Process.RUNNING, "Pending": Process.STARTING}.get(
-            str(phase), Process.UNKNOWN
-        )
-
-    def _health(self, pod: Object) -> tuple[Health, float]:
-        """Return the health by the pod's own probes and gates, and since when."""
-        ready = condition(pod, "Ready")
-        since = self._at(ready.get("lastTransitionTime"))
-        if ready.get("status") == "True":
-            # The server counts whole seconds: what has just become ready may have been for one.
-            return Health.PASSING, min(self.now, since + 1)
-        was_ready = any(since > begun for begun in self._begun(pod))
-        return (Health.FAILING if was_ready else Health.PENDING), since
-
-    def _begun(self, pod: Object) -> Iterable[float]:
-        """Yield when the pod's containers were started last."""
-        for one in (pod.get("status") or {}).get("containerStatuses") or ():
-            running = (one.get("state") or {}).get("running")
-            last = running or (one.get("lastState") or {}).get("terminated") or {}
-            if begun := self._at(last.get("startedAt")):
-                yield begun
-
-    def _restarts(self, pod: Object) -> tuple[int, float | None]:
-        statuses = containers(pod)
-        count = sum(int(one.get("restartCount", 0)) for one in statuses)
-        ends = [
-            self._at(((one.get("lastState") or {}).get("terminated") or {}).get("finishedAt"))
-            for one in statuses
-            if one.get("restartCount")
-        ]
-        return count, min(ends) if count and ends else None
-
-    def _at(self, stamp: str | None) -> float:
-        found = seconds(stamp)
-        return found + self.skew if found else 0.0
-
-
-def gone(pod: Object) -> bool:
-    """Return whether nothing of a pod that was deleted runs any more.
-
-    Kubernetes may list it for ten seconds after that.
-    """
-    if not pod["metadata"].get("deletionTimestamp"):
-        return False
-    statuses = containers(pod)
-    return bool(statuses) and not any("running" in (one.get("state") or {}) for one in statuses)
-
-
-def containers(pod: Object) -> Sequence[Object]:
-    """Return the statuses of a pod's containers, those that run before the others first."""
-    status = pod.get("status") or {}
-    kinds = ("initContainerStatuses", "containerStatuses")
-    return [one for kind in kinds for one in status.get(kind) or ()]
-
-
-def ended(pod: Object) -> bool:
-    """Return whether a pod has ended by itself."""
-    return (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded")
-
-
-def condition(pod: Object, kind: str) -> Mapping[str, t.Any]:
-    """Return a condition of a pod; empty if it has none of this kind."""
-    found = (pod.get("status") or {}).get("conditions") or ()
-    return next((one for one in found if one.get("type") == kind), {})
-
-
-def cheap() -> Object:
-    """Return the patch by which a pod is deleted before others, from 1.22 on.
-
-    The lowest cost there is: others may have one as well, of their users or of a run before.
-    """
-    return {"metadata": {"annotations": {COST: CHEAPEST}}}
-
-
-def dear() -> Object:
-    """Return the patch by which a pod that was to be deleted before others is like them again."""
-    return {"metadata": {"annotations": {COST: None}}}
-
-
-def is_cheap(pod: Object) -> bool:
-    """Return whether a pod is to be deleted before others."""
-    return notes_of(pod).get(COST) == CHEAPEST
-
-
-def unready(pod: Object) -> Sequence[Object]:
-    """Return the patch of a pod's status by which it is not ready; empty if it is not.
-
-    Its kubelet corrects that within ten seconds.
-    """
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    found = [at for at, one in enumerate(conditions) if one.get("type") == "Ready"]
-    if not found or conditions[found[0]].get("status") != "True":
-        return ()
-    path = f"/status/conditions/{found[0]}"
-    return [
-        {"op": "test", "path": f"{path}/type", "value": "Ready"},
-        {"op": "replace", "path": f"{path}/status", "value": "False"},
-        {"op": "add", "path": f"{path}/reason", "value": "RolloutStopsIt"},
-    ]
-
-
-def trouble(pod: Object) -> str:
-    """Return why a pod does not run or is not ready, in the words of Kubernetes."""
-    status = pod.get("status") or {}
-    if ended(pod):
-        words = [status.get("reason"), status.get("message")]
-        return clean(": ".join(filter(None, words)) or f"it ended ({status.get('phase')})")
-    for one in containers(pod):
-        waiting = (one.get("state") or {}).get("waiting") or {}
-        before = (one.get("lastState") or {}).get("terminated") or {}
-        if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
-            return clean(": ".join(filter(None, [waiting["reason"], waiting.get("message")])))
-        if before and not one.get("ready"):
-            return clean(f"restarted: {before.get('reason')}, exit code {before.get('exitCode')}")
-    scheduled = condition(pod, "PodScheduled")
-    if scheduled.get("status") == "False":
-        return clean(f"{scheduled.get('reason')}: {scheduled.get('message')}")
-    ready = condition(pod, "Ready")
-    return clean(ready.get("message") or "") if ready.get("status") == "False" else ""

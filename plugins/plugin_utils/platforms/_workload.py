@@ -6,17 +6,26 @@
 from __future__ import annotations
 
 import abc
+import time
 import typing as t
+import uuid
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 
 from ..base import clock
 from ..base.errors import InputError, LeaseLost, PlatformError
 from ..interfaces.context import DriverContext
-from ..interfaces.platform import Capabilities, Endpoint, Labels, PlatformDriver
+from ..interfaces.platform import (
+    Capabilities,
+    Endpoint,
+    Labels,
+    Notable,
+    PlatformDriver,
+)
 from ..remote.kubernetes import ApiError, Cluster, Object, Reflector
-from . import _pods
+from . import _pod, _pod_reports, _pods
 
+LONGEST_EVENT = 1000  # characters of the text of an Event; the server takes 1024
 ENOUGH = 10_000  # instances of a service; how many pods fit is for the scheduler to find
 
 
@@ -36,6 +45,7 @@ class WorkloadDriver(PlatformDriver):
         self._kind, _slash, self._name = str(options["workload"]).partition("/")
         self._kinds = f"{self._kind}s"
         self._watched: dict[str, Reflector] = {}  # by kind
+        self._notes = True  # whether Events may be made, as far as it is known
         self._seen = -1  # changes that the last reports have taken in
 
     @abc.abstractmethod
@@ -61,6 +71,46 @@ class WorkloadDriver(PlatformDriver):
         among: Collection[str] | None = None,
     ) -> Sequence[tuple[str, Endpoint, int]]:
         raise PlatformError("rollout_platform.driver: Kubernetes places pods itself", "PR-617")
+
+    def note(self, event: Notable, text: str) -> None:
+        if self._notes:
+            try:
+                self._cluster.post(self._path("events"), self._event(event, text))
+            except ApiError as exc:
+                self._notes = exc.status != 403
+
+    def _event(self, event: Notable, text: str) -> dict[str, t.Any]:
+        """Return an Event on the workload, as `kubectl describe` shows it.
+
+        https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
+        """
+        workload, now = self._get(), clock.wall() - self._cluster.skew
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now))
+        metadata = workload["metadata"]
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {
+                "name": f"{self._name[:200]}.{uuid.uuid4().hex[:16]}",
+                "namespace": self._namespace,
+            },
+            "involvedObject": {
+                "apiVersion": "apps/v1",
+                "kind": {"statefulset": "StatefulSet", "daemonset": "DaemonSet"}.get(
+                    self._kind, "Deployment"
+                ),
+                "namespace": self._namespace,
+                "name": self._name,
+                "uid": metadata["uid"],
+            },
+            "type": "Warning" if event.is_trouble else "Normal",
+            "reason": event.value,
+            "message": text[:LONGEST_EVENT],
+            "source": {"component": "progressive.rollout"},
+            "firstTimestamp": stamp,
+            "lastTimestamp": stamp,
+            "count": 1,
+        }
 
     def changed(self) -> bool:
         return bool(self._watched) and self._changes != self._seen
@@ -128,7 +178,7 @@ class WorkloadDriver(PlatformDriver):
 
     def _fence(self, obj: Object, kind: str) -> Object:
         """Write the lease's epoch to an object; raises LeaseLost where a newer one is."""
-        notes, mine = _pods.notes_of(obj), self.context.known().epoch
+        notes, mine = _pod.notes_of(obj), self.context.known().epoch
         seen = int(notes[_pods.EPOCH]) if notes.get(_pods.EPOCH, "").isdecimal() else 0
         if seen > mine:
             raise LeaseLost(
@@ -174,8 +224,8 @@ class WorkloadDriver(PlatformDriver):
                 one["image"] = options["image"].replace("{revision}", revision)
         return template
 
-    def _reading(self) -> _pods.Reading:
-        return _pods.Reading(
+    def _reading(self) -> _pod_reports.Reading:
+        return _pod_reports.Reading(
             self.context.service,
             self._options["container"] or "",
             self._options["image"],

@@ -13,7 +13,6 @@ happens to a run, the Deployment has what is stable, and no pod is started for t
 from __future__ import annotations
 
 import json
-import re
 import typing as t
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -26,96 +25,25 @@ from ..base.text import count
 from ..engine import hand_back
 from ..engine.hand_back import HandBackStep
 from ..engine.model import Composition
-from ..inputs import values
-from ..inputs.options import NAME, PORT, Field, Kind, Options
-from ..inputs.placeholders import Template
 from ..interfaces.context import DriverContext
 from ..interfaces.platform import Labels, PlatformDriver, Report
-from ..remote.kubernetes import CLUSTER, CLUSTERS, ApiError, Object
+from ..remote.kubernetes import ApiError, Object
 from . import _kubernetes_risks as risks
 from . import _kubernetes_rivals as rivals
-from . import _pods, _rights
+from . import _pod, _pods, _references, _rights
 from ._clusters import ClustersDriver
+from ._hand_back import METADATA, retarget
+from ._kubernetes_options import OPTIONS
+from ._kubernetes_sync import of_sync
 from ._on_delete import OnDeleteDriver
 from ._pods import Group
 from ._workload import WorkloadDriver, versioned
 
-KINDS = ("deployment", "statefulset", "daemonset")
-NAME_OF = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-LONGEST = 230  # characters of a workload's name: those of its ReplicaSets have a few more
+__all__ = ["OPTIONS", "Driver"]
 STEPS = 100  # of a hand-back at once; more only if something undoes them
+STABLE, CANARY = "stable", "canary"  # roles of pods
+AT_ONCE = 5  # pods that get another role in one look
 PATIENCE = 5.0  # seconds that a controller has to see which pods are to be deleted first
-
-
-def _workload(value: t.Any, variable: str) -> str:
-    kind, _slash, name = str(value).partition("/")
-    if kind not in KINDS or not NAME_OF.fullmatch(name) or len(name) > LONGEST:
-        raise InputError(
-            f"{variable}: {value!r} is not a workload; write deployment/NAME, statefulset/NAME or"
-            " daemonset/NAME",
-            "PR-118",
-        )
-    return str(value)
-
-
-def _image(value: t.Any, variable: str) -> str:
-    template = Template(str(value), variable, ("revision",))
-    if not template.names or re.search(r"\s", str(value)):
-        raise InputError(
-            f"{variable}: {value!r} is the same for all revisions; write"
-            " registry.example.com/shop:{revision}",
-            "PR-118",
-        )
-    return str(value)
-
-
-def _changes(value: t.Any, variable: str) -> dict[str, t.Any]:
-    changes = values.mapping(value, variable, "{spec: {containers: [{name: shop, env: []}]}}")
-    if other := sorted(str(name) for name in changes if name not in ("metadata", "spec")):
-        raise InputError(
-            f"{variable}: {', '.join(other)}: not a part of a pod template; write metadata and"
-            " spec",
-            "PR-118",
-        )
-    return changes
-
-
-OPTIONS = Options(
-    Field(
-        "workload",
-        Kind("str", _workload),
-        "The workload, V(deployment/shop), V(statefulset/db) or V(daemonset/agent). It must exist,"
-        " and stays as it is: only its pod template changes, and for a Deployment the number of"
-        " replicas. A StatefulSet or DaemonSet needs the update strategy V(OnDelete); its pods are"
-        " replaced in place, without a surge.",
-        required=True,
-    ),
-    Field(
-        "image",
-        Kind("str", _image),
-        "The image of a revision, V(registry.example.com/shop:{revision}). Everything else in a pod"
-        " is as in the workload, or as C(template) says.",
-        required=True,
-    ),
-    Field(
-        "template",
-        Kind("dict", _changes),
-        "What else changes in the pod template, as a strategic merge patch of it: C(metadata) and"
-        " C(spec), with containers, variables and volumes merged by their names. V({revision}) is"
-        " filled in. The Deployment keeps the changes, and a rollback to an earlier revision takes"
-        " its pod template from the Deployment's history.",
-        default={},
-    ),
-    Field("container", NAME, "The container with that image. Required if a pod has several."),
-    Field(
-        "port",
-        PORT,
-        "The port on which checks and load balancers reach a pod, the container's first one if not"
-        " given.",
-    ),
-    *CLUSTER,
-    CLUSTERS,
-)
 
 
 class Driver(WorkloadDriver):
@@ -189,10 +117,12 @@ class Driver(WorkloadDriver):
             rivals.listed_at(self._cluster, path)
             for path in (f"/api/v1/namespaces/{self._namespace}/resourcequotas", "/api/v1/nodes")
         )
+        read = _references.digests(self._cluster, self._namespace, template)
         return [
-            *risks.of_sync(deployment, self._where),
+            *_references.of_rights(template, read, self._where),
+            *of_sync(deployment, self._kind, self._where),
             *self._unknown,
-            *risks.of_budgets(budgets or (), _pods.labels_of(template), numbers),
+            *risks.of_budgets(budgets or (), _pod.labels_of(template), numbers),
             *risks.of_quotas(quotas or (), template, numbers),
             *risks.of_nodes(nodes or (), template, numbers),
             *risks.of_template(template),
@@ -220,6 +150,14 @@ class Driver(WorkloadDriver):
                 "PR-243",
             )
 
+    def references(self, revision: str, generation: int) -> Mapping[str, str] | None:
+        deployment = self._get()
+        if mine := _of_generation(self._groups(deployment), generation):
+            template = mine[0].obj["spec"]["template"]
+        else:
+            template = self._replica_set(deployment, revision, generation, 0)["spec"]["template"]
+        return _references.digests(self._cluster, self._namespace, template)
+
     # -- the rollout -------------------------------------------------------------------------------
 
     def sync(
@@ -237,7 +175,25 @@ class Driver(WorkloadDriver):
                 deployment, found = self._look()
             self._scale(deployment, found, start, stop)
             deployment, found = self._look()
+        if self.context.known().epoch:
+            self._label_roles(found, AT_ONCE)
         return self._reports(found)
+
+    def _label_roles(self, found: Sequence[Group], most: int) -> None:
+        """Label pods as stable or canary, for dashboards; so many at once that no look is late."""
+        wrong = [
+            (name, role)
+            for group in found
+            for role in [self._role(group)]
+            for name, pod in group.living.items()
+            if _pod.labels_of(pod).get(_pods.ROLE) != role
+        ]
+        for name, role in wrong[:most]:
+            self._patch_pod(name, _pod.labelled(_pods.ROLE, role))
+
+    def _role(self, group: Group) -> str:
+        kept = self.context.settings_of(group.generation)
+        return STABLE if group.owned or (kept and kept.again) else CANARY
 
     def leaving(self, ids: Collection[str]) -> None:
         """Say which pods go before others as early as that is known, and of which it is over.
@@ -254,10 +210,10 @@ class Driver(WorkloadDriver):
         """Make these pods cheap, and no others but those that are about to be deleted."""
         going = {one.partition("/")[0] for one in group.leaving}
         for name, pod in group.living.items():
-            if name in names and not _pods.is_cheap(pod):
-                self._patch_pod(name, _pods.cheap())
-            elif _pods.is_cheap(pod) and name not in {*names, *going}:
-                self._patch_pod(name, _pods.dear())
+            if name in names and not _pod.is_cheap(pod):
+                self._patch_pod(name, _pod.cheap())
+            elif _pod.is_cheap(pod) and name not in {*names, *going}:
+                self._patch_pod(name, _pod.dear())
 
     def _patch_pod(self, name: str, patch: Object | Sequence[Object]) -> None:
         """Change a pod, or its status; that it is gone, or has changed, is no error."""
@@ -423,9 +379,9 @@ class Driver(WorkloadDriver):
         """
         for name in sorted({one.partition("/")[0] for one in ids} & set(group.living)):
             pod = group.living[name]
-            if self._costs and not _pods.is_cheap(pod):
-                self._patch_pod(name, _pods.cheap())
-            elif not self._costs and (patch := _pods.unready(pod)):
+            if self._costs and not _pod.is_cheap(pod):
+                self._patch_pod(name, _pod.cheap())
+            elif not self._costs and (patch := _pod.unready(pod)):
                 self._patch_pod(f"{name}/status", patch)
         return self._costs or self._has_seen(group, ids)
 
@@ -448,12 +404,12 @@ class Driver(WorkloadDriver):
         kept += [one for one in going if one.partition("/")[0] in group.living]
         obj = group.scaled
         kind, name = ("deployments", self._name) if group.current else ("replicasets", group.name)
-        notes = {**_pods.notes_of(obj), _pods.STOPPED: json.dumps(kept)}
+        notes = {**_pod.notes_of(obj), _pods.STOPPED: json.dumps(kept)}
         if group.current:
             notes[_pods.NUMBER] = str(max(0, replicas))
         patch: list[Object] = [
             {"op": "test", "path": "/spec/replicas", "value": group.replicas},
-            {"op": "test", "path": "/metadata/annotations", "value": _pods.notes_of(obj)},
+            {"op": "test", "path": "/metadata/annotations", "value": _pod.notes_of(obj)},
             {"op": "add", "path": "/metadata/annotations", "value": notes},
             {"op": "replace", "path": "/spec/replicas", "value": max(0, replicas)},
         ]
@@ -579,6 +535,7 @@ class Driver(WorkloadDriver):
             spec = None if number is None else {"replicas": number}
             body = versioned(deployment, {"annotations": notes}, spec)
             self._patch("deployments", self._name, body)
+        self._label_roles(found, sum(len(group.living) for group in found))
         for group in found:
             self._set_costs(group, ())
             if notes := _pods.passing(group.obj):
@@ -596,24 +553,26 @@ class Driver(WorkloadDriver):
         step, group = action.step, found.get(action.name)
         if step is HandBackStep.PAUSE:
             notes = {_pods.NUMBER: str(deployment["spec"].get("replicas", 1))}
-            notes |= {**_pods.notes_of(deployment), _pods.PENDING: new}
+            notes |= {**_pod.notes_of(deployment), _pods.PENDING: new}
             if deployment["spec"].get("paused"):
                 notes[_pods.PAUSED] = "true"  # and so it is given back
             body = versioned(deployment, {"annotations": notes}, {"paused": True})
             self._patch("deployments", self._name, body)
         elif step is HandBackStep.RESUME:
-            paused = True if _pods.PAUSED in _pods.notes_of(deployment) else None
+            paused = True if _pods.PAUSED in _pod.notes_of(deployment) else None
             gone = dict.fromkeys((_pods.PENDING, _pods.PAUSED))
             body = versioned(deployment, {"annotations": gone}, {"paused": paused})
             self._patch("deployments", self._name, body)
         elif group is None:
             raise PlatformError(f"{action.name} is gone", "PR-246")
         elif step is HandBackStep.RETARGET:
-            self._patch("deployments", self._name, _retarget(deployment, group))
+            revision = self._reading().revision(group)
+            cause = f"progressive.rollout: {self.context.service} {revision}"
+            self._patch("deployments", self._name, retarget(deployment, group, cause))
         elif step is HandBackStep.DELETE:
             self._delete(group)
         else:
-            body = versioned(group.obj, _METADATA[step](group))
+            body = versioned(group.obj, METADATA[step](group))
             self._patch("replicasets", group.name, body)
 
     def _delete(self, group: Group) -> None:
@@ -640,46 +599,3 @@ def _of_generation(found: Sequence[Group], generation: int) -> list[Group]:
     """Return the ReplicaSets of a generation, the one that the Deployment keeps pods in first."""
     mine = [one for one in found if one.generation == generation]
     return sorted(mine, key=lambda one: not one.current)
-
-
-def _released(group: Group) -> dict[str, t.Any]:
-    """Return how a ReplicaSet is taken from the Deployment, and found without its labels."""
-    gone = dict.fromkeys(_pods.selector(group.deployment))
-    epoch = _pods.notes_of(group.deployment).get(_pods.EPOCH)
-    return {
-        "labels": {**gone, _pods.SERVICE: _pods.service_of(group.deployment)},
-        "annotations": {_pods.RELEASED: "true", _pods.EPOCH: epoch},
-        "ownerReferences": None,
-    }
-
-
-def _given_back(group: Group) -> dict[str, t.Any]:
-    """Return how a ReplicaSet becomes one of the Deployment's history again."""
-    return {**_adoptable(group), "annotations": {_pods.RELEASED: None}}
-
-
-def _adoptable(group: Group) -> dict[str, t.Any]:
-    """Return how the Deployment finds a ReplicaSet: by the labels of its pods."""
-    return {"labels": dict(group.obj["spec"]["template"]["metadata"]["labels"])}
-
-
-_METADATA = {
-    HandBackStep.RELEASE: _released,
-    HandBackStep.GIVE_BACK: _given_back,
-    HandBackStep.ADOPT: _adoptable,
-}
-
-
-def _retarget(deployment: Object, group: Group) -> list[Object]:
-    """Return how the Deployment gets the template and the number of a ReplicaSet."""
-    notes = {**_pods.notes_of(deployment), _pods.STOPPED: json.dumps(group.stopped)}
-    notes[_pods.NUMBER] = str(group.replicas)
-    if (number := _pods.asked(deployment)) is not None:
-        notes[_pods.WANTED] = f"{group.name}={number}"
-    template, version = _pods.template_of(group.obj), deployment["metadata"]["resourceVersion"]
-    return [
-        {"op": "test", "path": "/metadata/resourceVersion", "value": version},
-        {"op": "add", "path": "/metadata/annotations", "value": notes},
-        {"op": "replace", "path": "/spec/template", "value": template},
-        {"op": "add", "path": "/spec/replicas", "value": group.replicas},
-    ]

@@ -31,6 +31,7 @@ from ..interfaces.platform import (
     Endpoint,
     Labels,
     Machine,
+    Notable,
     PlatformDriver,
     Report,
     Usage,
@@ -345,6 +346,12 @@ class Driver(PlatformDriver):
 
     def question(self) -> str:
         return self._pods.question()
+
+    def note(self, event: Notable, text: str) -> None:
+        self._pods.note(event, text)
+
+    def references(self, revision: str, generation: int) -> Mapping[str, str] | None:
+        return self._pods.references(revision, generation)
 
     def retry_silent_hosts(self) -> None:
         for one in (*self._hosted.values(), self._pods):

@@ -73,6 +73,8 @@ MERGE = "application/merge-patch+json"
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 JSON = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
+ACCEPTED = "application/json"
+METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 HERE = "progressive.rollout"  # who asks, in the server's audit log
 MANAGER = {"fieldManager": "progressive-rollout"}  # whose fields they are (`managedFields`)
 BUSY = frozenset({429, 500, 502, 503, 504})  # a read is repeated, after the time that is asked for
@@ -145,6 +147,7 @@ class Cluster:
         self._kubeconfig, self._context, self._variable = kubeconfig, context, variable
         self._timeout = timeout
         self._lock = threading.Lock()
+        self._impersonated: Sequence[tuple[str, str]] = ()  # headers
         self.skew = 0.0  # seconds that this machine's clock is ahead of the server's
         self.now = clock.now()  # by the server's clock, when it last answered: whole seconds
         try:
@@ -165,6 +168,14 @@ class Cluster:
             if exc.status or time.monotonic() - began > CONNECT:
                 raise
         return self._ask("GET", path, query=query)  # a connection that was closed meanwhile
+
+    def metadata(self, path: str) -> Object:
+        """Return the metadata of an object; what else it has does not leave the server.
+
+        https://kubernetes.io/docs/reference/using-api/api-concepts/#metadata-only-fetches
+        """
+        found: Object = self._ask("GET", path, accept=METADATA)["metadata"]
+        return found
 
     def post(self, path: str, body: Object, **query: str) -> Object:
         """Create an object, and return it."""
@@ -212,7 +223,9 @@ class Cluster:
         """Yield what happens after this version, until the server ends it; raises Expired."""
         asked = {**query, "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version}
         asked["timeoutSeconds"] = str(WATCH)
-        reply = self._send("GET", path, None, "", asked, WATCH + CONNECT, repeats=0)
+        reply = self._send(
+            "GET", path, None, {"Accept": ACCEPTED}, asked, WATCH + CONNECT, repeats=0
+        )
         try:
             for line in _lines(reply):
                 event = json.loads(line)
@@ -234,17 +247,25 @@ class Cluster:
         body: t.Any = None,
         content: str = "",
         query: Mapping[str, str] | None = None,
+        *,
+        accept: str = ACCEPTED,
     ) -> Object:
         """Return the answer to a request, within bounds; raises ApiError."""
+        headers = {"Accept": accept} | ({"Content-Type": content} if content else {})
         try:
-            return within(ANSWER, lambda: self._answer(method, path, body, content, query or {}))
+            return within(ANSWER, lambda: self._answer(method, path, body, headers, query or {}))
         except TimeoutError:
             raise ApiError(f"{method} {path}: no answer within {ANSWER:g} s") from None
 
     def _answer(
-        self, method: str, path: str, body: t.Any, content: str, query: Mapping[str, str]
+        self,
+        method: str,
+        path: str,
+        body: t.Any,
+        headers: Mapping[str, str],
+        query: Mapping[str, str],
     ) -> Object:
-        reply = self._send(method, path, body, content, query, self._timeout)
+        reply = self._send(method, path, body, headers, query, self._timeout)
         try:
             found = json.loads(_body(reply) or b"{}")
             if not isinstance(found, Mapping):
@@ -258,7 +279,7 @@ class Cluster:
         method: str,
         path: str,
         body: t.Any,
-        content: str,
+        headers: Mapping[str, str],
         query: Mapping[str, str],
         timeout: float,
         *,
@@ -273,16 +294,16 @@ class Cluster:
         url = client.configuration.host.rstrip("/") + path
         if query:
             url += "?" + urllib.parse.urlencode(query)
-        headers = {"Accept": "application/json", "User-Agent": HERE} | (
-            {"Content-Type": content} if content else {}
-        )
-        headers |= _credentials(client)
+        sent = importlib.import_module("urllib3").HTTPHeaderDict(headers)
+        sent.update({"User-Agent": HERE, **_credentials(client)})
+        for header, value in self._impersonated:
+            sent.add(header, value)
         try:
             reply = client.rest_client.pool_manager.request(
                 method,
                 url,
                 body=None if body is None else json.dumps(body).encode(),
-                headers=headers,
+                headers=sent,
                 preload_content=False,
                 redirect=False,
                 retries=_repeats(repeats) if method == "GET" else False,
@@ -298,7 +319,7 @@ class Cluster:
             ) from None
         if reply.status == 401 and again:
             self._log_in_again(client)
-            return self._send(method, path, body, content, query, timeout, again=False)
+            return self._send(method, path, body, headers, query, timeout, again=False)
         if reply.status == 401:
             text += ", also after another login; see whether kubectl auth can-i works there"
         raise ApiError(f"{method} {path}: {text} ({reply.status})", reply.status)
@@ -326,9 +347,13 @@ class Cluster:
         try:
             if self._kubeconfig or self._context or _has_kubeconfig(config):
                 client = config.new_client_from_config(self._kubeconfig, self._context)
+                places = self._kubeconfig or config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION
                 contexts, active = config.list_kube_config_contexts(self._kubeconfig)
                 chosen = next((c for c in contexts if c["name"] == self._context), active)
                 given = chosen["context"].get("namespace") or "default"
+                users = config.kube_config.KubeConfigMerger(str(places)).config["users"]
+                user = users.get_with_name(chosen["context"].get("user"), safe=True)
+                self._impersonated = _impersonation(user.value.get("user") or {} if user else {})
                 return client, _namespace(given, self._variable)
             config.load_incluster_config()
             api = importlib.import_module("kubernetes.client").ApiClient()
@@ -342,6 +367,20 @@ class Cluster:
                 " and one of its contexts",
                 "PR-241",
             ) from None
+
+
+def _impersonation(given: Mapping[str, t.Any]) -> list[tuple[str, str]]:
+    """Return the headers by which a user of a kubeconfig acts as another one.
+
+    The official client does not know them:
+    https://kubernetes.io/docs/reference/access-authn-authz/authentication/#user-impersonation
+    """
+    headers = [("Impersonate-User", given.get("as")), ("Impersonate-Uid", given.get("as-uid"))]
+    headers += [("Impersonate-Group", name) for name in given.get("as-groups") or ()]
+    for key, extra in (given.get("as-user-extra") or {}).items():
+        name = urllib.parse.quote(str(key).lower(), safe="")
+        headers += [(f"Impersonate-Extra-{name}", value) for value in extra]
+    return [(header, str(value)) for header, value in headers if value]
 
 
 def _repeats(number: int) -> t.Any:

@@ -349,6 +349,16 @@ class Notified(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReleaseSeen(Event):
+    """The release that the rollout is a member of, when the rollout told it of something."""
+
+    kind = "release"
+    release: t.Annotated[str, "its name"]
+    phase: t.Annotated[str, "its phase"]
+    members: t.Annotated[str, "its members, and where each of them is"]
+
+
+@dataclass(frozen=True, kw_only=True)
 class End(Event):
     """The rollout is over."""
 

@@ -18,7 +18,13 @@ from ..inputs import shapes
 from ..interfaces.platform import InstanceSettings, Labels
 
 # fields that the journal leaves out while they have these values
-OMITTED = (("person", False), ("memory", None), ("id", None), ("order", None))
+OMITTED = (
+    ("person", False),
+    ("memory", None),
+    ("id", None),
+    ("order", None),
+    ("release", None),
+)
 KEPT = 20  # ended rollouts in the history
 MOVED = "moved"  # in a journal that must not be used, since it was moved, or is being moved here
 
@@ -105,6 +111,21 @@ class SilentInstance(t.TypedDict):
     created: float
 
 
+@dataclass(frozen=True)
+class MemberOf:
+    """The release that a rollout is a member of."""
+
+    release: str
+    member: str
+    reversible: bool = True
+    with_canary: bool = False
+
+    @property
+    def together(self) -> bool:
+        """Whether it takes the steps of its canary with the others."""
+        return self.with_canary and self.reversible
+
+
 @dataclass
 class Rollout:
     """The change of a service from one composition to another. Times in seconds since the epoch."""
@@ -170,6 +191,7 @@ class Rollout:
     by: str = ""  # who began it
     why: str = ""  # the reason that they gave
     order: int | None = None  # of the revision among all, where users say
+    release: MemberOf | None = None
     # variables with which a command continues it; see `remembered`
     given: dict[str, t.Any] = field(default_factory=dict)
 

@@ -160,7 +160,7 @@ def seconds(value: float) -> str:
 
 
 def routes(
-    service: str, match: shared.Match | None, mirror: int, retry: int
+    service: str, matches: Sequence[shared.Match], mirror: int, retry: int
 ) -> list[dict[str, t.Any]]:
     """Return the routes: to the cluster, without a timeout; what matches goes to the new instances.
 
@@ -173,8 +173,8 @@ def routes(
             {"cluster": f"{service}~copies", "runtime_fraction": fraction}
         ]
     listed = []
-    if match is not None:
-        text = {"safe_regex": {"regex": match.regex}} if match.cookie else {"exact": match.value}
+    for match in matches:
+        text = {"safe_regex": {"regex": match.regex}} if match.regex else {"exact": match.value}
         chosen = {"name": match.header, "string_match": text}
         listed += repeated([chosen], {"cluster": f"{service}~match", "timeout": "0s"}, retry)
     return listed + repeated([], every, retry)

@@ -57,6 +57,7 @@ class Gateway:
         for wrong, why in (*_obstacles(seen), *_obstacles_to_match(seen, self.objects.match)):
             if wrong:
                 raise InputError(f"rollout_traffic.route: {self.objects.where} {why}", "PR-304")
+        self.objects.check_mirror(seen.route, seen.split)
         try:
             self.objects.accepted(seen.route)
         except TrafficError as exc:
@@ -153,17 +154,24 @@ def _obstacles(seen: Seen) -> Iterable[tuple[bool, str]]:
     yield len(name) + 1 + HASHES > 63, f"names the Service {name}, whose name is too long"
 
 
-def _obstacles_to_match(seen: Seen, match: shared.Match | None) -> Iterable[tuple[bool, str]]:
+def _obstacles_to_match(seen: Seen, matches: Sequence[shared.Match]) -> Iterable[tuple[bool, str]]:
     """Yield what keeps matching requests from having a rule of their own, and why."""
     rules = [rule for rule in seen.split.rules if routes.serves(rule, seen.split.service)]
-    if match:
+    if matches:
         headers = [
             header["name"].lower()
             for rule in rules
             for condition in rule.get("matches") or ()
             for header in condition.get("headers") or ()
         ]
-        yield match.header in headers, f"has a rule that looks at {match.name} already"
+        for match in matches:
+            yield match.header in headers, f"has a rule that looks at {match.name} already"
+        conditions = max((len(rule.get("matches") or ({},)) for rule in rules), default=1)
+        yield (
+            conditions * len(matches) > routes.MATCHES,
+            f"has a rule with {conditions} conditions, and each is needed {len(matches)} times for"
+            f" rollout_traffic.match; there can be {routes.MATCHES}",
+        )
         yield (
             len(seen.split.rules) + len(rules) > routes.RULES,
             f"has {len(seen.split.rules)} rules, and match needs {len(rules)} more; there can be"

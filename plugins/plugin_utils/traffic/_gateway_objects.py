@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 import typing as t
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from ..base.errors import InputError, LeaseLost, RolloutFailed, TrafficError
@@ -30,6 +31,18 @@ NEEDED = (
 )
 ROLE = "progressive-rollout-traffic"
 NOT_COPIED = ("kubectl.kubernetes.io/", "argocd.argoproj.io/")  # annotations of one object alone
+# fields of a Service that decide which pod gets a request, and over which protocol
+SHAPING = (
+    "sessionAffinity",
+    "sessionAffinityConfig",
+    "ipFamilyPolicy",
+    "ipFamilies",
+    "internalTrafficPolicy",
+    "trafficDistribution",
+    "publishNotReadyAddresses",
+)
+# domains of labels that name what an object is, and not what a mesh does with its requests
+NAMING = ("app.kubernetes.io", "kubernetes.io", "helm.sh", "argocd.argoproj.io")
 
 
 class Objects:
@@ -44,7 +57,8 @@ class Objects:
         self.name: str = options["route"]
         self.kind, _slash, self._name = self.name.partition("/")
         self.service: str = options["service"]
-        self.match: Match | None = options["match"]
+        self.match: Sequence[Match] = options["match"] or ()
+        self.mirror: int = options["mirror"] or 0  # percent
 
     # -- observe -----------------------------------------------------------------------------------
 
@@ -133,7 +147,7 @@ class Objects:
         """
         if not self.context.known().epoch:
             raise TrafficError(f"{self.where}: nothing is done without a lease", "PR-503")
-        rules, before = split.render(self.match), route["spec"].get("rules") or []
+        rules, before = split.render(self.match, self.mirror), route["spec"].get("rules") or []
         notes = route["metadata"].get("annotations") or {}
         note = notes.get(routes.NOTE)
         if (rules, split.note()) == (before, note):
@@ -144,6 +158,24 @@ class Objects:
         except Refused as exc:
             self._undo(rules, _body(before, note))
             raise RolloutFailed(f"{exc}; its rules are as they were before", "PR-313") from None
+
+    def check_mirror(self, route: Object, split: Split) -> None:
+        """Raise InputError where the server drops the percentage, as before Gateway API 1.3: all
+        requests would be copied.
+        """
+        if not 0 < self.mirror < 100:
+            return
+        trial = replace(split.naming(["trial"]), mirror="trial")
+        body = {"spec": {"rules": trial.render((), self.mirror)}}
+        taken = self.cluster.patch(self._route_path, body, dryRun="All")
+        filters = [one for rule in taken["spec"]["rules"] for one in rule.get("filters") or ()]
+        if not any(routes.percent(one) == self.mirror for one in filters):
+            raise InputError(
+                f"rollout_traffic.mirror: {self.mirror}, and the cluster's {self.kind}s know no"
+                " percentage, so that all requests would be copied; set 100, or install Gateway API"
+                " 1.3 or newer",
+                "PR-310",
+            )
 
     def make_services(self, owner: Object, hashes: Iterable[str]) -> None:
         """Make the Services of generations that are not there, and fence those that are."""
@@ -280,13 +312,14 @@ def _service(owner: Object, name: str, epoch: int) -> dict[str, t.Any]:
     }
     same = ("name", "port", "targetPort", "protocol", "appProtocol")
     ports = [{key: port[key] for key in same if key in port} for port in spec["ports"]]
+    shaping = {key: spec[key] for key in SHAPING if key in spec}
     headless = {"clusterIP": "None"} if spec.get("clusterIP") == "None" else {}
     return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
             "name": f"{metadata['name']}-{name}",
-            "labels": {LABEL: metadata["name"]},
+            "labels": {**_of_meshes(metadata.get("labels") or {}), LABEL: metadata["name"]},
             "annotations": {**kept, EPOCH: str(epoch)},
             "ownerReferences": [
                 {
@@ -297,7 +330,25 @@ def _service(owner: Object, name: str, epoch: int) -> dict[str, t.Any]:
                 }
             ],
         },
-        "spec": {"selector": {**selector(owner), HASH: name}, "ports": ports, **headless},
+        "spec": {
+            "selector": {**selector(owner), HASH: name},
+            "ports": ports,
+            **shaping,
+            **headless,
+        },
+    }
+
+
+def _of_meshes(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels by which meshes know what to do with requests, as `istio.io/use-waypoint`.
+
+    Others, by which monitoring selects Services, would have each pod counted twice.
+    """
+    domains = {key: key.partition("/")[0] for key in labels if "/" in key}
+    return {
+        key: labels[key]
+        for key, domain in domains.items()
+        if domain not in NAMING and not domain.endswith(".toolkit.fluxcd.io")
     }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import typing as t
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,8 @@ from ._options import Match
 NOTE = "rollout.progressive/split"  # annotation of the route: what its owner's weights are
 MOST = 1_000_000  # the highest weight of a backend
 REFS, RULES = 16, 16  # backends of a rule, and rules of a route, at most
+MATCHES = 64  # conditions of a rule, at most
+MIRROR = "RequestMirror"  # a filter that copies requests
 CONDITIONS = ("Accepted", "ResolvedRefs")  # have to be True for every parent
 
 
@@ -40,6 +43,7 @@ class Split:
     rules: Sequence[Object]  # the owner's, with the owner's weights
     shares: Mapping[str, int] = field(default_factory=dict)  # by the hash of a generation
     preview: str = ""  # the hash of the generation that matching requests go to
+    mirror: str = ""  # the hash of the generation that gets copies of requests
 
     @property
     def divided(self) -> bool:
@@ -63,14 +67,25 @@ class Split:
         weights = [[weight(ref) for ref in refs(rule)] for rule in self.rules]
         return json.dumps({"generations": sorted(self.shares), "weights": weights})
 
-    def render(self, match: Match | None) -> list[Object]:
-        """Return the rules of the route."""
+    def render(self, match: Sequence[Match], percent: int = 0) -> list[Object]:
+        """Return the rules of the route; of its requests, `percent` are copied."""
         previews = [
             _preview(rule, self.service, self.preview, match)
             for rule in self.rules
             if match and self.preview and serves(rule, self.service)
         ]
-        return previews + [self._rendered(rule) for rule in self.rules]
+        rules = [self._mirrored(rule, percent) for rule in self.rules]
+        return previews + [self._rendered(rule) for rule in rules]
+
+    def _mirrored(self, rule: Object, percent: int) -> Object:
+        """Return a rule that also sends copies of requests to a generation."""
+        if not (percent and self.mirror and serves(rule, self.service)):
+            return rule
+        backend = {**_named(rule, self.service), "name": f"{self.service}-{self.mirror}"}
+        backend.pop("weight", None)
+        copies = {"backendRef": backend, **({"percent": percent} if percent < 100 else {})}
+        added = {"type": MIRROR, "requestMirror": copies}
+        return {**rule, "filters": [*(rule.get("filters") or ()), added]}
 
     def _rendered(self, rule: Object) -> Object:
         """Return a rule whose requests to the owner's Service go to the generations instead."""
@@ -93,8 +108,12 @@ def read(route: Object, service: str) -> Split:
     ours = {f"{service}-{name}": name for name in generations}
     rules: list[Object] = []
     shares: dict[str, int] = {}
-    preview = ""
+    preview = mirror = ""
     for rule in route["spec"].get("rules") or ():
+        copied = [one for one in rule.get("filters") or () if _mirrors(one) in ours]
+        if copied:
+            mirror = ours[_mirrors(copied[0])]
+            rule = _without(rule, copied)
         mine = [ref for ref in refs(rule) if _local(ref) and ref["name"] in ours]
         rest = [ref for ref in refs(rule) if ref not in mine]
         if mine and not rest:
@@ -105,8 +124,26 @@ def read(route: Object, service: str) -> Split:
             kept = weights[len(rules)] if len(rules) < len(weights) else []
             rule = {**rule, "backendRefs": _as_written(rest, service, kept)}
         rules.append(rule)
-    split = Split(service, rules, shares, preview)
+    split = Split(service, rules, shares, preview, mirror)
     return split.dividing(shares) if split.divided else split
+
+
+def percent(given: Object) -> int | None:
+    """Return the percentage of requests that a filter copies; None: all, or it copies none."""
+    return (given.get("requestMirror") or {}).get("percent")
+
+
+def _mirrors(given: Object) -> str:
+    """Return the Service that a filter sends copies of requests to, if it does."""
+    backend = (given.get("requestMirror") or {}).get("backendRef") or {}
+    return str(backend.get("name", "")) if given.get("type") == MIRROR else ""
+
+
+def _without(rule: Object, filters: Sequence[Object]) -> Object:
+    """Return a rule without some of its filters."""
+    left = [one for one in rule["filters"] if one not in filters]
+    rest = {key: value for key, value in rule.items() if key != "filters"}
+    return {**rest, "filters": left} if left else rest
 
 
 def _noted(route: Object) -> tuple[Sequence[str], Sequence[Sequence[int]]]:
@@ -129,11 +166,22 @@ def _as_written(backends: Sequence[Object], service: str, weights: Sequence[int]
     return [{**ref, "weight": number} for ref, number in zip(backends, weights, strict=True)]
 
 
-def _preview(rule: Object, service: str, name: str, match: Match) -> Object:
+def _preview(rule: Object, service: str, name: str, wanted: Sequence[Match]) -> Object:
     """Return a rule for the requests of another that carry a header, which are more specific."""
-    header = {"type": "Exact", "name": match.name, "value": match.value}
+    headers = [
+        {
+            "type": "RegularExpression" if one.pattern else "Exact",
+            "name": one.name,
+            "value": one.value,
+        }
+        for one in wanted
+    ]
     given: Sequence[Object] = rule.get("matches") or ({},)
-    matches = [{**match, "headers": [*(match.get("headers") or ()), header]} for match in given]
+    matches = [
+        {**match, "headers": [*(match.get("headers") or ()), header]}
+        for match in given
+        for header in headers
+    ]
     backend = {**_named(rule, service), "name": f"{service}-{name}", "weight": 1}
     rest = {key: value for key, value in rule.items() if key != "name"}
     return {**rest, "matches": matches, "backendRefs": [backend]}
@@ -196,14 +244,36 @@ class Reported:
 
 def reported(route: Object) -> Reported:
     """Return whether every parent accepts the route as it is now, and has found its backends."""
-    parents = (route.get("status") or {}).get("parents") or ()
+    namespace = str(route["metadata"].get("namespace") or "")
+    parents: Sequence[Object] = (route.get("status") or {}).get("parents") or ()
+    wanted = [_parent(ref, namespace) for ref in route["spec"].get("parentRefs") or ()]
+    if wanted:  # what the route does not name any more is a rest of a Gateway that is gone
+        parents = [one for one in parents if _parent(one.get("parentRef"), namespace) in wanted]
     if not parents:
         return Reported(late="no Gateway reports about it")
     refused: list[str] = []
-    late: list[str] = []
+    there = [_parent(one.get("parentRef"), namespace) for one in parents]
+    late = [
+        f"{kind} {name} has not reported about it"
+        for kind, name, *_rest in wanted
+        if (kind, name, *_rest) not in there
+    ]
     for parent in parents:
         _judge(parent, int(route["metadata"].get("generation", 0)), refused, late)
     return Reported("; ".join(refused), "; ".join(late))
+
+
+def _parent(given: t.Any, namespace: str) -> tuple[t.Any, ...]:
+    """Return which parent a reference is of, with the defaults filled in."""
+    ref: Object = given or {}
+    return (
+        ref.get("kind") or "Gateway",
+        ref.get("name"),
+        ref.get("group", "gateway.networking.k8s.io"),
+        ref.get("namespace") or namespace,
+        ref.get("sectionName"),
+        ref.get("port"),
+    )
 
 
 def _judge(parent: Object, generation: int, refused: list[str], late: list[str]) -> None:

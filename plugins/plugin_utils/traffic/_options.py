@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..base.errors import InputError
 from ..inputs import values
-from ..inputs.options import DURATION, PATH, TEXT, Field, Kind, Options, whole
+from ..inputs.options import DURATION, PATH, TEXT, Field, Kind, Options, unparsed, whole
 from ..interfaces.check import HealthCheck
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}")
@@ -21,11 +21,12 @@ _VALUE = re.compile(r"[A-Za-z0-9._~:/+=-]{1,200}")
 
 @dataclass(frozen=True)
 class Match:
-    """A header, or a cookie, that has this very value."""
+    """A header, or a cookie, that has this very value, or as a whole matches this pattern."""
 
     name: str
     value: str
     cookie: bool = False
+    pattern: bool = False
 
     @property
     def header(self) -> str:
@@ -34,30 +35,68 @@ class Match:
 
     @property
     def regex(self) -> str:
-        """Return what the whole header `cookie` matches where the cookie has the value."""
-        return f"(.*; *)?{self.name}={re.escape(self.value)}( *;.*)?"
+        """Return what the whole header matches; "" where it has to have the very value."""
+        value = f"({self.value})" if self.pattern else re.escape(self.value)
+        if self.cookie:
+            return f"(.*; *)?{self.name}={value}( *;.*)?"
+        return value if self.pattern else ""
 
 
-def match(given: t.Any, variable: str) -> Match | None:
-    """Parse `{header: NAME, value: VALUE}` or `{cookie: NAME, value: VALUE}`."""
+def match(given: t.Any, variable: str) -> tuple[Match, ...]:
+    """Parse a condition on a header or a cookie, or a list of them, of which one has to hold."""
     if not given:
-        return None
+        return ()
+    if not isinstance(given, (list, tuple)):
+        return _condition(given, variable)
+    found = [_condition(one, f"{variable}[{number}]") for number, one in enumerate(given)]
+    return tuple(condition for conditions in found for condition in conditions)
+
+
+def _condition(given: t.Any, variable: str) -> tuple[Match, ...]:
+    """Parse `{header: NAME, value: VALUE}`, with a cookie instead, `values` or a `regex`."""
     kinds = [key for key in ("header", "cookie") if isinstance(given, Mapping) and key in given]
-    if len(kinds) != 1 or set(given) != {*kinds, "value"}:
+    wanted = [key for key in ("value", "values", "regex") if kinds and key in given]
+    if len(kinds) != 1 or len(wanted) != 1 or set(given) != {*kinds, *wanted}:
         raise InputError(
-            f"{variable}: {given!r} is not one header or cookie and its value; write {{header:"
-            " X-Canary, value: always}",
+            f"{variable}: {given!r} is not one header or cookie and its value, values or regex;"
+            " write {header: X-Canary, value: always}",
             "PR-118",
         )
-    name, value = str(given[kinds[0]]), given["value"]
+    name, is_cookie = str(given[kinds[0]]), kinds[0] == "cookie"
     _named(name, f"{variable}.{kinds[0]}")
+    where, value = f"{variable}.{wanted[0]}", given[wanted[0]]
+    if wanted == ["regex"]:
+        return (Match(name, _pattern(value, where), is_cookie, True),)
+    listed = values.sequence(value, where, "[always, yes]") if wanted == ["values"] else [value]
+    return tuple(Match(name, _value(one, where), is_cookie) for one in listed)
+
+
+def _value(value: t.Any, variable: str) -> str:
     if isinstance(value, bool) or not _VALUE.fullmatch(str(value)):
         raise InputError(
-            f"{variable}.value: {value!r} is not a string of letters, digits and . _ ~ : / + = -;"
+            f"{variable}: {value!r} is not a string of letters, digits and . _ ~ : / + = -;"
             " write it in quotes",
             "PR-118",
         )
-    return Match(name, str(value), kinds[0] == "cookie")
+    return str(value)
+
+
+def _pattern(value: t.Any, variable: str) -> str:
+    """Return a pattern that proxies know, too: RE2 has no lookarounds and no backreferences.
+
+    https://github.com/google/re2/wiki/Syntax
+    """
+    try:
+        if not isinstance(value, str) or len(value) > 200 or not value.isprintable():
+            raise ValueError("it is not a printable string of at most 200 characters")
+        if re.search(r"\\[1-9]|\(\?[^:i]", value):
+            raise ValueError("it has a backreference or a lookaround, which RE2 does not know")
+        re.compile(value)
+    except (ValueError, re.error) as exc:
+        raise InputError(
+            f"{variable}: {value!r} is no regular expression for a proxy: {exc}", "PR-118"
+        ) from None
+    return value
 
 
 def sticky(given: t.Any, variable: str) -> str:
@@ -80,12 +119,23 @@ def _named(name: str, variable: str) -> str:
 
 
 MATCH = Kind(
-    "dict",
+    "raw",
     match,
+    "One condition, or a list of them of which one has to hold.",
     fields=Options(
         Field("header", TEXT, "Name of the header."),
         Field("cookie", TEXT, "Name of the cookie, instead of a header."),
-        Field("value", TEXT, "The value that such requests carry.", required=True),
+        Field("value", TEXT, "The value that such requests carry."),
+        Field(
+            "values",
+            Kind("list", unparsed, elements="str"),
+            "Instead of V(value): several, of which they carry one.",
+        ),
+        Field(
+            "regex",
+            TEXT,
+            "Instead of V(value): a regular expression (RE2) that the whole value matches.",
+        ),
     ),
 )
 STICKY = Kind(

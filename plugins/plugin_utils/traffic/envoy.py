@@ -127,7 +127,7 @@ class Driver(TrafficDriver):
         self.path, self.admin = options["path"], options["admin"]
         self.drain_timeout = options["drain_timeout"]
         self.preview = options["preview"]
-        self.match = options["match"]
+        self.match = options["match"] or ()
         self.mirror = options["mirror"] or 0
         self.listen = listen = options["listen"]
         if self.preview == listen:
@@ -191,9 +191,9 @@ class Driver(TrafficDriver):
 
     def _apart(self, pool: str, listen: values.SocketAddress | None) -> Driver:
         """Return a driver for a separate cluster, with a listener where it has an address."""
-        nothing = dict.fromkeys(("preview", "match", "mirror", "sticky"))
+        nothing = dict.fromkeys(("preview", "mirror", "sticky"))
         driver = Driver(
-            {**self.options, **nothing, "listen": listen or self.options["listen"]},
+            {**self.options, **nothing, "match": (), "listen": listen or self.options["listen"]},
             self.context,
             pool,
         )

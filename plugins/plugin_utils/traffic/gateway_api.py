@@ -48,14 +48,14 @@ def _route(value: t.Any, variable: str) -> str:
     return str(value)
 
 
-def _match(value: t.Any, variable: str) -> shared.Match | None:
-    match = shared.match(value, variable)
-    if match and match.cookie:
+def _match(value: t.Any, variable: str) -> tuple[shared.Match, ...]:
+    matches = shared.match(value, variable)
+    if cookies := [match.name for match in matches if match.cookie]:
         raise InputError(
-            f"{variable}.cookie: {match.name!r}, but routes match whole headers; use header",
+            f"{variable}.cookie: {cookies[0]!r}, but routes match whole headers; use header",
             "PR-310",
         )
-    return match
+    return matches
 
 
 OPTIONS = Options(
@@ -71,10 +71,17 @@ OPTIONS = Options(
     CLUSTERS,
     Field(
         "match",
-        Kind("dict", _match, fields=shared.MATCH.fields),
+        Kind("raw", _match, shared.MATCH.note, fields=shared.MATCH.fields),
         "Requests that carry this header go only to the new instances, from the time they are ready"
         " until the rollout ends, whatever the share. All other requests are divided as they would"
         " be without it.",
+    ),
+    Field(
+        "mirror",
+        shared.PERCENT,
+        "Percentage of requests that are also sent to the new instances, as long as these get no"
+        " other traffic, by the filter C(RequestMirror) of the route. The answers are discarded."
+        " Less than 100 needs Gateway API 1.3 and a Gateway that supports it.",
     ),
     Field(
         "settle",
@@ -92,7 +99,6 @@ class Driver(TrafficDriver):
     of_cluster = True
     unsupported: t.ClassVar[Mapping[str, str]] = {
         "preview": "a route has no other address; use match, or remove the option",
-        "mirror": "a filter of the route can mirror requests; remove the option",
         "sticky": "whether clients stay where they are is a matter of the Gateway; remove it",
     }
 
@@ -114,8 +120,13 @@ class Driver(TrafficDriver):
         self.gateway.check()
 
     def previews(self) -> Sequence[Preview]:
-        matching = _MatchingRequests(self.gateway, self.settle_time)
-        return [Preview(matching)] if self.gateway.objects.match else []
+        pools = []
+        if self.gateway.objects.match:
+            pools.append(Preview(_RequestsApart(self.gateway, self.settle_time, "preview")))
+        if self.gateway.objects.mirror:
+            mirrored = _RequestsApart(self.gateway, self.settle_time, "mirror")
+            pools.append(Preview(mirrored, idle_only=True))
+        return pools
 
     def begin(self, divided: bool) -> None:
         self._divided = divided
@@ -144,7 +155,7 @@ class Driver(TrafficDriver):
         self._divided = False
         # Whatever a Gateway says of the route as it is, it has accepted how it was.
         seen = self.gateway.look(accepted=False)
-        self.gateway.write(seen, replace(seen.split, shares={}, preview=""))
+        self.gateway.write(seen, replace(seen.split, shares={}, preview="", mirror=""))
         if not self.gateway.objects.services():
             return
         self._restored = clock.now() if self._restored is None else self._restored
@@ -211,20 +222,22 @@ class InClusters(ClustersDriver):
     unsupported = Driver.unsupported
 
     def _in_one(self, options: Mapping[str, t.Any]) -> Driver:
-        if options["match"]:
-            raise InputError(
-                "rollout_traffic.match: given, and several clusters; only the route of one cluster"
-                " can match requests: remove it",
-                "PR-310",
-            )
+        for option in ("match", "mirror"):
+            if options[option]:
+                raise InputError(
+                    f"rollout_traffic.{option}: given, and several clusters; only the route of one"
+                    " cluster can have it: remove it",
+                    "PR-310",
+                )
         return Driver(options, self.context)
 
 
-class _MatchingRequests(TrafficDriver):
-    """The requests that carry the header: a rule of the route for the new generation alone."""
+class _RequestsApart(TrafficDriver):
+    """Requests that the new generation alone gets: those that match, or copies (`mirror`)."""
 
-    def __init__(self, gateway: Gateway, settle: float) -> None:
-        self._gateway = gateway
+    def __init__(self, gateway: Gateway, settle: float, part: str) -> None:
+        """`part`: the field of a `Split` that names the generation."""
+        self._gateway, self._part = gateway, part
         self._name = gateway.objects.name
         self.settle_time = self.drain_timeout = settle
         self._targets: Mapping[Endpoint, Target] | None = None  # None: not told yet
@@ -242,8 +255,10 @@ class _MatchingRequests(TrafficDriver):
         serving = {pod.hash for pod in seen.pods if self._is_in(pod)}
         if hashes:
             seen = self._gateway.name(seen, hashes)
-        preview = max(serving & set(seen.split.shares), default="")
-        seen = self._gateway.write(seen, replace(seen.split, preview=preview))
+        chosen = max(serving & set(seen.split.shares), default="")
+        parts = {"preview": seen.split.preview, "mirror": seen.split.mirror, self._part: chosen}
+        split = replace(seen.split, preview=parts["preview"], mirror=parts["mirror"])
+        seen = self._gateway.write(seen, split)
         return {self._name: self._shown(seen)}
 
     def _is_in(self, pod: Pod) -> bool:
@@ -253,7 +268,8 @@ class _MatchingRequests(TrafficDriver):
     def _shown(self, seen: Seen) -> dict[Endpoint, Server]:
         proven, servers = self._gateway.proven(seen), {}
         for pod in seen.pods:
-            matched = bool(seen.split.preview) and pod.hash == seen.split.preview
+            chosen = getattr(seen.split, self._part)
+            matched = bool(chosen) and pod.hash == chosen
             if pod.endpoint in self._targets if self._targets is not None else matched:
                 serving = matched and pod.ready and (self._targets is None or self._is_in(pod))
                 rotation = Rotation.IN if serving else Rotation.OUT

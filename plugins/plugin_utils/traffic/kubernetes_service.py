@@ -17,7 +17,7 @@ from functools import cached_property
 
 from ..base.errors import InputError, LeaseLost, TrafficError
 from ..engine.model import Rotation
-from ..inputs.options import DURATION, Field, Options
+from ..inputs.options import DURATION, TEXT, Field, Options
 from ..interfaces.context import DriverContext
 from ..interfaces.platform import Endpoint
 from ..interfaces.traffic import Server, Table, Target, TrafficDriver
@@ -33,6 +33,12 @@ OPTIONS = Options(
     SERVICE,
     *CLUSTER,
     CLUSTERS,
+    Field(
+        "port",
+        TEXT,
+        "Name or number of that port of the Service at which the platform knows its pods, by"
+        " default its first one. Requests to all of its ports are switched.",
+    ),
     Field(
         "settle",
         DURATION,
@@ -68,10 +74,11 @@ class Driver(TrafficDriver):
         spec = service["spec"]
         if not spec.get("selector"):
             raise InputError(f"rollout_traffic.service: {self._where} has no selector", "PR-304")
-        if len(spec.get("ports") or ()) != 1:
+        if self._port(service) is None:
+            ports = [str(port.get("name") or port["port"]) for port in spec.get("ports") or ()]
             raise InputError(
-                f"rollout_traffic.service: {self._where} has {len(spec.get('ports') or ())} ports;"
-                " only Services with one are supported",
+                f"rollout_traffic.port: {self._options['port'] or 'not given'}, and the ports of"
+                f" {self._where} are {', '.join(ports) or 'none'}; name one of them",
                 "PR-304",
             )
         self._refuse_without_rights()
@@ -156,8 +163,18 @@ class Driver(TrafficDriver):
     def _pods(self, service: Object) -> Sequence[Pod]:
         """Return the pods that the Service selects, whatever their generation."""
         wanted = ",".join(f"{key}={value}" for key, value in selector(service).items())
-        port = service["spec"]["ports"][0].get("targetPort", service["spec"]["ports"][0]["port"])
-        return read({"items": self._list("pods", labelSelector=wanted)}, port)
+        port = self._port(service)
+        return (
+            () if port is None else read({"items": self._list("pods", labelSelector=wanted)}, port)
+        )
+
+    def _port(self, service: Object) -> int | str | None:
+        """Return the port of pods that they are known by; None: the Service has no such port."""
+        given = self._options["port"]
+        for one in service["spec"].get("ports") or ():
+            if given in (None, one.get("name"), str(one["port"])):
+                return one.get("targetPort", one["port"])  # type: ignore[no-any-return]
+        return None
 
     def _rotation(self, pod: Pod) -> Rotation | None:
         target = self._targets.get(pod.endpoint)

@@ -41,6 +41,7 @@ class GateStatus:
     message: str  # one line for people: what is waited for, why it failed, or why all passed
     changed: bool  # this poll changed the records: commit them
     person: bool = False  # a person has to decide, since the gate itself cannot
+    others: bool = False  # another rollout is waited for
     verdicts: tuple[GateResult, ...] = ()  # reached by this poll
     id: str = ""  # of a failed gate's message
     looks: tuple[tuple[Gate, Mapping[str, t.Any]], ...] = ()  # for the timeline
@@ -80,11 +81,17 @@ class GateRunner:
         self._questions: dict[str, _Question] = {}  # in progress
         self._due: dict[str, float] = {}  # when to ask next
         self._messages: dict[str, str] = {}  # of gates that wait
+        self._others: dict[str, bool] = {}  # whether they wait for another rollout
         self._doubts: dict[str, str] = {}  # of those to which the new revision looks worse
         self._verdicts: list[GateResult] = []
         self._looks: list[tuple[Gate, Mapping[str, t.Any]]] = []
         self._changed = False
         self._closed = False
+
+    @property
+    def bound(self) -> bool:
+        """Whether no command lets the rollout pass all of the gates."""
+        return not all(driver.commanded for driver in self._drivers.values())
 
     @property
     def doubt(self) -> str:
@@ -109,7 +116,8 @@ class GateRunner:
                 )
             if record.state == GateState.WAITING:
                 waiting = self._waiting(gate, about, record)
-                return self._status(f"{waiting}: {self._state(gate, record)}", person=record.person)
+                state, others = self._state(gate, record), self._others.get(gate.key, False)
+                return self._status(f"{waiting}: {state}", person=record.person, others=others)
         return self._status("; ".join(decided), passed=True)
 
     def pass_(self, drivers: Collection[str] | None, by: str) -> list[str]:
@@ -120,6 +128,8 @@ class GateRunner:
         passed = []
         for gate in self._gates:
             known = self._records.get(gate.key)
+            if not self._drivers[gate.key].commanded:
+                continue
             if drivers is None or gate.driver in drivers or (known is not None and known.person):
                 record = self._record(gate)
                 if record.state == GateState.WAITING:
@@ -216,6 +226,7 @@ class GateRunner:
             return
         if gate.by_default and answer.verdict == PERSON:
             answer = replace(answer, verdict=WAIT)
+        self._others[gate.key] = answer.others
         self._doubts.pop(gate.key, None)
         if answer.doubt and answer.verdict == WAIT:
             self._doubts[gate.key] = clean(answer.doubt, _SHOWN)

@@ -383,7 +383,11 @@ def frozen(
     # Old instances that were to go, and stay for now, are no set to switch from.
     weight = None if waypoint.weight == 100 and not waypoint.switches else waypoint.weight
     weight = waypoint.weight_before if waypoint.switches and not switched else weight
-    return replace(waypoint, new=len(new), old=kept, weight=weight, rebalance=False)
+    # each new instance keeps its part of the weight, however few there are yet
+    carrying = waypoint.carrying or waypoint.new
+    return replace(
+        waypoint, new=len(new), old=kept, weight=weight, carrying=carrying, rebalance=False
+    )
 
 
 def _pending(instance: Instance) -> bool:

@@ -17,7 +17,8 @@ from ...config.freeze import Freeze, stopped
 from ...config.settings import Settings
 from ...engine.last_old import longest
 from ...engine.model import FailureAction, Phase
-from ...engine.strategy import FINISH, REPLACE, Gate, Stage
+from ...engine.release_plan import RETREAT_GATE
+from ...engine.strategy import FINISH, RELEASE, REPLACE, Gate, Stage
 from ...interfaces.context import DriverContext
 from ...interfaces.gate import WAIT
 from ...state import commands, events
@@ -76,6 +77,8 @@ class Supervisor:
         self._gates = GateRunner(stage.gates, context, rollout.gates, now, reporter.wake)
         back = self._back or rollout.kind == RolloutKind.ROLLBACK  # a rollback is never rolled back
         gates = () if back else settings.plan.rollback_gates
+        if rollout.release and not back:
+            gates = (*gates, RETREAT_GATE)
         self._rollback_gates = [RollbackGate(gate, context, now, reporter.wake) for gate in gates]
         self._background = background
         watching = bool(settings.plan.background) and stage.watched and not back
@@ -139,8 +142,12 @@ class Supervisor:
 
     def passed(self, describe: Callable[[], Mapping[str, t.Any]]) -> bool:
         """Return whether the gates of the reached stage pass; raises GateFailed if one fails."""
-        if self._back or (self.rollout.full and self.stage.waiting != Phase.HOLDING):
+        if self._back:
             return True
+        if self.rollout.full and self.stage.waiting != Phase.HOLDING:
+            if not self._gates.bound:
+                return True
+            self._gates.pass_(None, "promote_full")
         status = self._poll(self._gates, describe())
         if status.failed:
             self._report_failure(status.failed, status.message)
@@ -151,7 +158,8 @@ class Supervisor:
             self._waiting, self._waits_for = None, ""
             self._enter(self._moving)
             return True
-        self._wait(self.stage.waiting, status.message, self._needs_person, self._needs_person)
+        person = self._needs_person
+        self._wait(self.stage.waiting, status.message, person or status.others, person)
         return False
 
     def awaits_verdict(self) -> bool:
@@ -189,7 +197,8 @@ class Supervisor:
         if then == "promote":
             self.rollout.full = True
             self._gates.pass_(None, "rollout_on_stable_lost")
-            return Proceed.SKIP if self.stage.part == REPLACE else Proceed.GO
+            skips = self.stage.part == REPLACE and not self._gates.bound
+            return Proceed.SKIP if skips else Proceed.GO
         return Proceed.GO
 
     def park(self) -> None:
@@ -203,6 +212,8 @@ class Supervisor:
         elif self._held and not self._doubt:
             opens = self._stopped is not None and self._stopped.closed
             then = "Rerun when a window is open" if opens else "Rerun when the freeze is over"
+        elif self._is_at(RELEASE):
+            then = "Rerun to continue, or run release.yml for all members"
         else:
             then = "Continue with promote.yml"
         name = f"{self.settings.service} {self.rollout.revision}"
@@ -226,6 +237,8 @@ class Supervisor:
         """Ask the gates that may ask for a rollback; raises RolloutFailed where one does."""
         for asked in self._rollback_gates:
             if asked.wants_rollback(describe()):
+                if asked.gate is RETREAT_GATE:
+                    raise Aborted(asked.why, "PR-635")
                 gate = f"{asked.gate.key} ({asked.gate.driver})"
                 raise RolloutFailed(
                     f"rollback requested by gate {gate}", "PR-403", then=FailureAction.ROLLBACK
@@ -375,7 +388,7 @@ class Supervisor:
             yield "continue", "resume"
         elif self._phase_for_commands == Phase.HOLDING:
             yield "stop the old instances now", "skip"
-        elif not self._held or self._doubt:
+        elif (not self._held or self._doubt) and not self._is_at(RELEASE):
             yield "continue", "promote"
         yield "roll back", "abort"
 
@@ -461,7 +474,7 @@ class Supervisor:
         rollout.full = rollout.full or name == "promote_full"
         everything = name in ("skip", "promote_full")
         self._gates.pass_(None if everything else (APPROVAL, PAUSE), by)
-        return everything and self.stage.part == REPLACE
+        return everything and self.stage.part == REPLACE and not self._gates.bound
 
 
 class RollbackGate:
@@ -487,3 +500,8 @@ class RollbackGate:
             self._records.clear()
             self._next = self._now() + self.gate.interval
         return wanted
+
+    @property
+    def why(self) -> str:
+        """What the gate said last."""
+        return self._records[self.gate.key].message

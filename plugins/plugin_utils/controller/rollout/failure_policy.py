@@ -37,6 +37,9 @@ class FailurePolicy(StepPart):
         """
         action = failure_action(self.settings.on_failure, stage, rollout, exc)
         reason = reason or str(exc)
+        if action == FailureAction.ROLLBACK and rollout.release and not isinstance(exc, Aborted):
+            if held := self.step.release.holds():
+                action, reason = FailureAction.HOLD, f"{reason}; {held}"
         if action == FailureAction.CONTINUE and isinstance(exc, GateFailed):
             self.loop.event(events.GateDecided(message=f"continuing despite: {exc}", passed=True))
             return None

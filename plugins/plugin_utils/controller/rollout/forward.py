@@ -12,6 +12,7 @@ from functools import partial
 from ...base.errors import Aborted, GateFailed, RolloutFailed
 from ...engine.evaluate import limit
 from ...engine.model import Phase, State
+from ...engine.release_plan import is_bound
 from ...engine.strategy import FINISH, PARTS, PROMOTE, REPLACE, Gate, Stage
 from ...report.failure import refused, without_log
 from ...state import events
@@ -112,9 +113,14 @@ class Forward(StepPart):
                 self.lifecycle.rescale(rollout)
                 continue
             count = 1
-            while rollout.full and count < len(ahead) and ahead[count].part == REPLACE:
+            while rollout.full and count < len(ahead) and self._is_skipped(ahead[count]):
                 count += 1
             self.lifecycle.pass_stages(rollout, ahead, count)
+
+    @staticmethod
+    def _is_skipped(stage: Stage) -> bool:
+        """Return whether `promote_full` passes the stage without arriving there."""
+        return stage.part == REPLACE and not is_bound(stage)
 
     def prepare(self, rollout: Rollout) -> None:
         """Bring what the revision needs to every host, before its first instance starts."""

@@ -29,7 +29,9 @@ LONGEST = 200  # characters of a value that is shown
 class Generations(StepPart):
     """The settings of generations in the journal, and those that this run was given."""
 
-    def begin(self, generation: int, source: int | None = None, *, again: bool = False) -> None:
+    def begin(
+        self, revision: str, generation: int, source: int | None = None, *, again: bool = False
+    ) -> None:
         """Give a generation its settings: those of the generation it repeats (`source`), or else
         those of this run. `again`: its revision ran before.
 
@@ -47,6 +49,8 @@ class Generations(StepPart):
             self.loop.platform.keep(kept.key, content)
         if kept:
             self.record.settings[generation] = replace(kept, again=again)
+            read = self.loop.platform.references(revision, generation) or {}
+            self.record.settings[generation] = replace(kept, again=again, references=read)
 
     def unknown(self) -> str:
         """Return what a rollback would do because the settings of the stable revision are unknown;
@@ -67,14 +71,32 @@ class Generations(StepPart):
             " previous ones first, which keeps them"
         )
 
-    def differences(self, generation: int) -> list[str]:
+    def changed_references(self, revision: str, generation: int) -> list[str]:
+        """Return what the instances of a generation read when they start that has changed since it
+        was rolled out; empty where that is unknown.
+        """
+        kept = self.record.settings.get(generation)
+        if kept is None or not kept.references:
+            return []
+        present = self.loop.platform.references(revision, generation) or kept.references
+        names = sorted(kept.references.keys() & present.keys())
+        return [
+            f"{name} has changed since {revision} was rolled out"
+            for name in names
+            if kept.references[name] != present[name]
+        ]
+
+    def differences(self, revision: str, generation: int) -> list[str]:
         """Return how the settings of a generation differ from those of this run; empty where they
         are unknown.
         """
         kept, mine = self.record.settings.get(generation), given(self.settings)
         if kept is None or mine is None:
             return []
-        return differences(kept, mine[0], self._recall(kept)[0], mine[1])
+        return [
+            *differences(kept, mine[0], self._recall(kept)[0], mine[1]),
+            *self.changed_references(revision, generation),
+        ]
 
     def replaced(self, rollout: Rollout) -> bool:
         """Return whether this run was given other settings than the rollout began with, secrets
@@ -90,7 +112,11 @@ class Generations(StepPart):
         """
         kept = self.record.settings.get(rollout.generation)
         lost = kept is not None and self._recall(kept)[1]
-        changed = self.differences(rollout.generation) if rollout.kind.forward or lost else []
+        changed = (
+            self.differences(rollout.revision, rollout.generation)
+            if rollout.kind.forward or lost
+            else []
+        )
         if not (changed or lost):
             return
         title = f"{self.settings.service} {rollout.revision}"
@@ -105,7 +131,7 @@ class Generations(StepPart):
             )
         self.step.say(f"{title}: new instances get the current settings ({what})")
         if not self.step.check_mode:
-            self.begin(rollout.generation)
+            self.begin(rollout.revision, rollout.generation)
 
     def _recall(self, kept: InstanceSettings) -> tuple[Secrets | None, bool]:
         """Return the secrets of settings, None where unknown, and whether they are unknown because

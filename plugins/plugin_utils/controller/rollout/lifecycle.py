@@ -23,8 +23,16 @@ from ...engine.instances import is_orphaned
 from ...engine.model import Composition, Instance, Phase, Process, State
 from ...engine.shares import counted
 from ...engine.strategy import FINISH, Stage
+from ...interfaces.platform import Notable
 from ...state import events
-from ...state.record import WITHOUT_VERDICT, GateState, Outcome, Rollout, RolloutKind
+from ...state.record import (
+    WITHOUT_VERDICT,
+    GateState,
+    MemberOf,
+    Outcome,
+    Rollout,
+    RolloutKind,
+)
 from ..step.context import Result, StepContext, StepPart
 from .generations import Generations, last_of, prune
 from .places import PlacementNotes
@@ -103,11 +111,12 @@ class Lifecycle(StepPart):
         base: int = 0,
         *,
         why: str = "",
+        release: MemberOf | None = None,
     ) -> Rollout:
         """Begin a rollout: it is in progress until it is closed.
 
         `base` is the number of stable instances kept until the promotion; 0 keeps all. `why` is
-        the reason that the operator gives.
+        the reason that the operator gives, `release` the one that the rollout is a member of.
         """
         record, plan, now, forward = self.record, self.settings.plan, clock.wall(), kind.forward
         identity = self.step.session.identity
@@ -137,6 +146,7 @@ class Lifecycle(StepPart):
             by=identity.holder,
             why=why,
             order=self._order(kind, revision),
+            release=release,
             given=remembered.of(self.step.given),
             counted={},
         )
@@ -157,7 +167,16 @@ class Lifecycle(StepPart):
         self.note_plan(record.rollout)
         self.loop.recorder.note_requests()  # the next step counts from here
         self.loop.commit()
+        self.step.tell_release()
+        self._note(Notable.BEGUN, f"{kind} begins, {record.rollout.id}")
         return record.rollout
+
+    def _note(self, event: Notable, what: str) -> None:
+        """Have the platform show what happens to the rollout in progress."""
+        if rollout := self.record.rollout:
+            with suppress(*TRANSIENT):  # only for those who look there
+                title = f"{self.record.service} {rollout.revision}"
+                self.loop.platform.note(event, f"{title}: {what}")
 
     def _order(self, kind: RolloutKind, revision: str) -> int | None:
         """Return the place of the revision among all, as given or as known."""
@@ -191,11 +210,24 @@ class Lifecycle(StepPart):
         record = self.record
         if forward or generation > record.generation:
             source = None if forward else last_of(record, revision)
-            self.generations.begin(generation, source, again=not forward)
+            if source is not None:
+                self._say_changed(revision, source)
+            self.generations.begin(revision, generation, source, again=not forward)
         if baseline and record.stable:
-            self.generations.begin(baseline, record.stable.generation, again=True)
+            stable = record.stable
+            self.generations.begin(stable.revision, baseline, stable.generation, again=True)
         if forward and (unknown := self.generations.unknown()):
             (self.step.warn or self.step.say)(f"{record.service}: {unknown}")
+        if forward and record.stable and record.stable.generation != generation:
+            self._say_changed(record.stable.revision, record.stable.generation)
+
+    def _say_changed(self, revision: str, generation: int) -> None:
+        """Say what instances of an earlier revision read that is not as it was then."""
+        if changed := self.generations.changed_references(revision, generation):
+            self.step.say(
+                f"{self.record.service}: {'; '.join(changed)}: instances of it that start from now"
+                " on, as in a rollback, read what is there now [PR-265]"
+            )
 
     def check_resumable(self, rollout: Rollout, revision: str) -> None:
         """Refuse to resume the rollout for another revision or plan, or with other settings.
@@ -211,6 +243,7 @@ class Lifecycle(StepPart):
                 f" {rollout.revision}, roll it back (rollback.yml), or set rollout_supersede: true",
                 "PR-601",
             )
+        self._check_release(rollout)
         if rollout.phase == Phase.ROLLING_BACK:
             return
         if rollout.kind.forward and not self._follows_plan(rollout):
@@ -222,6 +255,18 @@ class Lifecycle(StepPart):
             )
         if not self.step.restored:
             self.generations.resume(rollout)
+
+    def _check_release(self, rollout: Rollout) -> None:
+        """Refuse to resume the rollout as a member of another release than its own."""
+        asked, own = self.settings.release, rollout.release
+        if asked is None or (own and asked.release == own.release):
+            return
+        where = f"is a member of release {own.release}" if own else "is a member of no release"
+        raise RolloutFailed(
+            f"rollout_release: the rollout of {self.record.service} {rollout.revision} is in"
+            f" progress and {where}, not of {asked.release}; finish it, or roll it back, first",
+            "PR-634",
+        )
 
     def _follows_plan(self, rollout: Rollout) -> bool:
         """Return whether the rollout may be resumed with the plan given now.
@@ -271,6 +316,7 @@ class Lifecycle(StepPart):
         )
         self.loop.event(resumed)
         self.loop.commit()
+        self.step.tell_release()
         began = moment(rollout.started)
         return self.step.report(
             changed,
@@ -334,6 +380,7 @@ class Lifecycle(StepPart):
         if rollout.phase not in (Phase.PROMOTING, Phase.ROLLING_BACK) and not rollout.phase.waits:
             back = rollout.kind == RolloutKind.ROLLBACK  # whose reason is why it was begun
             self.enter(rollout, Phase.PROGRESSING, rollout.reason if back else "")
+        self._note(Notable.STAGE, f"{stage.name}, {rollout.id}")
 
     def pass_stages(self, rollout: Rollout, ahead: Sequence[Stage], passed: int = 1) -> None:
         """Write down that the first of the stages ahead are passed, and which is next."""
@@ -354,6 +401,8 @@ class Lifecycle(StepPart):
             reason = f"{rollout.reason}; and the rollback failed: {reason}"
         self.enter(rollout, Phase.HELD, reason)
         self.loop.commit()
+        self.step.tell_release()
+        self._note(Notable.HELD, f"held until an operator decides: {reason}")
         failures.tell(self.step, rollout)
         if rollout.previous:
             with suppress(*TRANSIENT):  # only a precaution
@@ -438,11 +487,17 @@ class Lifecycle(StepPart):
             reason = reason or self._without_verdict(rollout)
         conclusion.empty_previews(self.loop)
         self.loop.forget_dead()
+        if rollout.release:
+            self.step.release.note()
         self.loop.event(events.End(outcome=outcome, reason=reason))
         record.close(outcome, reason, clock.wall())
         prune(record)
         self.places.note()
         self.loop.commit()
+        self.step.tell_release()
+        promoted = outcome == Outcome.PROMOTED
+        ended = outcome.replace("_", " ") + (f": {reason}" if reason else "")
+        self._note(Notable.PROMOTED if promoted else Notable.ENDED, f"{ended}, {rollout.id}")
         self._tell_end(rollout)
 
     def _without_verdict(self, rollout: Rollout) -> str:

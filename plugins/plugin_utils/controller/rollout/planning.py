@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...analysis import spec
-from ...analysis.needs import needs, rate_of, too_short
+from ...analysis.needs import needs, rate_of, too_short, undecidable
 from ...base import clock
 from ...base.text import moment
 from ...config import freeze
@@ -55,7 +55,7 @@ def show_plan(step: StepContext, revision: str, replicas: int, base: int) -> Res
         "watched": watched(step, forecast["seconds"]),
         "requests": requests(step, path),
         "measured": times is not None,
-        "unknown": unknown(path, times is not None, loop.balanced),
+        "unknown": [*unknown(path, times is not None, loop.balanced), *unclear(step, path)],
         "settings": settings_of(step),
     }
     lost = step.settings.on_stable_lost
@@ -71,7 +71,7 @@ def settings_of(step: StepContext) -> list[str]:
     generations, stable = Generations(step), step.record.stable
     if unknown := generations.unknown():
         return [unknown]
-    return generations.differences(stable.generation) if stable else []
+    return generations.differences(stable.revision, stable.generation) if stable else []
 
 
 def stopped_now(step: StepContext) -> str:
@@ -104,6 +104,12 @@ def requests(step: StepContext, stages: Sequence[Stage]) -> list[dict[str, t.Any
     context = step.context
     standard = spec.standard(context.counted, bool(context.access_log))
     return needs(stages, standard, last_rate(step))
+
+
+def unclear(step: StepContext, stages: Sequence[Stage]) -> list[str]:
+    """Return what analyses cannot tell, since they compare too few instances."""
+    context = step.context
+    return undecidable(stages, spec.standard(context.counted, bool(context.access_log)))
 
 
 def last_rate(step: StepContext) -> float | None:

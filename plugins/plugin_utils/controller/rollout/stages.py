@@ -29,7 +29,7 @@ from ...engine.strategy import (
 )
 from ...engine.strategy import stages as stages_everywhere
 from ...engine.targets import stages
-from ...state.record import Rollout, RolloutKind
+from ...state.record import MemberOf, Rollout, RolloutKind
 from ..step.context import StepContext, StepPart
 
 
@@ -51,11 +51,14 @@ class Stages(StepPart, abc.ABC):
 
         Only a new revision or a restart has steps and gates.
         """
-        return (
-            replace(self.settings.plan, strategy=rollout.strategy)
-            if rollout.kind.forward
-            else Plan()
-        )
+        if not rollout.kind.forward:
+            return Plan()
+        plan = replace(self.settings.plan, strategy=rollout.strategy)
+        if rollout.release:
+            from ...engine.release_plan import member_plan  # few rollouts are members
+
+            return member_plan(plan, rollout.release.together)
+        return plan
 
 
 class LaunchStages(Stages):
@@ -97,6 +100,8 @@ class LaunchStages(Stages):
         listed = self.planned(
             rollout.generation, rollout.replicas, before, self.plan_of(rollout), rollout.grown
         )
+        if rollout.release:
+            return with_release(listed, rollout.release)
         return spread_evenly(listed) if rollout.kind == RolloutKind.REBALANCE else listed
 
 
@@ -124,7 +129,8 @@ class InPlaceStages(Stages):
     def of(self, rollout: Rollout) -> tuple[Stage, ...]:
         if rollout.phase == Phase.ROLLING_BACK:
             return (Stage(BACK, final_waypoint(rollout)),)
-        return self.planned(rollout.generation, rollout.replicas, self.plan_of(rollout))
+        listed = self.planned(rollout.generation, rollout.replicas, self.plan_of(rollout))
+        return with_release(listed, rollout.release) if rollout.release else listed
 
     def ahead(self, rollout: Rollout) -> Sequence[Stage]:
         return self.of(rollout) if rollout.phase == Phase.ROLLING_BACK else super().ahead(rollout)
@@ -177,6 +183,13 @@ def spread_evenly(listed: Iterable[Stage]) -> tuple[Stage, ...]:
     return tuple(
         replace(stage, waypoint=replace(stage.waypoint, rebalance=True)) for stage in listed
     )
+
+
+def with_release(listed: Sequence[Stage], member: MemberOf) -> tuple[Stage, ...]:
+    """Return the stages of a member of a release."""
+    from ...engine.release_plan import member_stages  # as above
+
+    return member_stages(listed, member.reversible)
 
 
 def stages_ahead(listed: Sequence[Stage], rollout: Rollout) -> Sequence[Stage]:

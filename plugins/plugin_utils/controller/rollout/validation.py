@@ -28,7 +28,7 @@ from .stages import LaunchStages, refuse_in_place
 
 # Options of rollout_traffic that neither choose load balancers nor affect how old and new instances
 # share them.
-NOT_SHARED = ("drain_timeout", "preview", "match", "mirror", "retry")
+NOT_SHARED = ("drain_timeout", "preview", "match", "mirror", "retry", "port")
 
 
 class Validation(StepPart):

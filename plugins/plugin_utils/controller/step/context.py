@@ -34,6 +34,7 @@ if t.TYPE_CHECKING:
     from ...report.failure import Broken
     from ..background.announcer import Announcer
     from ..background.beside import Beside
+    from .release import ReleaseLink
 
 Result = dict[str, t.Any]
 
@@ -92,6 +93,7 @@ class StepContext:
             counted=settings.traffic.module.driver.counts,
             access_log=AccessLog(log, settings.traffic.options.get("hosts")) if log else None,
         )
+        self.context = replace(self.context, release=lambda *point: self.release.ask(*point))
         self.guard = Guard(self.checker.wake, outlives)
         # With its own connections: the journal's host may run instances, too, and keep the others
         # busy.
@@ -99,8 +101,9 @@ class StepContext:
         store = settings.store.make(journal)
         asks = [action._task.action, settings.revision, *_request(own)]
         me = identity.identity(self.guard.parent, task_vars, action._task, asks)
-        patience = Patience(settings.rules.progress_deadline, self.transport.say, self.guard.check)
-        self.session = Session(store, settings.service, me, settings.lease, patience)
+        deadline = settings.rules.progress_deadline
+        self.patience = Patience(deadline, self.transport.say, self.guard.check)
+        self.session = Session(store, settings.service, me, settings.lease, self.patience)
 
     @cached_property
     def loop(self) -> ReconcileLoop:
@@ -108,6 +111,19 @@ class StepContext:
         return ReconcileLoop(
             self.settings, self.context, self.session, self.guard, self.checker, self.say
         )
+
+    @cached_property
+    def release(self) -> ReleaseLink:
+        """The link to the release of the step's rollout."""
+        from .release import ReleaseLink  # few rollouts are members of any
+
+        return ReleaseLink(self)
+
+    def tell_release(self) -> None:
+        """Tell the release of the rollout, if it has one, where the rollout is."""
+        rollout = self.record.rollout
+        if rollout and rollout.release:
+            self.release.tell()
 
     def _platform(self, transport: Transport) -> PlatformDriver:
         """Return the platform over these connections."""

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from .counts import Span
-from .errors import LOOKS, ODDS, ErrorHistory, compare_errors, together, total, waiting
+from .errors import LOOKS, NO_WAIT, ODDS, ErrorHistory, compare_errors, together, total, waiting
 from .evalue import Odds
+from .fading import Patience
 from .instances import Instances
 from .verdict import Data, Verdict
 
@@ -34,15 +35,22 @@ class Comparison:
         tolerance: float,
         at_least: float = 0.0,
         storm: bool = False,
+        patience: Patience = NO_WAIT,
     ) -> Comparison:
         """Return it after one more look, of one or several spans.
 
         A rate of errors below `at_least` (0 to 1) is not bad, whatever that of stable is. `storm`:
         whether stable is known to have one now.
         """
-        sides = self.sides.after(look, SIDES * alpha, tolerance, storm)
+        sides = self.sides.after(look, SIDES * alpha, tolerance, storm, patience)
         instances = self.instances.after(
-            look, sides.dispersion, (1 - SIDES) * alpha, tolerance, sides.shown.storm
+            look,
+            sides.dispersion,
+            (1 - SIDES) * alpha,
+            tolerance,
+            sides.shown.storm,
+            warms=sides.fading.waits(patience),
+            fades=sides.fading.seen and sides.fading.falls(patience),
         )
         rate = total(together(span.new for span in look)).rate
         return Comparison(sides, instances, self.reached + 1 if rate >= at_least else 0)

@@ -173,6 +173,11 @@ class Dispersion:
         )
 
     @property
+    def of_stable(self) -> float:
+        """How many errors of stable have one cause within a look; at least 1."""
+        return max(1.0, self.weighed / self.weight) if self.weight else 1.0
+
+    @property
     def _of_new(self) -> float:
         """How many errors of the new side have one cause: its variance to its mean, at most."""
         if not self.own:

@@ -23,6 +23,7 @@ from .calm import BEFORE, LAG, PEAK, Calm
 from .counts import Counts, Span
 from .dispersion import Dispersion
 from .evalue import ALPHA, Bets, Odds, Trial, compared, e_value, first_true, odds_of
+from .fading import Fading, Patience
 from .verdict import Data, Verdict
 
 DETECT = 0.05  # the error rate that should be detected,
@@ -40,6 +41,7 @@ LONGEST = LAG + BEFORE  # looks that it waits while stable has a storm, at most
 # At least this part of the requests to the new side failed in two looks in a row, and at most a
 # tenth as many of those to stable in any look: then a verdict does not wait.
 LOSS = 0.5
+NO_WAIT = Patience()
 
 
 def tolerated(theta: float, tolerance: float) -> float:
@@ -62,6 +64,7 @@ class Shown:
     steady: bool = False  # whether the evidence is enough without a peak in the last looks
     above: bool = True  # whether it is enough now; an older version did not ask
     storm: bool = False  # whether stable has a storm now, which may be the same
+    fades: bool = False  # whether the new side may be warming up
 
     def after(
         self,
@@ -71,6 +74,7 @@ class Shown:
         lost: bool = False,
         steady: float = 0.0,
         storm: bool = False,
+        fades: bool = False,
     ) -> Shown:
         """Return it after a look in which so many instances failed.
 
@@ -81,7 +85,8 @@ class Shown:
         enough = evidence >= (limit / 2 if self.held else limit)
         held = self.held + 1 if enough and looks >= LOOKS and events >= EVENTS else 0
         lost_looks = self.lost + 1 if lost else 0
-        return Shown(looks, events, held, lost_looks, steady >= limit, evidence >= limit, storm)
+        above, settled = evidence >= limit, steady >= limit
+        return Shown(looks, events, held, lost_looks, settled, above, storm, fades)
 
     @property
     def decided(self) -> bool:
@@ -91,7 +96,7 @@ class Shown:
         """
         waited = self.held > (LONGEST if self.storm else LAG)
         known = self.held > 0 and (self.steady or self.lost > 1)
-        return (waited or known) and self.above
+        return (waited or known) and self.above and (self.lost > 1 or not self.fades)
 
     @property
     def pending(self) -> int:
@@ -112,13 +117,21 @@ class ErrorHistory:
     # errors of all new instances of a host, if they were as the stable ones
     by_host: Mapping[str, float] = field(default_factory=dict)
     calm: Calm = field(default_factory=Calm)
+    fading: Fading = field(default_factory=Fading)
+    late: Bets = field(default_factory=lambda: Bets(ODDS, BEFORE))  # since errors last faded
+    since: float = 0.0  # requests to the new side since then
 
     def after(
-        self, look: Sequence[Span], alpha: float, tolerance: float, storm: bool = False
+        self,
+        look: Sequence[Span],
+        alpha: float,
+        tolerance: float,
+        storm: bool = False,
+        patience: Patience = NO_WAIT,
     ) -> ErrorHistory:
         """Return the history after one more look, of one or several spans.
 
-        `storm`: whether stable is known to have one now.
+        `storm`: whether stable is known to have one now. `patience`: for the new side to warm up.
         """
         new, stable = together(span.new for span in look), together(span.stable for span in look)
         expected, by_host = self.expected, dict(self.by_host)
@@ -128,25 +141,36 @@ class ErrorHistory:
             for name, one in span.new.items():
                 host = span.hosts.get(name, "")
                 by_host[host] = by_host.get(host, 0.0) + on_stable.rate * one.requests
+        trials = [of_span(span, tolerance) for span in look]
+        dispersion = self.dispersion.after(list(new.values()), stable)
+        calm = self.calm.after(total(new), total(stable))
+        lost = is_lost(total(new), calm.worst)
+        fading = Fading()  # who loses most requests is not waited for
+        if not lost:
+            fading = self.fading.after(total(new), total(stable), dispersion.of_stable, patience)
+        late, since = Bets(self.bets.odds, BEFORE), 0.0
+        if fading.seen and not fading.falls(patience):
+            late = self.late.after(*trials, events=new.values())
+            since = self.since + total(new).requests
         found = replace(
             self,
             new=self.new + total(new),
             stable=self.stable + total(stable),
-            bets=self.bets.after(
-                *(of_span(span, tolerance) for span in look),
-                events=new.values(),
-            ),
-            dispersion=self.dispersion.after(list(new.values()), stable),
+            bets=self.bets.after(*trials, events=new.values()),
+            fading=fading,
+            late=late,
+            since=since,
+            dispersion=dispersion,
             expected=expected,
             by_host=by_host,
-            calm=self.calm.after(total(new), total(stable)),
+            calm=calm,
         )
         by_hosts = found._is_of_hosts(hosts_of(look), tolerance)
         evidence, steady = (0.0, 0.0) if by_hosts else (found.log_e, found.steady_log_e)
         failed = sum(one.errors > 0 for one in new.values())
-        lost = is_lost(total(new), found.calm.worst)
         storm = storm or found.calm.storm
-        shown = self.shown.after(failed, evidence, math.log(1 / alpha), lost, steady, storm)
+        fades = fading.waits(patience)
+        shown = self.shown.after(failed, evidence, math.log(1 / alpha), lost, steady, storm, fades)
         return replace(found, shown=shown)
 
     def _is_of_hosts(self, hosts: Mapping[str, str], tolerance: float) -> bool:
@@ -168,7 +192,18 @@ class ErrorHistory:
     @property
     def log_e(self) -> float:
         """The evidence that the new side is worse."""
+        return self._weighed(self.bets, self.late)
+
+    @property
+    def log_e_in_all(self) -> float:
+        """The evidence, with errors that faded."""
         return self.bets.log_e_of_lasting(self.dispersion.total(self.expected))
+
+    def _weighed(self, bets: Bets, late: Bets) -> float:
+        """Return the evidence; where errors faded, no more than there is since."""
+        dispersion = self.dispersion.total(self.expected)
+        known = [bets, late] if self.fading.seen else [bets]
+        return min(one.log_e_of_lasting(dispersion) for one in known)
 
     @property
     def steady_log_e(self) -> float:
@@ -178,8 +213,8 @@ class ErrorHistory:
         """
         if PEAK * self.calm.new.rate > LOSS:
             return 0.0
-        bets = self.bets.without_peak(PEAK * self.calm.new.rate)
-        return bets.log_e_of_lasting(self.dispersion.total(self.expected))
+        rate = PEAK * self.calm.new.rate
+        return self._weighed(self.bets.without_peak(rate), self.late.without_peak(rate))
 
     def dump(self) -> dict[str, t.Any]:
         """Return plain data, for the journal."""
@@ -192,6 +227,9 @@ class ErrorHistory:
             "expected": self.expected,
             "by_host": {host: round(errors, 4) for host, errors in self.by_host.items()},
             "calm": self.calm.dump(),
+            "fading": self.fading.dump(),
+            "late": self.late.dump(),
+            "since": self.since,
         }
 
     @classmethod
@@ -206,6 +244,9 @@ class ErrorHistory:
             data["expected"],
             data["by_host"],
             Calm.load(data["calm"]) if "calm" in data else Calm(),
+            Fading.load(data.get("fading", {})),
+            Bets.load(odds, BEFORE, data["late"]) if "late" in data else Bets(odds, BEFORE),
+            data.get("since", 0.0),
         )
 
 
@@ -279,7 +320,8 @@ def compare_errors(
         side = "stable" if history.new.requests else "the new revision"
         nothing = f"{text}; no requests to {side}, nothing to compare"
         return Verdict(False, nothing, threshold=1 / alpha, data=Data.HOPELESS)
-    evidence, seen = history.log_e, history.shown
+    seen, in_all = history.shown, history.log_e_in_all
+    evidence = in_all if seen.fades else history.log_e
     if seen.decided and history.stable.errors:
         text += f", {history.new.rate / history.stable.rate:.2g} times as often"
     text += f"; {compared(evidence, limit)}"
@@ -288,6 +330,11 @@ def compare_errors(
     verdict = Verdict(seen.decided, text, e_value(evidence), 1 / alpha)
     if seen.decided:
         return verdict
+    if in_all >= limit and seen.fades:
+        sentence = f"{text}; {history.fading}"
+        return replace(verdict, sentence=sentence, data=Data.LACKING)
+    if in_all >= limit > evidence:
+        verdict = replace(verdict, sentence=f"{text}, since the errors at the start faded")
     if seen.pending:
         return waiting(verdict, seen.pending)
     if evidence >= limit:
@@ -312,11 +359,12 @@ def _with_missing(
     """Return the verdict with whether there is enough data to rely on it."""
     alpha, tolerance, detect = rules
     detect = min(1.0, max(detect, WORSE * history.stable.rate))
-    enough = _enough_requests(history, alpha, tolerance, detect)
+    known = history.since if history.fading.seen else history.new.requests
+    enough = _enough_requests(history, known, (alpha, tolerance, detect))
     if enough is None:
         text = f"{verdict.sentence}; stable's error rate is too high to detect {detect:.3g}"
         return replace(verdict, sentence=text, data=Data.HOPELESS)
-    missing = max(0, enough - math.floor(history.new.requests))
+    missing = max(0, enough - math.floor(known))
     if not missing:
         return verdict
     text = f"{verdict.sentence}; needs {missing:,} more requests"
@@ -329,16 +377,17 @@ def requests_for(share: float, alpha: float, tolerance: float, detect: float) ->
     It has this `share` of all (0 to 1), and stable has no errors. None: no number does.
     """
     nothing = ErrorHistory(Counts(share / 2), Counts((1 - share) / 2))
-    return _enough_requests(nothing, alpha, tolerance, detect)
+    return _enough_requests(nothing, nothing.new.requests, (alpha, tolerance, detect))
 
 
 def _enough_requests(
-    history: ErrorHistory, alpha: float, tolerance: float, detect: float
+    history: ErrorHistory, known: float, rules: tuple[float, float, float]
 ) -> int | None:
     """Return how many requests to the new side detect the rate `detect` nine times in ten.
 
-    0: as many as there were do. None: no number does.
+    0: as many as are `known` do. None: no number does.
     """
+    alpha, tolerance, detect = rules
     theta, limit = tolerated(history.share, tolerance), math.log(1 / alpha)
     odds = history.bets.odds
     # errors on stable for each request to the new side
@@ -352,4 +401,4 @@ def _enough_requests(
             return False
         return Bets(odds, BEFORE).after(Trial(failed, errors, theta)).log_e() >= limit
 
-    return 0 if detects(math.floor(history.new.requests)) else first_true(detects)
+    return 0 if detects(math.floor(known)) else first_true(detects)

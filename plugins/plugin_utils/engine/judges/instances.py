@@ -57,6 +57,11 @@ class Instance:
         """Whether there are old instances of its host to compare with."""
         return self.mates.requests > 0 and self.mates.requests >= MATES * self.own.requests
 
+    @property
+    def forgotten(self) -> Instance:
+        """It without the evidence of before."""
+        return replace(self, bets=Bets(ODDS), host_bets=Bets(ODDS))
+
     def after(self, name: str, look: Sequence[Span], tolerance: float) -> Instance:
         """Return what is known after one more look."""
         one = self
@@ -101,6 +106,8 @@ class Instances:
         alpha: float,
         tolerance: float,
         storm: bool = False,
+        warms: bool = False,
+        fades: bool = False,
     ) -> Instances:
         """Return it after one more look. `alpha` is for all instances together (Bonferroni).
 
@@ -112,12 +119,13 @@ class Instances:
         risks = dispersion.risks(hosts_of(look), BAD)
         found = {}
         for name in names:
-            one = self.each.get(name, Instance()).after(name, look, tolerance)
+            one = self.each.get(name, Instance())
+            one = (one.forgotten if fades else one).after(name, look, tolerance)
             failed = int(counted.get(name, Counts()).errors > 0)
             limit, on_host = limits
             # with too little evidence against it on its host, it waits
             evidence = one.log_e(dispersion) if one.against_host(dispersion) >= on_host else 0.0
-            seen = one.shown.after(failed, evidence, limit, storm=storm)
+            seen = one.shown.after(failed, evidence, limit, storm=storm, fades=warms)
             bad = one.host in risks and one.own.rate >= one.mates.rate / 2 > 0
             found[name] = replace(one, shown=seen, bad_host=bad)
         return Instances(found)

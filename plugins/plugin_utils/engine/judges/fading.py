@@ -1,0 +1,121 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether the new side fails less from look to look since it started. Pure.
+
+Caches and connections that are still cold make requests fail at first. That is no fault of the
+revision if it passes, so a verdict waits while errors fade, for a bounded number of looks. Where
+they did, what was before is no evidence.
+"""
+
+from __future__ import annotations
+
+import math
+import typing as t
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from .counts import Counts
+
+LOOKS = 10  # the last ones that are compared, half of them with the other half
+FEW = 3  # looks: fewer never tell
+TAU = 6.0  # looks in which errors fade to 1/e, at the slowest
+SURE = 2.5  # standard deviations fewer errors, if they faded like that: it would be seen
+WAITS = 0.5  # standard deviations fewer errors in the later half: a verdict waits
+SEEN = 1.0  # so many: they fade
+OVER = 5  # looks in a row in which they do not: the new side is warm
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a verdict waits for the new side to warm up."""
+
+    looks: int = 0  # at most
+    young: int = 0  # at most, where there are too few errors to see whether they fade
+
+
+@dataclass(frozen=True)
+class Fading:
+    """How often the new side fails, in the last looks with requests to both sides."""
+
+    # requests to the new side, its errors, and those that it would have as stable
+    last: Sequence[tuple[float, float, float]] = ()
+    looks: int = 0
+    fall: float = 0.0  # how many fewer errors there are, in standard deviations
+    seen: bool = False  # whether they ever faded
+    known: bool = False  # whether that would have been seen by now
+    steady: int = 0  # looks in a row in which they did not
+
+    def after(self, new: Counts, stable: Counts, dispersion: float, patience: Patience) -> Fading:
+        """Return it after one more look.
+
+        `dispersion`: how many errors of stable have one cause.
+        """
+        if self._is_over(patience) or not (new.requests and stable.requests):
+            return self
+        one = (new.requests, new.errors, stable.rate * new.requests)
+        last, looks = (*self.last, one)[-LOOKS:], self.looks + 1
+        fall, most = _falls(last, dispersion) if looks >= FEW else (0.0, 0.0)
+        known = self.known or most >= SURE or looks >= patience.young
+        steady = self.steady + 1 if looks >= FEW and fall <= WAITS else 0
+        return Fading(last, looks, fall, self.seen or fall > SEEN, known, steady)
+
+    def _is_over(self, patience: Patience) -> bool:
+        """Whether the new side is warm, or was waited for long enough."""
+        return self.steady >= OVER or self.looks >= patience.looks
+
+    def falls(self, patience: Patience) -> bool:
+        """Whether the new side fails less and less."""
+        return self.fall > WAITS and not self._is_over(patience)
+
+    def waits(self, patience: Patience) -> bool:
+        """Whether a verdict waits."""
+        return (self.fall > WAITS or not self.known) and not self._is_over(patience)
+
+    def dump(self) -> dict[str, t.Any]:
+        """Return plain data, for the journal."""
+        return {**asdict(self), "last": [list(look) for look in self.last]}
+
+    @classmethod
+    def load(cls, data: Mapping[str, t.Any]) -> Fading:
+        """Return what `dump` made the data of; an older version had none."""
+        last = tuple((one[0], one[1], one[2]) for one in data.get("last", ()))
+        return cls(**{**data, "last": last})
+
+    def __str__(self) -> str:
+        if self.fall <= WAITS:
+            return "too few errors to see whether it is warming up"
+        early, late = _halves(self.last)
+        return f"{_percent(early)} falling to {_percent(late)}: still warming up?"
+
+
+def _halves(looks: Sequence[tuple[float, float, float]]) -> tuple[Counts, Counts]:
+    """Return the requests to the new side and its errors in the first and in the last looks."""
+    half = len(looks) // 2
+    early, late = (
+        sum((Counts(requests, errors) for requests, errors, _expected in part), Counts())
+        for part in (looks[:half], looks[-half:])
+    )
+    return early, late
+
+
+def _falls(looks: Sequence[tuple[float, float, float]], dispersion: float) -> tuple[float, float]:
+    """Return how many fewer requests fail in the last looks than in the first.
+
+    And how many would, if errors faded slowly; both in standard deviations.
+    """
+    half = len(looks) // 2
+    early, late = _halves(looks)
+    both = early + late
+    if not both.errors:
+        return 0.0, 0.0
+    as_stable, later = (sum(one[2] for one in part) for part in (looks[:half], looks[-half:]))
+    fall = (early.errors - as_stable) / early.requests - (late.errors - later) / late.requests
+    more = (both.errors - as_stable - later) / both.requests
+    slowly = 2 * more * math.tanh((len(looks) - half) / TAU / 2)
+    deviation = math.sqrt(dispersion * both.rate * (1 / early.requests + 1 / late.requests))
+    return fall / deviation, slowly / deviation
+
+
+def _percent(counts: Counts) -> str:
+    return f"{100 * counts.rate:.2g} %"

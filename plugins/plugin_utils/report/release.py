@@ -1,0 +1,81 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A release for people, and as data. No I/O."""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Mapping
+
+from ..base.text import columns, moment, printable, span
+from ..engine.release import Place, Release, ReleasePhase, ordered
+from ..inputs import shapes
+
+NOTES = 5  # of the log, the last ones
+NEXT = {
+    ReleasePhase.PROGRESSING: "release.yml, or the rollouts of its members, continue it",
+    ReleasePhase.HELD: (
+        "release.yml continues it; release.yml with rollout_command: abort takes it back"
+    ),
+    ReleasePhase.GOING_BACK: "release.yml, or the rollouts of its members, take them back",
+}
+
+
+def places(release: Release) -> str:
+    """Return where its members are, in a line."""
+    return ", ".join(f"{m.name} {_place(m.place)}" for m in ordered(release.members.values()))
+
+
+def lines(release: Release, now: float) -> list[str]:
+    """Return what is known of a release."""
+    phase = "back" if release.phase is ReleasePhase.BACK else release.phase.replace("_", " ")
+    why = f": {release.reason}" if release.reason else ""
+    head = f"release {release.name} is {phase}{why} (began {moment(release.began)})"
+    rows = [["member", "service", "revision", "place", "since", "after", "why"]]
+    for member in ordered(release.members.values()):
+        kept = "" if member.reversible else " (cannot go back)"
+        rows.append(
+            [
+                member.name,
+                member.service,
+                member.revision or "-",
+                _place(member.place) + kept,
+                span(max(0.0, now - member.since)) if member.since else "-",
+                ", ".join(member.after) or "-",
+                member.reason or "-",
+            ]
+        )
+    log = [f"{moment(note.at)} {note.text}" for note in release.log[-NOTES:]]
+    ahead = [f"next: {NEXT[release.phase]}"] if release.phase in NEXT else []
+    return [printable(line) for line in (head, *columns(rows), *log, *ahead)]
+
+
+def data(release: Release) -> dict[str, t.Any]:
+    """Return a release as data."""
+    return t.cast("dict[str, t.Any]", shapes.write(release))
+
+
+def ended(release: Release) -> str:
+    """Return why a release did not come to its end as one; empty: it is promoted."""
+    if release.phase is ReleasePhase.PROMOTED:
+        return ""
+    fixed = [m.name for m in release.members.values() if m.moved and not m.reversible]
+    kept = f"; stays, since it cannot go back: {', '.join(fixed)}" if fixed else ""
+    held = [m.name for m in release.members.values() if m.place is Place.HELD]
+    stuck = f"; held: {', '.join(held)}" if held else ""
+    if release.phase is ReleasePhase.BACK:
+        return f"release {release.name} was taken back: {release.reason}{kept}{stuck}"
+    phase = release.phase.replace("_", " ")
+    why = f": {release.reason}" if release.reason else ""
+    return f"release {release.name} is {phase}{why}; {places(release)}. Run release.yml again"
+
+
+def of_service(known: Mapping[str, Release], service: str) -> Release | None:
+    """Return the release that a service is a member of, in progress or the last one."""
+    mine = [r for r in known.values() if any(m.service == service for m in r.members.values())]
+    return mine[-1] if mine else None
+
+
+def _place(place: Place) -> str:
+    return place.replace("_", " ")
