@@ -68,7 +68,9 @@ def running(
         event=lambda *_, **__: None,
         commit=int,
         recorder=SimpleNamespace(note_requests=int),
-        platform=SimpleNamespace(capabilities=Capabilities(), asked=lambda: None),
+        platform=SimpleNamespace(
+            capabilities=Capabilities(), asked=lambda: None, note=lambda *_: None
+        ),
         targets=(),
     )
     session = SimpleNamespace(identity=SimpleNamespace(holder="me", request="", host=""))

@@ -455,6 +455,7 @@ def test_a_rollback_that_fails_is_held_and_says_so(monkeypatch: pytest.MonkeyPat
         commit=int,
         event=lambda *_, **__: None,
         refill_with=id,
+        platform=SimpleNamespace(note=lambda *_: None),
     )
     run = t.cast(
         StepContext,

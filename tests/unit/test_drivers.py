@@ -20,6 +20,7 @@ import yaml
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import spec as analysis
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import gates, notify
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.release import Passage
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health import spec as health
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces import loader
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.autoscaler import (
@@ -228,6 +229,7 @@ def make(kind: Kind, module: DriverModule[t.Any], given: Mapping[str, t.Any]) ->
             DriverContext("shop", t.cast(t.Any, Inventory())),
         ),
         counted=("errors", "latency"),
+        release=lambda _point, _step: Passage(True, "it is the first"),
     )
     return t.cast("BaseDriver", module.driver(options, context))
 

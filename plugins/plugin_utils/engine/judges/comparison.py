@@ -48,7 +48,7 @@ class Comparison:
             sides.dispersion,
             (1 - SIDES) * alpha,
             tolerance,
-            sides.shown.storm,
+            storm=sides.shown.storm,
             warms=sides.fading.waits(patience),
             fades=sides.fading.seen and sides.fading.falls(patience),
         )

@@ -71,6 +71,7 @@ class Shown:
         failed: int,
         evidence: float,
         limit: float,
+        *,
         lost: bool = False,
         steady: float = 0.0,
         storm: bool = False,
@@ -170,7 +171,15 @@ class ErrorHistory:
         failed = sum(one.errors > 0 for one in new.values())
         storm = storm or found.calm.storm
         fades = fading.waits(patience)
-        shown = self.shown.after(failed, evidence, math.log(1 / alpha), lost, steady, storm, fades)
+        shown = self.shown.after(
+            failed,
+            evidence,
+            math.log(1 / alpha),
+            lost=lost,
+            steady=steady,
+            storm=storm,
+            fades=fades,
+        )
         return replace(found, shown=shown)
 
     def _is_of_hosts(self, hosts: Mapping[str, str], tolerance: float) -> bool:

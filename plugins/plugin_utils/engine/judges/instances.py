@@ -106,6 +106,7 @@ class Instances:
         dispersion: Dispersion,
         alpha: float,
         tolerance: float,
+        *,
         storm: bool = False,
         warms: bool = False,
         fades: bool = False,
