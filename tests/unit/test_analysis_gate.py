@@ -338,6 +338,7 @@ def test_where_all_is_a_dry_run_all_is_measured(now: SimpleNamespace) -> None:
     assert (answer.verdict, len(asked)) == (PASS, 3)
 
 
+@pytest.mark.slow
 def test_a_slow_metric_does_not_hold_up_the_others(now: SimpleNamespace) -> None:
     released = threading.Event()
     slow = metric("slow", lambda _question: released.wait(60) and 0.01, **GOOD)

@@ -14,6 +14,7 @@ from pathlib import Path
 WHY = "shop 2: now rolled back to 1. " + "Why: " + "x" * 500
 
 
+@pytest.mark.slow
 def test_brief_shows_messages_and_failures_and_nothing_else(tmp_path: Path) -> None:
     tasks = [
         {"name": "a task", "ansible.builtin.set_fact": {"quiet": "of no interest"}},

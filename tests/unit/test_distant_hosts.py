@@ -52,6 +52,7 @@ def test_agents_answer(hosts: DistantHosts, tmp_path: Path) -> None:
     assert hosts.commands == 4
 
 
+@pytest.mark.slow
 def test_the_cpu_of_what_a_command_leaves_behind_is_the_hosts(
     hosts: DistantHosts, tmp_path: Path
 ) -> None:

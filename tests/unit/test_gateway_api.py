@@ -145,6 +145,7 @@ def test_blue_green_is_one_switch(tmp_path: Path) -> None:
     shop.is_as_before("2")
 
 
+@pytest.mark.slow
 def test_idle_instances_get_copies_of_requests(tmp_path: Path) -> None:
     server = Gateways()
     shop = Shop(tmp_path, server, strategy="blue_green", hold="0s")

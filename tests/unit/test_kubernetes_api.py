@@ -175,6 +175,7 @@ def test_an_answer_that_never_ends(
 
 
 @pytest.mark.parametrize("status", [200, 500])
+@pytest.mark.slow
 def test_an_answer_that_is_too_large(
     cluster: Cluster, server: web.Server, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:

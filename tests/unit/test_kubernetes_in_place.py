@@ -244,6 +244,7 @@ def test_a_workload_is_scaled_while_a_canary_waits(waiting: Shop) -> None:
     is_over(server, "2", 4)
 
 
+@pytest.mark.slow
 def test_a_held_rollout_leaves_the_stable_template(tmp_path: Path) -> None:
     server = Server()
     server.starts = lambda pod: not pod["spec"]["containers"][0]["image"].endswith("broken")

@@ -41,6 +41,7 @@ def test_a_rollout_is_shown_by_events_on_the_deployment(tmp_path: Path) -> None:
     assert len({one["metadata"]["name"] for one in server.told}) == len(server.told)
 
 
+@pytest.mark.slow
 def test_a_rollout_that_fails_is_shown_as_a_warning(tmp_path: Path) -> None:
     server = cluster()
     server.starts = lambda pod: not pod["spec"]["containers"][0]["image"].endswith("broken")

@@ -103,6 +103,7 @@ def test_a_change_of_nothing_takes_no_lease(tmp_path: Path) -> None:
     assert of_run(tmp_path, "a").change(lambda known: known) == {}
 
 
+@pytest.mark.slow
 def test_the_lease_of_a_killed_run_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,7 +131,7 @@ class HealthMonitor:
             gone = [old for name, old in before.items() if self._watched.get(name) is not old]
             self._unasked -= {old.id for old in gone}
             self._unasked |= {new.id for new in begun if new.target.health.enabled}
-        for health in {probed.target.health for probed in (*begun, *gone)}:
+        for health in dict.fromkeys(probed.target.health for probed in (*begun, *gone)):
             if health.enabled:
                 self._worker(health).replace(
                     [probed for probed in begun if probed.target.health == health],
