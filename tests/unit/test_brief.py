@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 WHY = "shop 2: now rolled back to 1. " + "Why: " + "x" * 500
 
 
