@@ -144,8 +144,8 @@ def test_a_damaged_text_is_named(etcd: Etcd, key: str) -> None:
 
 
 def test_a_newer_schema_is_refused(etcd: Etcd) -> None:
-    etcd.put("/rollout/shop/record", '{"schema": 3}')
-    with pytest.raises(StoreError, match="schema 3") as told:
+    etcd.put("/rollout/shop/record", '{"schema": 4}')
+    with pytest.raises(StoreError, match="schema 4") as told:
         driver(etcd.url).load()
     assert told.value.id == "PR-507"
 

@@ -156,7 +156,7 @@ def test_a_rollout_from_begin_to_finish(store: Driver, tmp_path: Path) -> None:
     files = [journal / "shop.json", journal / "shop.lease.json", journal / "shop" / "r1.jsonl"]
     assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600] * 3
     assert stat.S_IMODE(journal.stat().st_mode) == 0o700
-    assert json.loads(files[0].read_text())["schema"] == 2
+    assert json.loads(files[0].read_text())["schema"] == 3
 
 
 def test_a_store_made_anew_outranks_the_one_that_was_lost(store: Driver, tmp_path: Path) -> None:

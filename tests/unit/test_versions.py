@@ -187,7 +187,7 @@ def test_a_run_that_is_refused_leaves_the_journal_to_the_version_that_wrote_it(
 @each("parked")
 def test_a_run_that_continues_a_rollout_keeps_earlier_versions_out(begun: Service) -> None:
     begun.step(begin)
-    assert kept(begun)["schema"] == 2
+    assert kept(begun)["schema"] == 3
     assert (
         kept(begun)["needs"]
         <= yaml.safe_load((Path(__file__).parents[2] / "galaxy.yml").read_text())["version"]
@@ -197,9 +197,9 @@ def test_a_run_that_continues_a_rollout_keeps_earlier_versions_out(begun: Servic
 @each("parked")
 def test_a_journal_of_a_newer_version_is_refused(begun: Service) -> None:
     path = Path(begun.path) / "journal" / "shop.json"
-    text = json.dumps({**kept(begun), "schema": 3, "needs": "9.1.0"})
+    text = json.dumps({**kept(begun), "schema": 4, "needs": "9.1.0"})
     path.write_text(text)
     for step in (begin, rollback):
-        with pytest.raises(StoreError, match=r"schema 3.* install 9\.1\.0 or newer") as caught:
+        with pytest.raises(StoreError, match=r"schema 4.* install 9\.1\.0 or newer") as caught:
             begun.step(step)
         assert caught.value.id == "PR-507" and path.read_text() == text

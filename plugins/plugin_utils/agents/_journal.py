@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 # Of the record; a newer one is refused. It is raised when fields get a meaning that an earlier
 # version would lose or act against; only a commit writes it, so a run that only reads, or that is
 # refused, leaves a record that the earlier version can use.
-# 1: the first; 2: settings of revisions, and with which settings commands continue
-SCHEMA = 2
+# 1: the first; 2: settings of revisions, and with which settings commands continue; 3: the release
+# that a rollout is a member of
+SCHEMA = 3
 NEEDS = "0.1.0"  # the first release that reads it
 LEASE_SCHEMA = 1
 KEEP = 50  # timelines, and operators' commands, of a service
