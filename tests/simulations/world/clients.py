@@ -27,7 +27,7 @@ class Clients:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._served: dict[tuple[str, str], bool] = {}  # by service and balancer: whether any was
+        self._served: dict[tuple[str, str], list[Entry]] = {}  # by service and balancer
 
     def look(self) -> None:
         """Whatever has changed in the world, each request is still answered."""
@@ -56,9 +56,10 @@ class Clients:
             for at in refused:
                 if not self._excused(inside[at], None):
                     self._lost(balancer, at, "nothing that runs")
-        served = self._served.get((service, balancer.name))
-        self._served[service, balancer.name] = bool(inside)
-        if served and not inside and not balancer.disordered and self._needed(service):
+        served = self._served.get((service, balancer.name), [])
+        self._served[service, balancer.name] = list(inside.values())
+        dropped = [entry for entry in served if not inside and not self._excused(entry, None)]
+        if dropped and not balancer.disordered and self._needed(service):
             world.broken(f"requests of {service} are lost at {balancer.name}: none is in rotation")
 
     def _needed(self, service: str) -> bool:
