@@ -31,6 +31,7 @@ from ..loop.interrupt import Guard
 from ..loop.reconcile_loop import ReconcileLoop
 
 if t.TYPE_CHECKING:
+    from ...engine.release import Passage
     from ...report.failure import Broken
     from ..background.announcer import Announcer
     from ..background.beside import Beside
@@ -84,7 +85,7 @@ class StepContext:
         self.checker = HealthMonitor(settings.checks, self.transport)
         self.transport.wake = self.checker.wake
         made = driver_context(settings, self.transport, self._platform, self.checker.wake)
-        self.context = replace(made, release=lambda *point: self.release.ask(*point))
+        self.context = replace(made, release=self._ask_release)
         self.guard = Guard(self.checker.wake, outlives)
         # With its own connections: the journal's host may run instances, too, and keep the others
         # busy.
@@ -109,6 +110,10 @@ class StepContext:
         from .release import ReleaseLink  # few rollouts are members of any
 
         return ReleaseLink(self)
+
+    def _ask_release(self, point: str, step: str) -> Passage:
+        """Return whether the release lets the rollout pass."""
+        return self.release.ask(point, step)
 
     def tell_release(self) -> None:
         """Tell the release of the rollout, if it has one, where the rollout is."""
