@@ -19,7 +19,7 @@ from hypothesis import settings
 
 SEED = int(os.environ.get("SEED", "0"))
 # How many examples of Hypothesis, times what a test asks for.
-PROFILES = {"quick": 0.2, "checkout": 1.0, "thorough": 4.0}
+PROFILES = {"quick": 0.1, "checkout": 1.0, "thorough": 4.0}
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "checkout")
 
 
