@@ -390,7 +390,7 @@ MESSAGES: Mapping[str, Message] = {
         " was rolled out. Pods of that revision that are started again read the present one, so a"
         " rollback does not bring back what they had read.",
         "If the revision needs what the object had then, put that back before the rollout or the"
-        " rollback, or give each version of the object a name of its own.",
+        " rollback, or give each version of the object its own name.",
     ),
     "PR-300": Message(
         "A load balancer could not be queried or changed.",
