@@ -121,9 +121,9 @@ class _Begin(StepPart):
     def _validate(self) -> tuple[str, int]:
         if unprepared := self.step.own.get("unprepared"):
             raise InputError(
-                f"rollout_prepare_tasks: {', '.join(map(str, unprepared))}: not prepared, so nothing"
-                " was touched; run progressive.rollout.prepare first, and bring back hosts that were"
-                " not reached, or remove them from rollout_platform.hosts",
+                f"rollout_prepare_tasks: {', '.join(map(str, unprepared))}: not prepared, so"
+                " nothing was touched; run progressive.rollout.prepare first, and bring back hosts"
+                " that were not reached, or remove them from rollout_platform.hosts",
                 "PR-224",
             )
         in_play = "hosts" in self.step.own
