@@ -466,7 +466,7 @@ def role_entries() -> dict[str, list[Entry]]:
             "rollback",
             "Roll back",
             "Returns to the stable revision, or, if no rollout is in progress, to the one before"
-            " it. Asks no gates, but for those of the steps where C(rollout_strategy=canary) is given"
+            " it. Asks no gates, but for those of the steps if C(rollout_strategy=canary) is given"
             " with C(-e).",
             some(
                 *(

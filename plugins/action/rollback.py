@@ -17,7 +17,6 @@ from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.inputs.options import Options
 
-
 OF_STEPS = ("strategy", "steps", "approval")  # what a rollback in steps follows
 
 
