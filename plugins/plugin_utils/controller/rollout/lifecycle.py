@@ -16,7 +16,6 @@ from functools import cached_property
 from ...base import clock
 from ...base.errors import TRANSIENT, InputError, RolloutFailed
 from ...base.text import moment
-from ...engine.aim import aimed_stage
 from ...engine.budget import whole
 from ...engine.instances import is_orphaned
 from ...engine.model import Composition, Instance, Phase, Process, State
@@ -116,10 +115,11 @@ class Lifecycle(StepPart):
         """Begin a rollout: it is in progress until it is closed.
 
         `base` is the number of stable instances kept until the promotion; 0 keeps all. `plan` is
-        the one that it follows, none where it has no steps and gates. `why` is the reason that the
+        the one that it follows, if not that of the settings. `why` is the reason that the
         operator gives, `release` the one that the rollout is a member of.
         """
-        record, plan, now, forward = self.record, plan or Plan(), clock.wall(), kind.forward
+        record, now, forward = self.record, clock.wall(), kind.forward
+        plan = plan or (self.settings.plan if forward else Plan())
         identity = self.step.session.identity
         baseline = baseline_of(plan, generation) if forward and record.stable else 0
         self._begin_settings(forward, revision, generation, baseline)
@@ -454,6 +454,8 @@ class Lifecycle(StepPart):
         number, rollout.wanted_new = rollout.wanted_new, 0
         if not number:
             return
+        from ...engine.aim import aimed_stage  # few rollouts are told
+
         title = f"{self.settings.service} {rollout.revision}"
         try:
             name = aimed_stage(self.stages.ahead(rollout), number, rollout.replicas)

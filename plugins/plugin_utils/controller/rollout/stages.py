@@ -13,10 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ...base.errors import InputError
-from ...engine.aim import with_aim
 from ...engine.budget import Budget, ResolvedBudget
 from ...engine.model import Composition, Instance, Phase
-from ...engine.plans import back_in_steps, one_walk
 from ...engine.shares import Target
 from ...engine.strategy import (
     BACK,
@@ -56,9 +54,15 @@ class Stages(StepPart, abc.ABC):
         """
         asked = self.settings.plan
         if not rollout.kind.forward:
-            return back_in_steps(asked) if rollout.strategy == "canary" else Plan()
+            if rollout.strategy != "canary":
+                return Plan()
+            from ...engine.plans import back_in_steps  # few rollbacks have steps
+
+            return back_in_steps(asked)
         plan = replace(asked, strategy=rollout.strategy)
         if (rollout.strategy, asked.strategy) == ("rolling", "canary"):
+            from ...engine.plans import one_walk  # few revisions are known to be good
+
             plan = one_walk(asked)
         if rollout.release:
             from ...engine.release_plan import member_plan  # few rollouts are members
@@ -72,7 +76,12 @@ class LaunchStages(Stages):
 
     def ahead(self, rollout: Rollout) -> Sequence[Stage]:
         """Return the stages ahead, with the number of new instances that an operator has set."""
-        return with_aim(super().ahead(rollout), rollout.aim)
+        ahead = super().ahead(rollout)
+        if not rollout.aim:
+            return ahead
+        from ...engine.aim import with_aim  # few rollouts have any
+
+        return with_aim(ahead, rollout.aim)
 
     @property
     def targets(self) -> Sequence[Target]:
