@@ -27,7 +27,7 @@ from ..interfaces.platform import (
     Report,
     Usage,
 )
-from ..remote import inventory
+from ..remote import inventory, leaving
 from ..remote.agents import Answer, shaped
 from ._answers import (
     MEND,
@@ -411,6 +411,12 @@ class Hosts(PlatformDriver):
             },
             **self._order(labels, known),
         }
+
+    def leave(self, dry: bool) -> Sequence[str]:
+        known, service = self.context.known(), self.context.service
+        places = {host: [leaving.of_host(self._path, host, service)] for host in self._hosts}
+        run = {"epoch": known.epoch, "journal": known.journal.named(), "dry": dry}
+        return leaving.leave(self.context.transport, places, run, PlatformError)
 
     # -- settings of a generation
 

@@ -29,6 +29,7 @@ from ..interfaces.platform import (
     key_of,
 )
 from ..remote import inventory
+from ..remote.leaving import Removed
 from . import _settings, _swarm_spec, _swarm_tasks
 from ._answers import Problems
 from ._managers import Managers
@@ -167,6 +168,11 @@ class Driver(PlatformDriver):
             if found is not None and key_of(found) == key:
                 self.context.secrets[key] = found
         return self.context.secrets.get(key)
+
+    def leave(self, dry: bool) -> Sequence[str]:
+        known = {"service": self.context.service, "epoch": self.context.known().epoch, "dry": dry}
+        answer = self._managers.ask(Removed, {"leave": known})
+        return [f"swarm: {clean(name)}" for name in answer["removed"]]
 
     def _work(
         self,

@@ -36,7 +36,7 @@ from ..inputs.options import ADDRESS, LISTEN, PATH, TEXT, Field, Options, whole
 from ..interfaces.context import DriverContext
 from ..interfaces.platform import Endpoint
 from ..interfaces.traffic import Preview, Server, Table, Target, TrafficDriver
-from ..remote import inventory
+from ..remote import inventory, leaving
 from ..remote.inventory import label
 from . import _agents as agents
 from . import _envoy_config as config
@@ -210,6 +210,13 @@ class Driver(TrafficDriver):
         owners = {host: value.get("journal") for host, value in told.items()}
         files = f"{self.path}/{self.context.service}.journal"
         self.context.known().journal.refuse_others(owners, "entries at Envoys", files)
+
+    def leave(self, dry: bool) -> Sequence[str]:
+        stem = f"{self.path}/{self.context.service}"
+        places = {host: [leaving.at_stem(stem, ())] for host in self.hosts}
+        known = self.context.known()
+        run = {"epoch": known.epoch, "journal": known.journal.named(), "dry": dry}
+        return leaving.leave(self.transport, places, run, TrafficError)
 
     def observe(self) -> Table:
         """Return every entry of the service, at every Envoy: one admin request each."""

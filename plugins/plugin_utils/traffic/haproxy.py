@@ -22,6 +22,7 @@ import re
 import typing as t
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from ..agents import haproxy as agent
 from ..base.errors import InputError, LeaseLost, TrafficError
 from ..base.text import clean
 from ..engine.model import Rotation
@@ -31,8 +32,9 @@ from ..interfaces.check import HealthCheck
 from ..interfaces.context import DriverContext
 from ..interfaces.platform import Endpoint
 from ..interfaces.traffic import COUNTS, Preview, Table, Target, TrafficDriver
-from ..remote import inventory
+from ..remote import inventory, leaving
 from ..remote.connections import CONTROLLER
+from ..remote.leaving import LeftFiles
 from . import _haproxy_api as api
 from . import _options as shared
 from ._haproxy_api import Row, View
@@ -203,6 +205,19 @@ class Driver(TrafficDriver):
         )
         driver.option = "preview"
         return [Preview(driver)]
+
+    def leave(self, dry: bool) -> Sequence[str]:
+        pools = [pool for pool in (self.backend, self.preview) if pool]
+        places: dict[str, list[LeftFiles]] = {}
+        for host, address in self.balancers.values():
+            stem = agent.stem(self.path, self.context.service, address)
+            marks = [f"{stem}@{pool}.journal" for pool in pools]
+            folders = [os.path.dirname(stem), self.path]
+            mine = LeftFiles(f"{stem}.lock", f"{stem}.epoch", marks, folders=folders)
+            places.setdefault(host, []).append(mine)
+        known = self.context.known()
+        run = {"epoch": known.epoch, "journal": known.journal.named(), "dry": dry}
+        return leaving.leave(self.context.transport, places, run, TrafficError)
 
     # -- the interface
 

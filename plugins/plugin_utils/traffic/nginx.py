@@ -31,7 +31,7 @@ from ..inputs.options import LISTEN, PATH, TEXT, Field, Kind, Options
 from ..interfaces.context import DriverContext
 from ..interfaces.platform import Endpoint
 from ..interfaces.traffic import Server, Table, Target, TrafficDriver
-from ..remote import inventory
+from ..remote import inventory, leaving
 from ..remote.inventory import label
 from . import _agents as agents
 from . import _options as shared
@@ -122,6 +122,13 @@ class Driver(TrafficDriver):
         owners = {label(host): value.get("journal") for host, value in told.items()}
         files = f"{self.options['path']}/{self.options['upstream']}.journal"
         self.context.known().journal.refuse_others(owners, "entries at nginxes", files)
+
+    def leave(self, dry: bool) -> Sequence[str]:
+        stem = f"{self.options['path']}/{self.options['upstream']}"
+        places = {host: [leaving.at_stem(stem, [f"{stem}.json"])] for host in self.hosts}
+        known = self.context.known()
+        run = {"epoch": known.epoch, "journal": known.journal.named(), "dry": dry}
+        return leaving.leave(self.transport, places, run, TrafficError)
 
     def observe(self) -> Table:
         """Return every entry of the service, at every nginx."""
