@@ -219,7 +219,7 @@ def test_what_rollouts_left_is_removed_and_units_run_on(bench: Bench) -> None:
     bench.run("rm -rf /var/lib/rollout")
     before, driver = listing(), bench.driver(SLEEP, env={"TOKEN": "secret"})
     content = {"salt": "1", "platform.env": {"TOKEN": "secret"}}
-    driver.keep(key_of(content), content)
+    driver.keep("k1", content)
     driver.sync(start=labels(driver, "shop-1"))
     until(lambda: all_are(driver, Process.RUNNING))
     pid = bench.systemctl("show", "--property=MainPID", bench.unit())
