@@ -218,14 +218,11 @@ def test_what_rollouts_left_is_removed_and_units_run_on(bench: Bench) -> None:
 
     bench.run("rm -rf /var/lib/rollout")
     before, driver = listing(), bench.driver(SLEEP, env={"TOKEN": "secret"})
-    content = {"salt": "1", "platform.env": {"TOKEN": "secret"}}
-    driver.keep("k1", content)
     driver.sync(start=labels(driver, "shop-1"))
     until(lambda: all_are(driver, Process.RUNNING))
     pid = bench.systemctl("show", "--property=MainPID", bench.unit())
     named = driver.leave(dry=True)
     assert any("/instances/shop-1.json" in name for name in named)
-    assert any("/settings/" in name for name in named), "secrets"
     assert list(driver.leave(dry=False)) == list(named)
     assert list(driver.leave(dry=False)) == [], "again"
     left = [path for path in listing() if path not in before]

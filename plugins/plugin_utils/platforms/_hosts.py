@@ -27,7 +27,7 @@ from ..interfaces.platform import (
     Report,
     Usage,
 )
-from ..remote import inventory, leaving
+from ..remote import inventory
 from ..remote.agents import Answer, shaped
 from ._answers import (
     MEND,
@@ -413,6 +413,8 @@ class Hosts(PlatformDriver):
         }
 
     def leave(self, dry: bool) -> Sequence[str]:
+        from ..remote import leaving  # a service is removed once
+
         known, service = self.context.known(), self.context.service
         places = {host: [leaving.of_host(self._path, host, service)] for host in self._hosts}
         run = {"epoch": known.epoch, "journal": known.journal.named(), "dry": dry}

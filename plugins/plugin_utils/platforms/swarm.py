@@ -29,7 +29,6 @@ from ..interfaces.platform import (
     key_of,
 )
 from ..remote import inventory
-from ..remote.leaving import Removed
 from . import _settings, _swarm_spec, _swarm_tasks
 from ._answers import Problems
 from ._managers import Managers
@@ -170,6 +169,8 @@ class Driver(PlatformDriver):
         return self.context.secrets.get(key)
 
     def leave(self, dry: bool) -> Sequence[str]:
+        from ..remote.leaving import Removed  # a service is removed once
+
         known = {"service": self.context.service, "epoch": self.context.known().epoch, "dry": dry}
         answer = self._managers.ask(Removed, {"leave": known})
         return [f"swarm: {clean(name)}" for name in answer["removed"]]

@@ -65,7 +65,7 @@ class Releases:
                 return self._of(service)
             self._acquire()
             names = self._of(service)
-            kept = {name: one for name, one in self._load().items() if name not in names}
+            kept = {name: release for name, release in self._load().items() if name not in names}
             if kept:
                 self._store.commit(self._token, TTL, _dump(kept))
                 self._store.release(self._token)

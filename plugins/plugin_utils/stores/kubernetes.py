@@ -112,8 +112,10 @@ class Driver(SharedStore):
     def _remove_all(self) -> None:
         with self._answered():
             selector = f"{SERVICE}={self._service}"
-            for one in self._cluster.get(self._maps, labelSelector=selector).get("items", ()):
-                self._cluster.delete(f"{self._maps}/{one['metadata']['name']}")
+            for config_map in self._cluster.get(self._maps, labelSelector=selector).get(
+                "items", ()
+            ):
+                self._cluster.delete(f"{self._maps}/{config_map['metadata']['name']}")
             try:
                 self._cluster.delete(f"{self._leases}/{self._name}")
             except ApiError as exc:

@@ -36,7 +36,7 @@ from ..inputs.options import ADDRESS, LISTEN, PATH, TEXT, Field, Options, whole
 from ..interfaces.context import DriverContext
 from ..interfaces.platform import Endpoint
 from ..interfaces.traffic import Preview, Server, Table, Target, TrafficDriver
-from ..remote import inventory, leaving
+from ..remote import inventory
 from ..remote.inventory import label
 from . import _agents as agents
 from . import _envoy_config as config
@@ -212,6 +212,8 @@ class Driver(TrafficDriver):
         self.context.known().journal.refuse_others(owners, "entries at Envoys", files)
 
     def leave(self, dry: bool) -> Sequence[str]:
+        from ..remote import leaving  # a service is removed once
+
         stem = f"{self.path}/{self.context.service}"
         places = {host: [leaving.at_stem(stem, ())] for host in self.hosts}
         known = self.context.known()

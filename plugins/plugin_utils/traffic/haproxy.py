@@ -22,7 +22,6 @@ import re
 import typing as t
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ..agents import haproxy as agent
 from ..base.errors import InputError, LeaseLost, TrafficError
 from ..base.text import clean
 from ..engine.model import Rotation
@@ -32,9 +31,8 @@ from ..interfaces.check import HealthCheck
 from ..interfaces.context import DriverContext
 from ..interfaces.platform import Endpoint
 from ..interfaces.traffic import COUNTS, Preview, Table, Target, TrafficDriver
-from ..remote import inventory, leaving
+from ..remote import inventory
 from ..remote.connections import CONTROLLER
-from ..remote.leaving import LeftFiles
 from . import _haproxy_api as api
 from . import _options as shared
 from ._haproxy_api import Row, View
@@ -207,13 +205,16 @@ class Driver(TrafficDriver):
         return [Preview(driver)]
 
     def leave(self, dry: bool) -> Sequence[str]:
+        from ..agents import haproxy as agent  # a service is removed once
+        from ..remote import leaving
+
         pools = [pool for pool in (self.backend, self.preview) if pool]
-        places: dict[str, list[LeftFiles]] = {}
+        places: dict[str, list[leaving.LeftFiles]] = {}
         for host, address in self.balancers.values():
             stem = agent.stem(self.path, self.context.service, address)
             marks = [f"{stem}@{pool}.journal" for pool in pools]
             folders = [os.path.dirname(stem), self.path]
-            mine = LeftFiles(f"{stem}.lock", f"{stem}.epoch", marks, folders=folders)
+            mine = leaving.LeftFiles(f"{stem}.lock", f"{stem}.epoch", marks, folders=folders)
             places.setdefault(host, []).append(mine)
         known = self.context.known()
         run = {"epoch": known.epoch, "journal": known.journal.named(), "dry": dry}

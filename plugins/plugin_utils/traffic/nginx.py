@@ -31,7 +31,7 @@ from ..inputs.options import LISTEN, PATH, TEXT, Field, Kind, Options
 from ..interfaces.context import DriverContext
 from ..interfaces.platform import Endpoint
 from ..interfaces.traffic import Server, Table, Target, TrafficDriver
-from ..remote import inventory, leaving
+from ..remote import inventory
 from ..remote.inventory import label
 from . import _agents as agents
 from . import _options as shared
@@ -124,6 +124,8 @@ class Driver(TrafficDriver):
         self.context.known().journal.refuse_others(owners, "entries at nginxes", files)
 
     def leave(self, dry: bool) -> Sequence[str]:
+        from ..remote import leaving  # a service is removed once
+
         stem = f"{self.options['path']}/{self.options['upstream']}"
         places = {host: [leaving.at_stem(stem, [f"{stem}.json"])] for host in self.hosts}
         known = self.context.known()
