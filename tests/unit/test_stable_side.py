@@ -36,6 +36,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progres
     ProgressTracker,
     Rules,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.shares import Target
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     Gate,
     Groups,
@@ -46,6 +47,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     Waypoint,
     stages,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.targets import divide
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import WeightSplit
 from ansible_collections.progressive.rollout.tests.support.simulator import (
     Life,
     Script,
@@ -235,6 +238,19 @@ def test_a_pause_on_the_way_to_all_new_is_no_switch() -> None:
     assert decision.reached and decision.nothing_to_do
 
 
+def test_a_missing_instance_leaves_its_part_of_the_requests_of_all_targets_to_old_ones() -> None:
+    targets = [Target(name, frozenset({name})) for name in ("vms", "cloud")]
+    waypoint = divide(Waypoint(2, 4, 6, 8, 40, stable=1), targets)
+    fleet = [
+        *(replace(one, host="vms") for one in [*some(3), *some(2, 2)]),
+        *(replace(one, host="cloud") for one in [*some(3), *some(1, 2)]),
+    ]
+    kept = frozen(fleet, waypoint, Composition("1", 1, 8))
+    assert (kept.new, kept.old, kept.weight) == (3, 6, 40)
+    new, old = WeightSplit(kept).weights(3, 6)
+    assert Fraction(3 * new, 3 * new + 6 * old) == Fraction(3, 10), "a tenth for each of three"
+
+
 def test_the_forecast_counts_what_is_started_of_the_stable_revision() -> None:
     path = [stage.waypoint for stage in listed(BY_WEIGHT, 6, before=2, budget=Budget(2, 0))]
     expected = forecast(some(2, ready_since=-99.0), path, Budget(2, 0), Rules(), 2.0, 1.0)
@@ -369,7 +385,7 @@ def test_stable_ones_come_back_where_new_ones_broke() -> None:
     rolling = Waypoint(2, 5, 0, 5, stable=1)
     # One is missing, and comes from the side that works; the new one after it, as far as there is
     # room.
-    decision = turn([*some(2), *some(2, 2)], rolling, Budget(1, 0), progress)
+    decision = turn([*some(3), *some(2, 2)], rolling, Budget(1, 0), progress)
     assert (decision.create_old, decision.create) == (1, 1)
     # It is not started twice, nor sent away before it is there.
     coming = some(1, 1, State.STARTING, NOW)
@@ -386,12 +402,12 @@ def test_stable_ones_come_back_where_new_ones_broke() -> None:
     assert decision.drain == (coming[0].id,)
     # What never was ready broke nothing, and what the balancers send requests to is in service.
     early = replace(progress, failures=(Failure("2-x", "it ended"),))
-    assert turn([*some(2), *some(2, 2)], rolling, Budget(1, 0), early).create_old == 0
+    assert turn([*some(3), *some(2, 2)], rolling, Budget(1, 0), early).create_old == 0
     unwell = some(3, 1, State.NOT_READY, rotation=Rotation.IN, lb_healthy=True)
     assert turn([*unwell, *some(2, 2)], rolling, Budget(1, 0), progress).create_old == 0
     # Nothing is started of a revision that a rollback leads away from, nor where there is none.
     assert (
-        turn([*some(2), *some(2, 2)], replace(rolling, stable=0), Budget(1, 0), progress).create_old
+        turn([*some(3), *some(2, 2)], replace(rolling, stable=0), Budget(1, 0), progress).create_old
         == 0
     )
 
