@@ -385,7 +385,7 @@ def test_stable_ones_come_back_where_new_ones_broke() -> None:
     rolling = Waypoint(2, 5, 0, 5, stable=1)
     # One is missing, and comes from the side that works; the new one after it, as far as there is
     # room.
-    decision = turn([*some(3), *some(2, 2)], rolling, Budget(1, 0), progress)
+    decision = turn([*some(2), *some(2, 2)], rolling, Budget(1, 0), progress)
     assert (decision.create_old, decision.create) == (1, 1)
     # It is not started twice, nor sent away before it is there.
     coming = some(1, 1, State.STARTING, NOW)
