@@ -402,12 +402,12 @@ def test_stable_ones_come_back_where_new_ones_broke() -> None:
     assert decision.drain == (coming[0].id,)
     # What never was ready broke nothing, and what the balancers send requests to is in service.
     early = replace(progress, failures=(Failure("2-x", "it ended"),))
-    assert turn([*some(3), *some(2, 2)], rolling, Budget(1, 0), early).create_old == 0
+    assert turn([*some(2), *some(2, 2)], rolling, Budget(1, 0), early).create_old == 0
     unwell = some(3, 1, State.NOT_READY, rotation=Rotation.IN, lb_healthy=True)
     assert turn([*unwell, *some(2, 2)], rolling, Budget(1, 0), progress).create_old == 0
     # Nothing is started of a revision that a rollback leads away from, nor where there is none.
     assert (
-        turn([*some(3), *some(2, 2)], replace(rolling, stable=0), Budget(1, 0), progress).create_old
+        turn([*some(2), *some(2, 2)], replace(rolling, stable=0), Budget(1, 0), progress).create_old
         == 0
     )
 
