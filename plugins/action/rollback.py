@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import typing as t
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from ansible.utils.vars import load_extra_vars
 
@@ -22,6 +23,7 @@ OF_STEPS = ("strategy", "steps", "approval")  # what a rollback in steps follows
 
 class ActionModule(StepAction):
     own = Options(TO, WHY)
+    _demanded: Mapping[str, t.Any] = MappingProxyType({})  # the variables given with -e
 
     def _run(self, task_vars: dict[str, t.Any]) -> Result:
         """Run the step; a strategy in the inventory is that of rollouts, so a rollback has steps
