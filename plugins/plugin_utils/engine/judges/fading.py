@@ -55,8 +55,8 @@ class Fading:
         """
         if self._is_over(patience) or not (new.requests and stable.requests):
             return self
-        one = (new.requests, new.errors, stable.rate * new.requests)
-        last, looks = (*self.last, one)[-LOOKS:], self.looks + 1
+        look = (new.requests, new.errors, stable.rate * new.requests)
+        last, looks = (*self.last, look)[-LOOKS:], self.looks + 1
         fall, most = _falls(last, dispersion) if looks >= FEW else (0.0, 0.0)
         known = self.known or most >= SURE or looks >= patience.young
         steady = self.steady + 1 if looks >= FEW and fall <= WAITS else 0
@@ -81,7 +81,7 @@ class Fading:
     @classmethod
     def load(cls, data: Mapping[str, t.Any]) -> Fading:
         """Return what `dump` made the data of; an older version had none."""
-        last = tuple((one[0], one[1], one[2]) for one in data.get("last", ()))
+        last = tuple((look[0], look[1], look[2]) for look in data.get("last", ()))
         return cls(**{**data, "last": last})
 
     def __str__(self) -> str:
@@ -108,15 +108,15 @@ def _falls(looks: Sequence[tuple[float, float, float]], dispersion: float) -> tu
     """
     half = len(looks) // 2
     early, late = _halves(looks)
-    both = early + late
-    if not both.errors:
+    together = early + late
+    if not together.errors:
         return 0.0, 0.0
-    as_stable, later = (sum(one[2] for one in part) for part in (looks[:half], looks[-half:]))
+    as_stable, later = (sum(look[2] for look in part) for part in (looks[:half], looks[-half:]))
     less = (early.errors - as_stable) / early.requests - (late.errors - later) / late.requests
     fall = min(less, early.rate - late.rate)  # not where stable alone has a storm
-    more = (both.errors - as_stable - later) / both.requests
+    more = (together.errors - as_stable - later) / together.requests
     slowly = 2 * more * math.tanh((len(looks) - half) / TAU / 2)
-    deviation = math.sqrt(dispersion * both.rate * (1 / early.requests + 1 / late.requests))
+    deviation = math.sqrt(dispersion * together.rate * (1 / early.requests + 1 / late.requests))
     return fall / deviation, slowly / deviation
 
 
