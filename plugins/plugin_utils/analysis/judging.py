@@ -216,15 +216,15 @@ def _span(counted: Mapping[str, t.Any]) -> Span:
     """Return what a driver that counts itself has counted of each instance."""
     sides = {
         side: {
-            name: Counts(float(name_counts["requests"]), float(name_counts["errors"]))
-            for name, name_counts in counted[side].items()
+            name: Counts(float(instance["requests"]), float(instance["errors"]))
+            for name, instance in counted[side].items()
         }
         for side in ("new", "stable")
     }
     hosts = {
-        name: str(counted.get("host", ""))
+        name: str(instance.get("host", ""))
         for side in sides
-        for name, counted in counted[side].items()
+        for name, instance in counted[side].items()
     }
     return Span(sides["new"], sides["stable"], hosts)
 
