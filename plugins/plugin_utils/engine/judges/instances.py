@@ -25,6 +25,7 @@ BAD = 3.0  # standard deviations more errors on the old instances make a bad hos
 # Probability that one on a bad host is called worse than the old ones there, if it is not. It only
 # counts for instances that are worse than all others by the analysis' alpha.
 HOST = 0.05
+ON_HOST = math.log(1 / HOST)
 MATES = 0.1  # of an instance's requests: the old ones of its host need as many to be compared with
 
 
@@ -53,6 +54,7 @@ class Instance:
     bad_host: bool = False  # whether its host is bad for stable instances, too
     late: Bets = field(default_factory=lambda: Bets(ODDS))  # against all, since errors last faded
     faded: bool = False  # whether they ever did
+    part: float = 1.0  # of the instances' alpha
 
     @property
     def has_mates(self) -> bool:
@@ -63,23 +65,28 @@ class Instance:
         """Return what is known after one more look."""
         history = self
         for span in look:
-            counts = span.new.get(name, Counts())
+            own = span.new.get(name, Counts())
             total = sum([*span.new.values(), *span.stable.values()], Counts())
             host = span.hosts.get(name, history.host)
-            others, mates = total - counts, _mates(span, host)
+            others, mates = total - own, _mates(span, host)
             history = Instance(
-                history.own + counts,
+                history.own + own,
                 history.others + others,
                 history.mates + mates,
                 host,
-                history.bets.after(trial(counts, others, tolerance)),
-                history.host_bets.after(trial(counts, mates, tolerance)),
+                history.bets.after(trial(own, others, tolerance)),
+                history.host_bets.after(trial(own, mates, tolerance)),
                 history.shown,
-                history.expected + others.rate * counts.requests,
-                late=history.late.after(trial(counts, others, tolerance)),
+                history.expected + others.rate * own.requests,
+                late=history.late.after(trial(own, others, tolerance)),
                 faded=history.faded,
+                part=history.part,
             )
         return history
+
+    def limit(self, alpha: float) -> float:
+        """Return the evidence that is enough, where `alpha` is for all instances together."""
+        return math.log(1 / (self.part * alpha))
 
     def log_e(self, dispersion: Dispersion) -> float:
         """Return the evidence against it, compared with all others."""
@@ -111,27 +118,28 @@ class Instances:
         warms: bool = False,
         fades: bool = False,
     ) -> Instances:
-        """Return it after one more look. `alpha` is for all instances together (Bonferroni).
+        """Return it after one more look. `alpha` is for all instances together.
 
         `storm`: whether stable has one now.
         """
         counted = together(span.new for span in look)
         names = [*self.each, *(name for name in counted if name not in self.each)][:MOST]
-        limits = self._limits(alpha, len(names))
+        part = part_of(len(self.each), len(names) - len(self.each))
         risks = dispersion.risks(hosts_of(look), BAD)
         each = {}
         for name in names:
-            instance = self.each.get(name, Instance())
+            instance = self.each.get(name, Instance(part=part))
             instance = instance.after(name, look, tolerance)
             if fades:
                 instance = replace(instance, late=Bets(ODDS), faded=True)
             failed = int(counted.get(name, Counts()).errors > 0)
-            limit, on_host = limits
             # with too little evidence against it on its host, it waits
             evidence = (
-                instance.log_e(dispersion) if instance.against_host(dispersion) >= on_host else 0.0
+                instance.log_e(dispersion) if instance.against_host(dispersion) >= ON_HOST else 0.0
             )
-            seen = instance.shown.after(failed, evidence, limit, storm=storm, fades=warms)
+            seen = instance.shown.after(
+                failed, evidence, instance.limit(alpha), storm=storm, fades=warms
+            )
             bad = instance.host in risks and instance.own.rate >= instance.mates.rate / 2 > 0
             each[name] = replace(instance, shown=seen, bad_host=bad)
         return Instances(each)
@@ -145,13 +153,13 @@ class Instances:
         """
         if len(self.each) < 2:  # a single instance is the whole new side
             return Outliers((), "")
-        limits = self._limits(alpha, len(self.each))
         said: dict[str, str] = {}
         remarks: list[str] = []
         for name, instance in sorted(self.each.items()):
             enough = instance.shown.decided if waits else instance.shown.held
-            if enough and instance.log_e(dispersion) >= (limits[0] if waits else limits[0] / 2):
-                sentence = compared(instance.log_e(dispersion), limits[0])
+            limit = instance.limit(alpha)
+            if enough and instance.log_e(dispersion) >= (limit if waits else limit / 2):
+                sentence = compared(instance.log_e(dispersion), limit)
                 said[name] = (
                     f"{name}: {what} {instance.own} against {instance.others} on all others;"
                     f" {sentence}"
@@ -168,10 +176,6 @@ class Instances:
             max((instance.shown.pending for instance in self.each.values()), default=0),
         )
 
-    @staticmethod
-    def _limits(alpha: float, number: int) -> tuple[float, float]:
-        return math.log(max(1, number) / alpha), math.log(1 / HOST)
-
     def dump(self) -> dict[str, t.Any]:
         """Return plain data, for the journal."""
         return {
@@ -187,6 +191,7 @@ class Instances:
                 "bad_host": instance.bad_host,
                 "late": instance.late.dump(),
                 "faded": instance.faded,
+                "part": instance.part,
             }
             for name, instance in self.each.items()
         }
@@ -208,10 +213,20 @@ class Instances:
                     saved["bad_host"],
                     Bets.load(ODDS, 0, saved["late"]) if "late" in saved else Bets(ODDS),
                     saved.get("faded", False),
+                    saved.get("part", part_of(0, len(data))),
                 )
                 for name, saved in data.items()
             }
         )
+
+
+def part_of(known: int, more: int) -> float:
+    """Return the part of alpha of each of so many instances that are new beside the `known` ones.
+
+    The kth instance has 1 / (k (k + 1)), which sums to 1 at most however many there will be, and
+    those that come together share theirs: of a first four, each has a fifth.
+    """
+    return 1 / ((known + 1) * (known + more + 1))
 
 
 def _mates(span: Span, host: str) -> Counts:
