@@ -172,6 +172,10 @@ class Together(PlatformDriver):
         remaining = self._all(lambda driver: driver.conclude(stable))
         return "; ".join(f"cluster {name}: {left}" for name, left in remaining.items() if left)
 
+    def leave(self, dry: bool) -> Sequence[str]:
+        removed = self._all(lambda driver: driver.leave(dry))
+        return [f"cluster {name}: {what}" for name, whole in removed.items() for what in whole]
+
     def close(self) -> None:
         for member in self._members.values():
             member.driver.close()
