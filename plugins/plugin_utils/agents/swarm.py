@@ -264,12 +264,12 @@ def left(api: Api, request: Request) -> list[str]:
             raise Refused("nothing is removed without a lease (epoch 0 only looks)")
         fence(api, service, request["leave"]["epoch"])
     removed = []
-    for one in api.get("/services", label=["%sservice=%s" % (OURS, service)]):
-        removed.append("labels of service %s" % one["Spec"]["Name"])
+    for other in api.get("/services", label=["%sservice=%s" % (OURS, service)]):
+        removed.append("labels of service %s" % other["Spec"]["Name"])
         if not dry:
-            api.change("services", one["Spec"]["Name"], unlabelled)
-    there = api.get("/configs", label=["%ssettings=%s" % (OURS, service)])
-    for name in [*sorted(one["Spec"]["Name"] for one in there), "rollout.%s" % service]:
+            api.change("services", other["Spec"]["Name"], unlabelled)
+    configs = api.get("/configs", label=["%ssettings=%s" % (OURS, service)])
+    for name in [*sorted(config["Spec"]["Name"] for config in configs), "rollout.%s" % service]:
         if api.find("/configs/" + name) is not None:
             removed.append("config %s" % name)
             if not dry:

@@ -129,11 +129,11 @@ class WorkloadDriver(PlatformDriver):
         A Deployment gives its annotations to its ReplicaSet, so it comes first.
         """
         owners = self._list_all(self._kinds, fieldSelector=f"metadata.name={self._name}")
-        found = {self._kinds: list(owners)}
+        objects_by_kind = {self._kinds: list(owners)}
         for kind in ("replicasets", "pods") if self._kinds == "deployments" else ("pods",):
             mine = [o for o in self._list_all(kind) if any(_pod.owned_by(o, w) for w in owners)]
-            found[kind], owners = mine, mine
-        return found
+            objects_by_kind[kind], owners = mine, mine
+        return objects_by_kind
 
     def changed(self) -> bool:
         return bool(self._watched) and self._changes != self._seen
