@@ -37,8 +37,8 @@ class ActionModule(StepAction):
 
     def perform(self, step: StepContext) -> Result:
         in_steps = step.settings.asked.strategy == "canary"
-        if not in_steps and (told := without_effect(self._demanded)):
-            (step.warn or step.say)(f"{step.settings.service}: {told}")
+        if not in_steps and (notice := without_effect(self._demanded)):
+            (step.warn or step.say)(f"{step.settings.service}: {notice}")
         refuse_in_place(step, rollback=True)
         to, why = step.own.get("to"), step.own.get("why")
         return RollbackRequest(step, to=to, why=why or "", in_steps=in_steps).run()
