@@ -9,12 +9,13 @@ import typing as t
 from dataclasses import replace
 from functools import cached_property
 
-from ..plugin_utils.base.errors import LeaseHeld
+from ..plugin_utils.base.errors import InputError, LeaseHeld
 from ..plugin_utils.config.variables import (
     PLAY_HOSTS,
     REACHED,
     REBALANCE,
     RESTART,
+    UNPREPARED,
     VARIABLE_NAMES,
     WHY,
 )
@@ -35,7 +36,7 @@ if t.TYPE_CHECKING:
 
 
 class ActionModule(StepAction):
-    own = Options(RESTART, REBALANCE, WHY, VARIABLE_NAMES, PLAY_HOSTS, REACHED)
+    own = Options(RESTART, REBALANCE, WHY, VARIABLE_NAMES, UNPREPARED, PLAY_HOSTS, REACHED)
 
     def _run(self, task_vars: dict[str, t.Any]) -> Result:
         """Run the step, and return for which of the play's hosts the next steps continue."""
@@ -118,6 +119,13 @@ class _Begin(StepPart):
             return takeover.supersede(self.step, revision, replicas, exc)
 
     def _validate(self) -> tuple[str, int]:
+        if unprepared := self.step.own.get("unprepared"):
+            raise InputError(
+                f"rollout_prepare_tasks: {', '.join(map(str, unprepared))}: not prepared, so"
+                " nothing was touched; run progressive.rollout.prepare first, and bring back hosts"
+                " that were not reached, or remove them from rollout_platform.hosts",
+                "PR-224",
+            )
         in_play = "hosts" in self.step.own
         if in_play:
             self.in_place.plan.check()

@@ -42,6 +42,11 @@ options:
       refused as misspelled. The roles pass all of them.
     type: list
     elements: str
+  unprepared:
+    description: Hosts on which the tasks that prepare them have not run, so that nothing is begun. The roles pass them
+      where V(rollout_prepare_tasks) is given.
+    type: list
+    elements: str
   hosts:
     description: The hosts that may be worked on, which are the hosts of the play. Only for a service that is deployed
       in place (C(driver=static) of O(platform)).

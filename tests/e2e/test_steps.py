@@ -611,3 +611,12 @@ def test_a_limit_that_hides_instances_is_refused(playground: Playground) -> None
     )
     assert not playground.records()
     assert playground.run("progressive.rollout.rollout", None, "--limit", "all,localhost").rc == 0
+
+
+def test_a_run_with_nothing_to_do_is_few_tasks(playground: Playground) -> None:
+    """Each is a process, even where it is skipped."""
+    assert playground.run().rc == 0
+    for playbook, most in (("progressive.rollout.rollout", 5), ("progressive.rollout.status", 4)):
+        outcome = playground.run(playbook)
+        assert outcome.rc == 0
+        assert outcome.output.count("\nTASK [") <= most, outcome.output

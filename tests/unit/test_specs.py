@@ -119,7 +119,10 @@ def test_parsed_options_of_platforms_are_plain_data_that_parses_to_itself(
 def test_a_strategys_role_is_rolling_with_its_strategy(strategy: str) -> None:
     role = ROOT / "roles" / strategy
     (task,) = yaml.safe_load((role / "tasks/main.yml").read_text())
-    assert task["ansible.builtin.include_role"] == {"name": "progressive.rollout.rolling"}
+    assert task["ansible.builtin.include_role"] == {
+        "name": "progressive.rollout.rolling",
+        "rolespec_validate": False,
+    }
     assert task["vars"] == {"rollout_strategy": strategy}
     specs = yaml.safe_load((role / "meta/argument_specs.yml").read_text())["argument_specs"]
     assert list(specs) == ["main"] and specs["main"]["options"] == {}, (

@@ -521,6 +521,12 @@ VARIABLE_NAMES = Field(
     "Names of the variables that are defined. A name that begins with C(rollout_) and that no step"
     " takes is refused as misspelled. The roles pass all of them.",
 )
+UNPREPARED = Field(
+    "unprepared",
+    Kind("list", unparsed, elements="str"),
+    "Hosts on which the tasks that prepare them have not run, so that nothing is begun. The roles"
+    " pass them where V(rollout_prepare_tasks) is given.",
+)
 PLAY_HOSTS = Field(
     "hosts",
     Kind("list", unparsed, elements="str"),
