@@ -79,14 +79,3 @@ def test_a_set_whose_gate_has_not_passed_gets_no_requests_when_it_is_superseded(
     person = {"driver": "simulated", "after": 2, "answer": "person"}
     gates = {"confirm_promotion": [person]}
     check(follows=("next",), strategy="blue_green", gates=gates)
-
-
-def test_the_port_of_a_crashed_neighbour_is_left_alone() -> None:
-    check(
-        Fault("host reboots", 11.8, 1.0, "web1"),
-        Fault("second run", 0.0, 0.0, "cart bad"),
-        strategy="blue_green",
-        on_failure="hold",
-        failure_limit=1,
-        hold="30s",
-    )

@@ -392,7 +392,8 @@ def _old_to_admit(count: FleetCount, waypoint: Waypoint) -> list[Instance]:
     Those of a superseded rollout may never have passed its gates: out of rotation, they get
     requests only as far as the others are too few.
     """
-    admitted, idle = [], []
+    admitted: list[Instance] = []
+    idle: list[Instance] = []
     for instance in filter(can_admit, count.old.pending):
         is_superseded = waypoint.stable and instance.generation not in (
             waypoint.stable,
