@@ -497,6 +497,12 @@ def role_entries() -> dict[str, list[Entry]]:
             some("service", "platform", "traffic", "health", "store", "follow", **known_platform),
         ),
         Entry(
+            "remove",
+            "Remove what rollouts of a service have left",
+            "No instance is stopped. See M(progressive.rollout.remove).",
+            some("service", "platform", "traffic", "health", "store", "lease", **platform),
+        ),
+        Entry(
             "watch",
             "Watch a service during a rollout and after it",
             "Shows a rollout that another run is working on until it ends or waits for an operator."

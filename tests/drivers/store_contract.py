@@ -63,6 +63,22 @@ class StoreContract:
         with pytest.raises(LeaseLost, match="no run holds it"):
             store.commit("a", 60, {"id": "r1"})
 
+    def test_what_there_is_of_a_service_is_removed_by_the_holder_alone(self, make: Make) -> None:
+        store, other = make(), make("web")
+        for one, token in ((store, "a"), (other, "b")):
+            one.acquire(token, "ann", 60, {})
+            one.commit(token, 60, {"id": "r1"}, [{"n": 1}])
+            one.post({"word": "abort", "rollout": "r1", "by": "ann"})
+        with pytest.raises(LeaseLost):
+            make().erase("c")
+        store.erase("a")
+        assert (make().load(), make().lease()) == ({}, None)
+        assert list(make().timeline("r1")) == list(make().commands(0)) == []
+        assert other.load() == {"id": "r1"}, "another service's"
+        assert len(list(other.timeline("r1"))) == len(other.commands(0)) == 1
+        store.release("a")  # leaves nothing, either
+        assert make().acquire("c", "bob", 60, {}).token == "c", "a first run may come"
+
     def test_a_rollout_from_begin_to_finish(self, make: Make) -> None:
         store = make()
         lease = store.acquire("a", "ann@desk pid 1", 60, {"pid": 1})

@@ -249,6 +249,19 @@ def test_instances_answer_under_their_names(both: Bench) -> None:
     assert both.names("web1") == {"shop-1", "shop-3"}
 
 
+def test_what_rollouts_left_is_removed_and_containers_run_on(both: Bench) -> None:
+    driver = both.driver()
+    driver.sync(start=labels(driver, "shop-1"))
+    named = driver.leave(dry=True)
+    assert any("/instances/shop-1.json" in name for name in named)
+    assert list(driver.leave(dry=False)) == list(named)
+    assert list(driver.leave(dry=False)) == [], "again"
+    assert both.hosts.run("web1", "/bin/sh", "-c", "ls /var/lib/rollout 2>/dev/null || true") == ""
+    assert both.names("web1") == {"shop-1"}
+    (report,) = both.driver().sync()
+    assert get(report) == "1 shop-1\n", "its labels are part of it, and a later rollout finds it"
+
+
 def test_one_that_was_stopped_is_not_brought_back_by_its_restart_policy(both: Bench) -> None:
     driver = both.driver(restart="unless-stopped")
     driver.sync(start=labels(driver, "shop-1"))

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import envoy as agent
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import leave
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     InputError,
     TrafficError,
@@ -93,9 +94,8 @@ class Hosts:
                 "9901": envoy.admin,
             }
             text = re.sub("|".join(own), lambda found: str(own[found[0]]), text)
-            return Answer(value=agent.main(json.loads(text)))
+            return Answer(value={"envoy": agent.main, "leave": leave.main}[name](json.loads(text)))
 
-        assert name == "envoy"
         with ThreadPoolExecutor(len(requests)) as pool:
             return dict(zip(requests, pool.map(one, requests), strict=True))
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import haproxy as agent
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import leave
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     InputError,
     TrafficError,
@@ -99,6 +100,8 @@ class Here:
     def ask(
         self, agent_name: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float
     ) -> dict[str, Answer]:
+        if agent_name == "leave":
+            return {host: Answer(leave.main(dict(request))) for host, request in requests.items()}
         assert agent_name == "haproxy"
         self.asked += [
             (a, line)

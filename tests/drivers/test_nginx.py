@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import leave, probe
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import nginx as agent
-from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import probe
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     InputError,
     TrafficError,
@@ -88,7 +88,11 @@ class Hosts:
             own = {PATH: nginx.path, CONFIG: nginx.config, PID: nginx.pid}
             own |= {"9180": nginx.status, "9181": nginx.other_status}
             text = re.sub("|".join(own), lambda found: str(own[found[0]]), text)
-            return Answer(value={"nginx": agent.main, "probe": probe.main}[name](json.loads(text)))
+            return Answer(
+                value={"nginx": agent.main, "probe": probe.main, "leave": leave.main}[name](
+                    json.loads(text)
+                )
+            )
 
         with ThreadPoolExecutor(len(requests)) as pool:
             return dict(zip(requests, pool.map(one, requests), strict=True))

@@ -211,6 +211,36 @@ def dies(bench: Bench, driver: Driver, before: str, **work: t.Any) -> None:
     assert "was ended by signal 9" in bench.transport.run({"web1": command}, 60)["web1"].stdout
 
 
+def test_what_rollouts_left_is_removed_and_units_run_on(bench: Bench) -> None:
+    def listing() -> list[str]:
+        places = "/var/lib/rollout /etc/systemd/system"
+        return bench.run(f"find {places} 2>/dev/null | sort || true").splitlines()
+
+    bench.run("rm -rf /var/lib/rollout")
+    before, driver = listing(), bench.driver(SLEEP, env={"TOKEN": "secret"})
+    driver.sync(start=labels(driver, "shop-1"))
+    until(lambda: all_are(driver, Process.RUNNING))
+    pid = bench.systemctl("show", "--property=MainPID", bench.unit())
+    named = driver.leave(dry=True)
+    assert any("/instances/shop-1.json" in name for name in named)
+    assert list(driver.leave(dry=False)) == list(named)
+    assert list(driver.leave(dry=False)) == [], "again"
+    left = [path for path in listing() if path not in before]
+    assert left == [
+        f"/etc/systemd/system/multi-user.target.wants/{bench.unit()}",
+        f"/etc/systemd/system/{bench.service}@.service",
+        "/var/lib/rollout",
+        ENV,
+        f"{ENV}/{bench.unit()}",
+    ], "what the unit needs"
+    assert bench.systemctl("show", "--property=MainPID", bench.unit()) == pid
+    bench.systemctl("restart", bench.unit())
+    bench.run(
+        f"systemctl disable --quiet --now {bench.unit()}; rm -r {ENV}/{bench.unit()}"
+        f" /etc/systemd/system/{bench.service}@.service; systemctl daemon-reload"
+    )
+
+
 def test_units_are_enabled_so_that_they_come_back_with_their_host(bench: Bench) -> None:
     driver = bench.driver(SLEEP, hosts="web1:web2")
     wanted = labels(driver, "a", "b", "c")

@@ -434,6 +434,29 @@ class TrafficContract:
     def test_an_empty_pool_has_no_entries(self, plane: Plane) -> None:
         assert plane.driver().observe() == {name: {} for name in plane.names}
 
+    def test_what_rollouts_left_is_removed_and_requests_go_on(
+        self, plane: Plane, backends: Backends
+    ) -> None:
+        journal = Journal("a1b2", "the journal")
+        driver, a = belonging(plane.driver(), journal), backends.start("a")
+        bring_in(driver, {a: Target(IN, name="shop-a")})
+        older = plane.driver(epoch=0)
+        with pytest.raises(TrafficError, match="without a lease"):
+            older.leave(dry=False)
+        stranger = belonging(plane.driver(), Journal("c3d4", "another one"))
+        with pytest.raises(LeaseLost, match="another one"):
+            stranger.leave(dry=False)
+        named = driver.leave(dry=True)
+        assert len(named) >= 3 * len(plane.names), "a lock, an epoch and a mark at each"
+        load = Load(plane.fronts)
+        with load:
+            assert list(driver.leave(dry=False)) == list(named)
+            assert list(driver.leave(dry=False)) == [], "again"
+            until(lambda: load.good["a"] > 20)
+        assert not load.bad
+        assert set(answers(plane)) == {"a"}
+        belonging(plane.driver(), Journal("c3d4", "another one")).check()
+
     def test_a_warm_entry_is_proven_and_gets_no_request(
         self, plane: Plane, backends: Backends
     ) -> None:

@@ -128,7 +128,8 @@ def test_a_demo_of_a_broken_revision_says_what_to_expect(
     elif strategy in REJECTED:
         seen = "reject it.*analysis.*rolled back to revision 1"
     else:
-        seen = "Expect failed requests.*revision 2 was promoted.*failed: [1-9]"
+        seen = r"Expect failed requests.*demo 2 promoted without a verdict: errors [1-9]\d* of .*"
+        seen += "revision 2 was promoted.*failed: [1-9]"
     assert re.search(f"FAIL={fail}: revision 2 .*{seen}", out, re.S), out
     assert "As expected, " in out
 

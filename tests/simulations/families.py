@@ -4,12 +4,14 @@
 """How many good revisions the sequential judge fails of each family of traffic, and others do on
 the same looks.
 
-`python tests/simulations/families.py RUNS SEED [FAMILY]...` prints the table of the page.
+`python tests/simulations/families.py RUNS SEED [FAMILY]...` prints the table of the page, and with
+`power` instead of families, how many requests a verdict takes.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 import sys
 from collections.abc import Callable, Mapping
 from random import Random
@@ -25,7 +27,11 @@ from ansible_collections.progressive.rollout.tests.support.traffic_families impo
     BAD_FAMILIES,
     FAMILIES,
 )
-from ansible_collections.progressive.rollout.tests.support.traffic_models import Traffic
+from ansible_collections.progressive.rollout.tests.support.traffic_models import (
+    Fleet,
+    Service,
+    Traffic,
+)
 
 SURE = 1.96  # standard deviations of the upper end
 MOST = 0.01  # part of the requests to the new side that may fail in a look, for the threshold
@@ -100,27 +106,91 @@ def upper(failed: int, runs: int) -> float:
 def row(name: str, runs: int, seed: str) -> str:
     """The row of a family: how many analyses the judges fail, and when this one does."""
     draw, dice = (FAMILIES | BAD_FAMILIES)[name], Random(f"{seed} {name}")
-    ends: list[int | None] = []
+    ends: list[models.End] = []
     others = dict.fromkeys(OTHERS, 0)
     for _run in range(runs):
         random = np.random.default_rng(dice.getrandbits(64))
         drawn = draw(random)[1](random)
-        ends.append(models.found(drawn))
+        ends.append(models.end_of(drawn))
         if isinstance(drawn, Traffic):
             for judge, fails in OTHERS.items():
                 others[judge] += fails(drawn)
-    failed = [end for end in ends if end is not None]
-    cells = [f"{100 * one / runs:.1f} %" for one in (len(failed), *others.values())]
-    if not isinstance(drawn, Traffic):
-        cells[1:] = [""] * len(OTHERS)
-    cells.insert(1, f"{100 * upper(len(failed), runs):.1f} %")
+    looks = [end.failed for end in ends if end.failed is not None]
+    cells = [
+        f"{100 * len(looks) / runs:.1f} %",
+        f"{100 * upper(len(looks), runs):.1f} %",
+        f"{statistics.median(looks):g}" if looks else "",
+        f"{100 * sum(end.asked for end in ends) / runs:.1f} %",
+        *(
+            f"{100 * one / runs:.1f} %" if isinstance(drawn, Traffic) else ""
+            for one in others.values()
+        ),
+    ]
     return f"| {name} | {runs} | {' | '.join(cells)} |"
 
 
+# -- requests to a verdict -------------------------------------------------------------------------
+
+TWO_OF_TEN = Fleet(2, 8, 10, 0.2)
+# errors of stable and of the new revision, and requests to that in a look
+FASTEST = (
+    (0.01, 0.05, 20),
+    (0.001, 0.01, 20),
+    (0.0, 0.05, 20),
+    (0.01, 0.05, 200),
+    (0.001, 0.01, 200),
+    (0.01, 0.03, 200),
+)
+LONG = 200  # looks
+
+
+def power(before: float, after: float, requests: int, runs: int, seed: str) -> str:
+    """The row of a bad revision: how many are found, when, and what Wald's test needs for it.
+
+    That test knows both rates, and that errors are independent; it has the same alpha.
+    """
+    dice, looks, ours, fastest = Random(f"{seed} {before} {after} {requests}"), [], 0.0, 0.0
+    for _run in range(runs):
+        random = np.random.default_rng(dice.getrandbits(64))
+        service = Service(1.0, TWO_OF_TEN, LONG, requests / TWO_OF_TEN.share)
+        sent = service.drawn_requests(random)
+        rates = np.where(TWO_OF_TEN.is_new, after, before)
+        drawn = service.traffic(sent, random.binomial(sent, rates))
+        end = models.found(drawn)
+        if end is not None:
+            looks.append(end)
+            ours += sum(number for number, _failed in _new(drawn)[:end])
+        fastest += told_the_truth(before, after, requests, random)
+    text = f"{100 * before:g} -> {100 * after:g} %, {requests} a look"
+    ratio = ours / max(1, len(looks)) / (fastest / runs)
+    return f"| {text} | {runs} | {len(looks)} | {statistics.median(looks):g} | {ratio:.1f} |"
+
+
+def told_the_truth(before: float, after: float, requests: int, random: np.random.Generator) -> int:
+    """The requests to the new side until Wald's test decides, after whole looks."""
+    share, alpha = TWO_OF_TEN.share, models.judging.SIDES * models.ERRORS.rules["alpha"]
+    others, evidence, sent = round(requests * (1 - share) / share), 0.0, 0
+    while evidence < math.log(1 / alpha):
+        new, stable = random.binomial(requests, after), random.binomial(others, before)
+        sent += requests
+        if before:
+            evidence += new * math.log(after / before)
+            evidence -= (new + stable) * math.log1p(share * (after / before - 1))
+        else:  # odds without bound
+            evidence += new * math.log(1 / share)
+    return sent
+
+
 def main() -> None:
-    """Print the rows of the families, of all where none is named."""
+    """Print the rows of the families, of all where none is named, or those of `power`."""
     runs, seed, *names = sys.argv[1:]
-    print(f"| family | analyses | failed | at most (95 %) | {' | '.join(OTHERS)} |")
+    if names == ["power"]:
+        print("| errors | analyses | found | look (median) | requests, of those of Wald's test |")
+        for rates in FASTEST:
+            print(power(*rates, int(runs), seed), flush=True)
+        return
+    head = "family | analyses | failed | at most (95 %) | look (median) | asked"
+    print(f"| {head} | {' | '.join(OTHERS)} |")
     for name in names or (*FAMILIES, *BAD_FAMILIES):
         print(row(name, int(runs), seed), flush=True)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 import typing as t
 from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 
 import numpy as np
@@ -58,23 +59,40 @@ UNMET = (
     "errors that last",
     "broken clients",
     "sticky tenants",
-    "means: warming up",
+    "cold errors, one after another",
 )
 RUNS, RUNS_OF_REQUESTS = 400, 100  # analyses of a model for the table; single requests take long
 
 
+@dataclass(frozen=True)
+class End:
+    """How an analysis ends."""
+
+    failed: int | None  # the look after which the judge fails it; None: it does not
+    asked: bool  # whether there is too little data after the last measurement: a person is asked
+
+
 def found(drawn: Traffic | Latency | Requests) -> int | None:
     """The look after which the judge fails an analysis; None: it does not."""
+    return end_of(drawn).failed
+
+
+def end_of(drawn: Traffic | Latency | Requests) -> End:
+    """How an analysis ends."""
     state: judging.State = {}
+    lacking = False
     metric, looks = ERRORS, errors_by_look(drawn) if isinstance(drawn, Traffic) else iter(())
     if isinstance(drawn, Latency):
         metric, looks = LATENCY, times_by_look(drawn)
     elif isinstance(drawn, Requests):
         metric, looks = LATENCY, requests_by_look(drawn)
     for number, look in enumerate(looks, 1):
-        if judging.judge_result(metric, state, look).phase is AnalysisPhase.FAILED:
-            return number
-    return None
+        judged = judging.judge_result(metric, state, look)
+        if judged.phase is AnalysisPhase.FAILED:
+            return End(number, False)
+        if number <= (metric.limits.count or number):
+            lacking = judged.lacking
+    return End(None, lacking)
 
 
 def errors_by_look(drawn: Traffic) -> t.Iterator[dict[str, t.Any]]:

@@ -171,6 +171,21 @@ def cold(of: Service, more: float, tau: float, stays: float = 0.0) -> Model:
     return draw
 
 
+def cold_rolling(of: Service, more: float, tau: float, every: int) -> Model:
+    """The same, of new instances that start so many looks after each other."""
+
+    def draw(random: Random) -> Traffic:
+        drawn, rates = of.drawn_requests(random), of.rates()
+        for number in np.flatnonzero(of.fleet.is_new):
+            begin = every * int(number)
+            seconds = INTERVAL * (np.arange(of.looks - begin) + 0.5)
+            drawn[:begin, number] = 0
+            rates[begin:, number] += more * np.exp(-seconds / tau)
+        return of.traffic(drawn, random.binomial(drawn, np.clip(rates, 0, 1)))
+
+    return draw
+
+
 def starts(of: Service, most: int) -> Model:
     """Each new instance fails one to `most` requests when it is started."""
 
@@ -392,6 +407,14 @@ def _draw_cold(random: Random) -> tuple[str, Model]:
     return _named(of, f"{100 * more:.2g} % more, tau {tau:.0f} s"), cold(of, more, tau)
 
 
+def _draw_cold_rolling(random: Random) -> tuple[str, Model]:
+    of = service(4, 8, _rate(random), float(random.choice([300, 1000, 3000])))
+    more, tau = random.uniform(0.01, 0.1), random.uniform(10, 60)
+    every = int(random.integers(1, 7))
+    text = f"{100 * more:.2g} % more, tau {tau:.0f} s, one each {every} looks"
+    return _named(of, text), cold_rolling(of, more, tau, every)
+
+
 def _draw_bad(random: Random) -> tuple[str, Model]:
     """It fails three times as often as stable once it is warm, and 2 % more at least."""
     of, more, tau = _of(random), random.uniform(0.01, 0.1), random.uniform(10, 60)
@@ -465,6 +488,7 @@ FAMILIES: dict[str, Family] = {
     "sticky tenants": _draw_tenants,
     "small fleets that differ": _draw_small,
     "cold errors": _draw_cold,
+    "cold errors, one after another": _draw_cold_rolling,
     "3 to 60 requests a minute": _draw_little,
     "restarts": _draw_restarts,
     "missing measurements": _draw_missing,

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import re
@@ -200,6 +201,27 @@ def test_a_deployment_is_rolled_out_and_handed_back(
     is_ordinary(server, "3", 4)
     assert (shop.least, shop.most) == (4, 5)
     assert len([path for path in server.objects if path.startswith(api.SETS)]) == 3, "the history"
+
+
+def test_what_rollouts_left_is_removed_and_pods_run_on(tmp_path: Path) -> None:
+    server = with_service()
+    Shop(tmp_path, server).play(revision="2")
+    pods = {pod["metadata"]["name"] for pod in server.living()}
+    made, balancer = driver(server, epoch=9), service(server, epoch=9)
+    with pytest.raises(PlatformError, match="without a lease"):
+        driver(server, epoch=0).leave(dry=False)
+    before = copy.deepcopy(server.objects)
+    named = [*made.leave(dry=True), *balancer.leave(dry=True)]
+    assert server.objects == before
+    assert [*made.leave(dry=False), *balancer.leave(dry=False)] == named
+    assert [*made.leave(dry=False), *balancer.leave(dry=False)] == []
+    server.reconcile()
+    assert {pod["metadata"]["name"] for pod in server.living()} == pods
+    is_ordinary(server, "2", 4)
+    for path, obj in server.objects.items():
+        noted = [*_pod.notes_of(obj), *_pod.labels_of(obj)]
+        ours = [key for key in noted if key.startswith(_pods.DOMAIN) or key == CAUSE]
+        assert not ours, path
 
 
 def test_the_pods_stay_when_the_deployment_takes_them_over(tmp_path: Path) -> None:

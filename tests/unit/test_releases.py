@@ -144,6 +144,23 @@ def test_only_the_last_releases_that_have_ended_are_kept(tmp_path: Path) -> None
     assert list(mine.read()) == ["going", *[release.name for release in ended[3:]]]
 
 
+def test_a_service_that_is_removed_takes_its_releases_along(tmp_path: Path) -> None:
+    mine = of_run(tmp_path, "a")
+    services = {"1": ("shop", "web"), "2": ("web",)}
+    members = {
+        name: {service: Member(service, service) for service in given}
+        for name, given in services.items()
+    }
+    mine.change(lambda known: {name: Release(name, given) for name, given in members.items()})
+    before = {str(path) for path in tmp_path.rglob("*")}
+    assert mine.forget("shop", dry=True) == ["1"]
+    assert {str(path) for path in tmp_path.rglob("*")} == before
+    assert mine.forget("shop", dry=False) == ["1"] and list(mine.read()) == ["2"]
+    assert mine.forget("shop", dry=False) == []
+    assert mine.forget("web", dry=False) == ["2"]
+    assert list(tmp_path.rglob("*")) == [], "the journal went with the last release"
+
+
 def test_a_damaged_journal_is_refused(tmp_path: Path) -> None:
     held = store(tmp_path)
     held.acquire("a", "a", 5.0, {})

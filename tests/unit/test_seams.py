@@ -7,6 +7,7 @@ ready.
 
 from __future__ import annotations
 
+import re
 import threading
 import typing as t
 from collections import Counter
@@ -62,10 +63,19 @@ class Busy(World):
     def traffic(self) -> TrafficDriver:
         return BusyTraffic(self)
 
+    broken: set[Endpoint] = field(default_factory=set)  # at which each request fails
+
     def come(self) -> None:
         """One request to each entry in rotation."""
         serving = [e for e, server in self.servers.items() if server.rotation is Rotation.IN]
         self.sent.update(serving if self.busy else [])
+
+
+class Broken(set[Endpoint]):
+    """All entries but these."""
+
+    def __contains__(self, endpoint: object) -> bool:
+        return not super().__contains__(endpoint)
 
 
 class BusyTraffic(Traffic):
@@ -75,7 +85,11 @@ class BusyTraffic(Traffic):
         self.world.come()
         return {
             "lb": {
-                endpoint: replace(server, requests=1000 + self.world.sent[endpoint])
+                endpoint: replace(
+                    server,
+                    requests=1000 + self.world.sent[endpoint],
+                    errors=self.world.sent[endpoint] * (endpoint in self.world.broken),
+                )
                 for endpoint, server in super().observe()["lb"].items()
             }
         }
@@ -125,6 +139,26 @@ def test_a_report_counts_what_came_between_steps_and_after_the_verdict(
         world.come()
         shop.step(rollback, **CANARY)
     assert shop.running == {"1": 5} and counted(shop) == world.sent.total()
+
+
+@pytest.mark.parametrize(
+    ("given", "says"), [({}, True), ({"analysis": {}}, False), ({"broken": False}, False)]
+)
+def test_a_switch_that_nothing_compared_says_which_requests_failed(
+    shop: Service, given: dict[str, t.Any], says: bool
+) -> None:
+    """The operator reads it where the rollout says that it was promoted."""
+    world = t.cast(Busy, shop.world)
+    world.busy, world.most, old = True, 10, set(world.servers)
+    given = dict(given)
+    if given.pop("broken", True):
+        world.broken = Broken(old)
+    shop.play(revision="2", strategy="blue_green", hold="300ms", **given)
+    rollout = shop.journal.rollout
+    assert rollout and rollout.outcome == "promoted"
+    text = r"without a verdict: errors \d+ of \d+ \(100 %\) against 0 of \d+"
+    assert bool(re.fullmatch(text, rollout.reason)) == says, rollout.reason
+    assert says or not rollout.reason
 
 
 def test_instances_are_ready_since_what_the_step_before_saw(shop: Service) -> None:

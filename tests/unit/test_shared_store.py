@@ -42,6 +42,9 @@ class Memory(SharedStore):
     def _texts(self, prefix: str) -> Iterable[bytes]:
         return [text for name, text in sorted(self.texts.items()) if name.startswith(prefix)]
 
+    def _remove_all(self) -> None:
+        self.texts.clear()
+
     def _where(self, name: str) -> str:
         return name
 

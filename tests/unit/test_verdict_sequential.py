@@ -20,6 +20,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.
     Counts,
     Span,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.dispersion import (
+    Dispersion,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.errors import (
     LONGEST,
     ErrorHistory,
@@ -37,6 +40,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.instances import (
     Instances,
     Outliers,
+    part_of,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.latency import (
     AGREE,
@@ -47,6 +51,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.
     slow_instances,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.verdict import Data
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.warming import (
+    FEW,
+    Warming,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -628,7 +636,7 @@ def test_the_bad_one_is_named() -> None:
     assert found.sentence.startswith(
         "web2: errors 18 of 600 (3 %) against 0 of 3,600 on all others; e-value "
     )
-    assert found.sentence.endswith(" >= 150: less than 1 in 1,000,000 by chance")
+    assert found.sentence.endswith(" >= 200: less than 1 in 1,000,000 by chance")
 
 
 def failed(new: dict[str, Counts]) -> str:
@@ -666,6 +674,27 @@ def test_three_errors_of_one_client_name_nobody() -> None:
     burst = quiet | {"n7": Counts(20, 3)}
     looks = [span(quiet, stable)] * 5 + [span(burst, stable)] + [span(quiet, stable)] * 5
     assert judged(*looks).names == () and not compare_errors(after(*looks)).worse
+
+
+@pytest.mark.parametrize("arrivals", [[20], [1] * 20, [4, 1, 7], [200]])
+def test_instances_share_alpha_however_they_arrive(arrivals: list[int]) -> None:
+    """By the limits that each was held to, an analysis has no more than its alpha."""
+    known, spent = 0, 0.0
+    for more in arrivals:
+        spent += more * part_of(known, more)
+        known += more
+    assert spent <= 1
+    assert part_of(0, 20) >= 0.95 / 20  # hardly less than Bonferroni, where all are there at once
+
+
+def test_an_instance_keeps_its_part_of_alpha_when_others_come() -> None:
+    instances = Instances()
+    for names in (("web1", "web2"), ("web1", "web2", "web3")):
+        look = span(dict.fromkeys(names, Counts(100, 0)), STABLE)
+        instances = instances.after([look], Dispersion(), ALPHA, 1.0)
+        instances = Instances.load(json.loads(json.dumps(instances.dump())))
+    parts = [one.part for one in instances.each.values()]
+    assert parts == [part_of(0, 2), part_of(0, 2), part_of(2, 1)]
 
 
 def test_many_instances_take_more_evidence() -> None:
@@ -706,8 +735,9 @@ def test_one_that_came_when_all_began_to_fail_is_not_named() -> None:
 
 
 def times(new: list[float], stable: list[float]) -> LatencyHistory:
-    """The samples of both sides, of one look."""
-    return LatencyHistory().after(Samples.of_sides(new, stable))
+    """The samples of both sides, of one look, after others that show that the new side is warm."""
+    history = LatencyHistory().after(Samples.of_sides(new, stable))
+    return replace(history, warming=Warming(looks=FEW))
 
 
 def test_eleven_samples_are_the_fewest_that_tell_anything() -> None:

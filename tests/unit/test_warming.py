@@ -77,7 +77,8 @@ def test_a_verdict_on_times_waits_and_says_why() -> None:
         stable = [0.1 * noise for noise in NOISE]
         history = history.after(Samples.of_sides([ratio * one for one in stable], stable * 4))
         said.append(compare_quantile(history))
-    assert not any(verdict.worse for verdict in said[FEW:20])
+    assert not any(verdict.worse for verdict in said[:20])
+    assert "too few looks" in said[FEW - 2].sentence
     assert any("still warming up" in verdict.sentence for verdict in said[:20])
     assert said[-1].worse
 
@@ -135,10 +136,10 @@ def test_errors_that_stay_after_such_a_start_fail_it() -> None:
 
 
 def test_errors_that_do_not_fade_are_waited_for_until_that_is_known() -> None:
-    """That is soon where they are many."""
-    few, many = judged([0.02] * 12), judged([0.2] * 12)
+    """That is at the third look where they are many."""
+    few, many = judged([0.05] * 12, requests=100), judged([0.05] * 12)
     assert "too few errors to see whether it is warming up" in few[4].sentence
-    assert failed(many) == 4 and failed(few) == 7
+    assert failed(many) == 3 and failed(few) == 6
 
 
 def test_once_errors_faded_as_many_requests_are_needed_as_at_the_start() -> None:
@@ -158,8 +159,20 @@ def test_who_loses_most_requests_is_not_waited_for() -> None:
     assert failed(judged([0.9, 0.85, 0.8])) == 2
 
 
-def test_looks_within_seconds_have_no_warm_up() -> None:
-    assert failed(judged([0.03, 0.028, 0.03, 0.028], "1s")) == 3
+@pytest.mark.parametrize("rates", [[0.03, 0.028, 0.03], [0.1, 0.1, 0.1]])
+def test_errors_at_a_steady_rate_fail_soon_where_looks_follow_within_seconds(
+    rates: list[float],
+) -> None:
+    assert failed(judged(rates, "1s")) == 3
+
+
+@pytest.mark.parametrize(
+    "rates", [[0.2, 0.05, 0.01, *[0.002] * 8], [0.3, 0.2, 0.1, 0.05, 0.03, 0.01, *[0.002] * 8]]
+)
+def test_errors_that_fall_within_seconds_are_waited_for(rates: list[float]) -> None:
+    found = judged(rates, "1s")
+    assert failed(found) is None
+    assert "still warming up?" in found[3].sentence
 
 
 def test_errors_that_were_over_for_long_when_they_return_have_no_warm_up() -> None:

@@ -61,13 +61,15 @@ def _answer(address: str, work: dict[str, t.Any], request: Request) -> dict[str,
 
 
 def _stem(request: Request, address: str) -> str:
+    return stem(request["path"], request["service"], address)
+
+
+def stem(path: str, service: str, address: str) -> str:
     """Return the path of the lock and the epoch of a service at one HAProxy, without an ending.
 
     For example `<path>/haproxy/shop@_run_haproxy_admin.sock`.
     """
-    return os.path.join(
-        request["path"], "haproxy", "%s@%s" % (request["service"], address.replace("/", "_"))
-    )
+    return os.path.join(path, "haproxy", "%s@%s" % (service, address.replace("/", "_")))
 
 
 def _mark(request: Request, address: str) -> _files.JournalMark:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LOCK_WAIT = 10.0  # seconds; an operation takes milliseconds, so a longer one is stuck
 
-_WRITES = ("acquire", "commit", "release", "post")
+_WRITES = ("acquire", "commit", "release", "post", "erase")
 _FIRST = ("acquire", "post")  # what may be the first to be written of a service
 
 
@@ -152,6 +152,21 @@ def release(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]
     return {}
 
 
+def erase(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
+    """Take a token; remove all that there is of the service, the lease last. Return nothing."""
+    held, _epoch = _held(files)
+    _journal.check_ours(files.service, held, request["token"], now)
+    for entry in os.scandir(files.timelines) if os.path.isdir(files.timelines) else ():
+        _files.discard(entry.path)
+    _remove_empty(files.timelines)
+    for path in (files.record, files.commands, files.lease, files.lock):
+        _files.discard(_files.draft(path))
+        _files.discard(path)
+    _remove_empty(files.journal)
+    _remove_empty(files.path)
+    return {}
+
+
 def timeline(files: Files, request: dict[str, Any], now: float) -> dict[str, Any]:
     """Take a rollout; return `events`, oldest first.
 
@@ -190,6 +205,7 @@ _OPERATIONS = {
     "acquire": acquire,
     "commit": commit,
     "release": release,
+    "erase": erase,
     "timeline": timeline,
     "post": post,
     "commands": commands,
@@ -215,7 +231,10 @@ def _lock(files: Files, op: str) -> int | None:
     while True:
         try:
             fcntl.flock(lock, (fcntl.LOCK_EX if writes else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-            return lock
+            if _is_at(lock, files.lock):
+                return lock
+            os.close(lock)  # the journal was removed meanwhile
+            return _lock(files, op)
         except BlockingIOError:
             if time.monotonic() > deadline:
                 os.close(lock)
@@ -228,6 +247,14 @@ def _lock(files: Files, op: str) -> int | None:
             os.close(lock)
             raise
         time.sleep(0.002)
+
+
+def _is_at(lock: int, path: str) -> bool:
+    """Return whether an open file still is the one of this path."""
+    try:
+        return os.path.samestat(os.fstat(lock), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _held(files: Files) -> tuple[dict[str, Any] | None, int]:
@@ -316,6 +343,13 @@ def _put(target: int, data: bytes) -> None:
     while data:
         data = data[os.write(target, data) :]
     os.fsync(target)
+
+
+def _remove_empty(folder: str) -> None:
+    try:
+        os.rmdir(folder)
+    except OSError:  # others' journals are there, or it is not ours
+        pass
 
 
 def _sync(directory: str) -> None:

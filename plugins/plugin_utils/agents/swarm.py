@@ -62,6 +62,8 @@ def main(request: Request) -> dict[str, t.Any]:
             return {"problems": missing(api, request["prepare"])}
         if "recall" in request:
             return {"settings": recalled(api, request["recall"])}
+        if "leave" in request:
+            return {"removed": left(api, request)}
         return work(api, request)
     except Stale as exc:
         return {"stale": str(exc)}
@@ -248,6 +250,41 @@ def recalled(api: Api, key: str) -> t.Any:
 
     there = api.find("/configs/rollout-" + key)
     return _bootstrap.load(binascii.a2b_base64(there["Spec"]["Data"])) if there else None
+
+
+def left(api: Api, request: Request) -> list[str]:
+    """Remove the labels of services that run, then the settings and the epoch; return them.
+
+    Tasks stay as they are: the labels are those of the service, not of its containers. With `dry`,
+    nothing is removed.
+    """
+    service, dry = request["leave"]["service"], request["leave"]["dry"]
+    if not dry:
+        if request["leave"]["epoch"] <= 0:
+            raise Refused("nothing is removed without a lease (epoch 0 only looks)")
+        fence(api, service, request["leave"]["epoch"])
+    removed = []
+    for one in api.get("/services", label=["%sservice=%s" % (OURS, service)]):
+        removed.append("labels of service %s" % one["Spec"]["Name"])
+        if not dry:
+            api.change("services", one["Spec"]["Name"], unlabelled)
+    there = api.get("/configs", label=["%ssettings=%s" % (OURS, service)])
+    for name in [*sorted(one["Spec"]["Name"] for one in there), "rollout.%s" % service]:
+        if api.find("/configs/" + name) is not None:
+            removed.append("config %s" % name)
+            if not dry:
+                api.delete("configs", name)
+    return removed
+
+
+def unlabelled(spec: Object) -> bool:
+    """Remove our labels of a service."""
+    spec["Labels"] = {
+        name: value
+        for name, value in (spec.get("Labels") or {}).items()
+        if not name.startswith(OURS)
+    }
+    return True
 
 
 # --- services ---

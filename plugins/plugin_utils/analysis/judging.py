@@ -40,8 +40,9 @@ from .spec import KAYENTA, NEW_MESSAGES, SEQUENTIAL, THRESHOLD, Analysis, Metric
 State = dict[str, t.Any]
 MOST = 1000  # samples of each side that Kayenta's judge keeps
 WARM = 300.0  # seconds that a verdict waits for new instances to warm up, or half of the looks
-YOUNG = 8  # looks that a verdict on a few errors waits for the same,
-SLOW = 10.0  # where there are so many seconds between two
+YOUNG = 7  # looks that a verdict on a few errors waits for the same,
+SLOW = 10.0  # where there are so many seconds between two, at least,
+SOON = 2  # and where there are fewer
 MORE = 1.1  # errors for each request that are an estimate's rounding, and not another thing
 
 
@@ -139,14 +140,13 @@ def _patience(metric: Metric) -> int:
 def _warm_up(metric: Metric) -> WarmUpLimit:
     """Return how long a verdict on errors waits for new instances to warm up.
 
-    Not where looks follow each other so soon that few of them show no fade: who asks for these
-    wants a verdict in seconds.
+    Where looks follow each other within seconds, only a fall that shows is waited for: such an
+    analysis is meant to decide soon.
     """
     interval, count = metric.limits.interval or SLOW, metric.limits.count
-    if interval < SLOW:
-        return WarmUpLimit()
     most = math.ceil(WARM / interval)
-    return WarmUpLimit(min(most, count // 2) if count else most, YOUNG)
+    young = YOUNG if interval >= SLOW else SOON
+    return WarmUpLimit(min(most, count // 2) if count else most, young)
 
 
 def _by_errors(metric: Metric, state: State, look: Sequence[Span]) -> Measurement:

@@ -8,6 +8,7 @@ A gate measures and judges; a replay judges again what was kept.
 
 from __future__ import annotations
 
+import math
 import typing as t
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -204,6 +205,16 @@ def left_open(analysis: Analysis, memory: Mapping[str, t.Any]) -> str:
         known.restore(memory[metric.name])
         texts.append(known.left_open)
     return ", ".join(text for text in texts if text)
+
+
+def uncompared(new: Counts, old: Counts) -> str:
+    """Return the errors of both sides of a rollout that nothing compared, if the new one has more.
+
+    More by three standard deviations, so that a single error among thousands says nothing.
+    """
+    expected = old.rate * new.requests
+    more = new.errors > expected + 3 * math.sqrt(expected + 1)
+    return f"errors {new} against {old}" if more else ""
 
 
 def decide(metrics: Sequence[MetricProgress], analysis: Analysis) -> tuple[str, str]:

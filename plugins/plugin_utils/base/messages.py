@@ -561,6 +561,14 @@ MESSAGES: Mapping[str, Message] = {
         "Correct `rollout_store`; move a journal with store.yml. If the journal is lost, remove the"
         " file that the message names.",
     ),
+    "PR-516": Message(
+        "remove.yml could not remove the journal; all else of the service is removed.",
+        "Do what the message says.",
+    ),
+    "PR-517": Message(
+        "remove.yml could not remove all that rollouts have left. The journal is still there.",
+        "Mend what the message names, and run remove.yml again: it removes the rest.",
+    ),
     # -- rollouts
     "PR-600": Message("The rollout failed.", "The message has the reason."),
     "PR-601": Message(
@@ -703,6 +711,11 @@ MESSAGES: Mapping[str, Message] = {
         "A gate or an analysis failed after the promotion, within `rollout_watch`.",
         "The message has the reason. The service was rolled back, unless the message says"
         " otherwise.",
+    ),
+    "PR-707": Message(
+        "The service cannot be removed: a rollout of it, or a release that it is a member of, is in"
+        " progress.",
+        "End it with promote.yml, abort.yml or rollback.yml, then run remove.yml again.",
     ),
     # -- defects
     "PR-900": Message("An internal error.", "Report it, with the output of `-vvv`."),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import abc
 import typing as t
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 if t.TYPE_CHECKING:
     from .context import DriverContext
@@ -32,6 +32,15 @@ class BaseDriver(abc.ABC):
         Raises InputError for what a table of fields cannot check, with the variable's name, its
         value, and what to do.
         """
+
+    def leave(self, dry: bool) -> Sequence[str]:
+        """Remove what rollouts of the service have left that nothing needs which goes on serving.
+
+        Return what that is, each with its place; `dry`: only return it. No instance is stopped, and
+        no load balancer changes where it sends requests. Raises an error of this kind of driver
+        where something is left; called again, it removes the rest.
+        """
+        return ()
 
     @classmethod
     def variant(cls, options: Mapping[str, t.Any]) -> type[t.Any]:

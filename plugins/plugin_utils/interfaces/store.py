@@ -10,6 +10,7 @@ import typing as t
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..base.errors import StoreError
 from .driver import BaseDriver
 
 
@@ -94,6 +95,14 @@ class StoreDriver(BaseDriver):
     @abc.abstractmethod
     def release(self, token: str) -> None:
         """Give the lease back; do nothing if another token holds it."""
+
+    def erase(self, token: str) -> None:
+        """Remove all that there is of the service, the lease last; raises LeaseLost."""
+        raise StoreError(
+            f"rollout_store.driver: it cannot remove {self.place or 'the journal'}; remove that"
+            " there",
+            "PR-516",
+        )
 
     @abc.abstractmethod
     def timeline(self, rollout: str) -> Sequence[dict[str, t.Any]]:

@@ -168,6 +168,10 @@ class Together(PlatformDriver):
         found = self._all(lambda driver: driver.conclude(stable))
         return "; ".join(f"cluster {name}: {left}" for name, left in found.items() if left)
 
+    def leave(self, dry: bool) -> Sequence[str]:
+        removed = self._all(lambda driver: driver.leave(dry))
+        return [f"cluster {name}: {what}" for name, whole in removed.items() for what in whole]
+
     def close(self) -> None:
         for one in self._members.values():
             one.driver.close()

@@ -22,6 +22,7 @@ from ..interfaces.platform import (
     Notable,
     PlatformDriver,
 )
+from ..remote import kubernetes_notes
 from ..remote.kubernetes import ApiError, Cluster, Object, Reflector
 from . import _pod, _pod_reports, _pods
 
@@ -111,6 +112,28 @@ class WorkloadDriver(PlatformDriver):
             "lastTimestamp": stamp,
             "count": 1,
         }
+
+    def leave(self, dry: bool) -> Sequence[str]:
+        if not dry:
+            self._refuse_without_lease()
+        objects = [
+            (self._path(kind, str(obj["metadata"]["name"])), obj)
+            for kind, objects in self._own_objects().items()
+            for obj in objects
+        ]
+        return kubernetes_notes.leave(self._cluster, objects, dry)
+
+    def _own_objects(self) -> dict[str, list[Object]]:
+        """Return the workload, the ReplicaSets that it has, and their pods, by kind.
+
+        A Deployment gives its annotations to its ReplicaSet, so it comes first.
+        """
+        owners = self._list_all(self._kinds, fieldSelector=f"metadata.name={self._name}")
+        found = {self._kinds: list(owners)}
+        for kind in ("replicasets", "pods") if self._kinds == "deployments" else ("pods",):
+            mine = [o for o in self._list_all(kind) if any(_pod.owned_by(o, w) for w in owners)]
+            found[kind], owners = mine, mine
+        return found
 
     def changed(self) -> bool:
         return bool(self._watched) and self._changes != self._seen

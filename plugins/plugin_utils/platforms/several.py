@@ -412,6 +412,15 @@ class Driver(PlatformDriver):
         raise_first(troubles)
         return None
 
+    def leave(self, dry: bool) -> Sequence[str]:
+        removed: list[str] = []
+
+        def work(part: PlatformDriver) -> None:
+            removed.extend(part.leave(dry))
+
+        self._each(work)
+        return removed
+
     def _each(self, work: Callable[[PlatformDriver], None]) -> None:
         """Do something in all parts; raise what is wrong once all have."""
         troubles: list[RolloutError] = []

@@ -168,6 +168,13 @@ class Driver(PlatformDriver):
                 self.context.secrets[key] = found
         return self.context.secrets.get(key)
 
+    def leave(self, dry: bool) -> Sequence[str]:
+        from ..remote.leaving import Removed  # a service is removed once
+
+        known = {"service": self.context.service, "epoch": self.context.known().epoch, "dry": dry}
+        answer = self._managers.ask(Removed, {"leave": known})
+        return [f"swarm: {clean(name)}" for name in answer["removed"]]
+
     def _work(
         self,
         start: Sequence[Labels],

@@ -188,6 +188,13 @@ class Session:
                 self._patiently(lambda: self.store.release(self.identity.token))
             self.epoch = 0
 
+    def erase(self) -> None:
+        """Remove the journal and the lease."""
+        self.close()
+        with self._writing:
+            self._patiently(lambda: self.store.erase(self.identity.token))
+        self.epoch, self.record = 0, Record(self.service)
+
     def close(self) -> None:
         """Stop renewing the lease: the next step of this run renews it."""
         self._closed.set()

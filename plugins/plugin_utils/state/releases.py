@@ -56,6 +56,31 @@ class Releases:
                 with suppress(RolloutError):  # it expires
                     self._store.release(self._token)
 
+    def forget(self, service: str, dry: bool) -> list[str]:
+        """Remove the releases that have a service as a member, and the journal with the last one;
+        return their names. `dry`: only return them.
+        """
+        with self._changing:
+            if dry or not self._of(service):
+                return self._of(service)
+            self._acquire()
+            names = self._of(service)
+            kept = {name: release for name, release in self._load().items() if name not in names}
+            if kept:
+                self._store.commit(self._token, TTL, _dump(kept))
+                self._store.release(self._token)
+            else:
+                self._store.erase(self._token)
+            return names
+
+    def _of(self, service: str) -> list[str]:
+        """Return the names of the releases that have a service as a member."""
+        return [
+            name
+            for name, release in self._load().items()
+            if any(member.service == service for member in release.members.values())
+        ]
+
     def _load(self) -> dict[str, Release]:
         given = self._store.load().get("releases") or {}
         try:

@@ -92,6 +92,10 @@ class SharedStore(StoreDriver):
         """Return the texts whose names begin so, in the order of their names."""
 
     @abc.abstractmethod
+    def _remove_all(self) -> None:
+        """Remove all texts of the service, the lease last."""
+
+    @abc.abstractmethod
     def _where(self, name: str) -> str:
         """Return how messages call a text."""
 
@@ -148,6 +152,16 @@ class SharedStore(StoreDriver):
                 return True
             free = {name: kept[name] for name in ("schema", "epoch", "events", "rollout")}
             return self._replace(state, free, 0.0, {}) or None
+
+        self._until(attempt)
+
+    def erase(self, token: str) -> None:
+        def attempt() -> bool | None:
+            state = self._read([LEASE])
+            held, _kept = self._held(state)
+            _journal.check_ours(self._service, held, token, state.now)
+            self._remove_all()
+            return True
 
         self._until(attempt)
 

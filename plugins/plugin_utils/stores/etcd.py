@@ -176,6 +176,9 @@ class Driver(SharedStore):
             if not answer.get("more"):
                 return
 
+    def _remove_all(self) -> None:
+        self._ask("kv/deleterange", self._range(""))
+
     def _range(self, prefix: str) -> dict[str, str]:
         """Return the range of the keys that begin so."""
         first = (self._key + prefix).encode()

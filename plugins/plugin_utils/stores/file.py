@@ -106,6 +106,9 @@ class Driver(StoreDriver):
     def release(self, token: str) -> None:
         self._ask("release", token=token)
 
+    def erase(self, token: str) -> None:
+        self._ask("erase", token=token)
+
     def timeline(self, rollout: str) -> Sequence[dict[str, t.Any]]:
         return t.cast("list[dict[str, t.Any]]", self._ask("timeline", rollout=rollout)["events"])
 

@@ -109,6 +109,24 @@ class Driver(SharedStore):
         with self._answered():
             return self._whole(events)[2]
 
+    def _remove_all(self) -> None:
+        with self._answered():
+            selector = f"{SERVICE}={self._service}"
+            for config_map in self._cluster.get(self._maps, labelSelector=selector).get(
+                "items", ()
+            ):
+                self._cluster.delete(f"{self._maps}/{config_map['metadata']['name']}")
+            try:
+                self._cluster.delete(f"{self._leases}/{self._name}")
+            except ApiError as exc:
+                if exc.status != 403:
+                    raise
+                raise StoreError(
+                    f"rollout_store: the account may not delete the Lease; delete it yourself:"
+                    f" kubectl --namespace {self._namespace} delete lease {self._name}",
+                    "PR-516",
+                ) from None
+
     def _where(self, name: str) -> str:
         return f"{name} in {self.place}"
 

@@ -184,6 +184,9 @@ class Driver(SharedStore):
             return []
         return [row[0].encode() for row in rows]
 
+    def _remove_all(self) -> None:
+        self._work(lambda run: run(_DROP, self._service, ""))
+
     def _where(self, name: str) -> str:
         return f"{name} of {self._service} in {self._table} of {self._at}"
 

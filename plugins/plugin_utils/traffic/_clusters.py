@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import abc
 import typing as t
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from ..base.errors import LeaseLost, RolloutError
 from ..interfaces.context import DriverContext
@@ -58,6 +58,10 @@ class ClustersDriver(TrafficDriver):
 
     def conclude(self) -> None:
         self._each(self._members, lambda name: self._members[name].conclude())
+
+    def leave(self, dry: bool) -> Sequence[str]:
+        removed = self._each(self._members, lambda name: self._members[name].leave(dry))
+        return [f"cluster {name}: {what}" for name, whole in removed.items() for what in whole]
 
     def close(self) -> None:
         for member in self._members.values():

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from ..base.errors import InputError, LeaseLost, RolloutFailed, TrafficError
 from ..interfaces.context import DriverContext
-from ..remote import kubernetes_rights
+from ..remote import kubernetes_notes, kubernetes_rights
 from ..remote.kubernetes import ApiError, Cluster, Object
 from . import _gateway_route as routes
 from ._gateway_route import Split
@@ -203,6 +203,10 @@ class Objects:
             + self.cluster.skew
             for one in self._services()
         }
+
+    def leave(self, dry: bool) -> Sequence[str]:
+        """Remove what rollouts have noted at the route; its Services are gone by then."""
+        return kubernetes_notes.leave(self.cluster, [(self._route_path, self.route())], dry)
 
     # -- helpers -----------------------------------------------------------------------------------
 

@@ -211,6 +211,15 @@ class Driver(TrafficDriver):
         files = f"{self.path}/{self.context.service}.journal"
         self.context.known().journal.refuse_others(owners, "entries at Envoys", files)
 
+    def leave(self, dry: bool) -> Sequence[str]:
+        from ..remote import leaving  # a service is removed once
+
+        stem = f"{self.path}/{self.context.service}"
+        places = {host: [leaving.at_stem(stem, ())] for host in self.hosts}
+        known = self.context.known()
+        run = {"epoch": known.epoch, "journal": known.journal.named(), "dry": dry}
+        return leaving.leave(self.transport, places, run, TrafficError)
+
     def observe(self) -> Table:
         """Return every entry of the service, at every Envoy: one admin request each."""
         return table(self._ask({host: {"op": "observe"} for host in self.hosts}))

@@ -165,6 +165,9 @@ class Driver(TrafficDriver):
             )
         self.gateway.objects.remove_services()
 
+    def leave(self, dry: bool) -> Sequence[str]:
+        return self.gateway.objects.leave(dry)
+
     # -- helpers -----------------------------------------------------------------------------------
 
     def _ready_to_divide(self, seen: Seen) -> Seen:

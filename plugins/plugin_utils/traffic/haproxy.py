@@ -204,6 +204,22 @@ class Driver(TrafficDriver):
         driver.option = "preview"
         return [Preview(driver)]
 
+    def leave(self, dry: bool) -> Sequence[str]:
+        from ..agents import haproxy as agent  # a service is removed once
+        from ..remote import leaving
+
+        pools = [pool for pool in (self.backend, self.preview) if pool]
+        places: dict[str, list[leaving.LeftFiles]] = {}
+        for host, address in self.balancers.values():
+            stem = agent.stem(self.path, self.context.service, address)
+            marks = [f"{stem}@{pool}.journal" for pool in pools]
+            folders = [os.path.dirname(stem), self.path]
+            mine = leaving.LeftFiles(f"{stem}.lock", f"{stem}.epoch", marks, folders=folders)
+            places.setdefault(host, []).append(mine)
+        known = self.context.known()
+        run = {"epoch": known.epoch, "journal": known.journal.named(), "dry": dry}
+        return leaving.leave(self.context.transport, places, run, TrafficError)
+
     # -- the interface
 
     def check(self) -> None:

@@ -21,7 +21,7 @@ from ..inputs.options import DURATION, TEXT, Field, Options
 from ..interfaces.context import DriverContext
 from ..interfaces.platform import Endpoint
 from ..interfaces.traffic import Server, Table, Target, TrafficDriver
-from ..remote import kubernetes_rights
+from ..remote import kubernetes_notes, kubernetes_rights
 from ..remote.kubernetes import CLUSTER, CLUSTERS, Cluster, Object, Reflector
 from ._clusters import ClustersDriver
 from ._service_pods import EPOCH, HASH, SERVICE, Pod, read, selector
@@ -114,6 +114,11 @@ class Driver(TrafficDriver):
     def conclude(self) -> None:
         self._in_progress = False
         self._select(self._fence(self._get(fresh=True)), "")
+
+    def leave(self, dry: bool) -> Sequence[str]:
+        service = self._get()
+        path = f"{self._path('services')}/{self._name}"
+        return kubernetes_notes.leave(self._cluster, [(path, service)], dry)
 
     def close(self) -> None:
         for one in self._watched.values():

@@ -123,6 +123,15 @@ class Driver(TrafficDriver):
         files = f"{self.options['path']}/{self.options['upstream']}.journal"
         self.context.known().journal.refuse_others(owners, "entries at nginxes", files)
 
+    def leave(self, dry: bool) -> Sequence[str]:
+        from ..remote import leaving  # a service is removed once
+
+        stem = f"{self.options['path']}/{self.options['upstream']}"
+        places = {host: [leaving.at_stem(stem, [f"{stem}.json"])] for host in self.hosts}
+        known = self.context.known()
+        run = {"epoch": known.epoch, "journal": known.journal.named(), "dry": dry}
+        return leaving.leave(self.transport, places, run, TrafficError)
+
     def observe(self) -> Table:
         """Return every entry of the service, at every nginx."""
         return self._look(self.hosts)

@@ -471,6 +471,9 @@ class Store(SharedStore):
             self._away()
             return [text for name, text in sorted(self._journal.items()) if name.startswith(prefix)]
 
+    def _remove_all(self) -> None:
+        self._journal.clear()
+
     def _where(self, name: str) -> str:
         return f"{name} in memory"
 

@@ -126,6 +126,17 @@ class Recorder:
         if event := self._requests.take(*counted, rollout, elapsed, final):
             self.event(event)
 
+    def requests(self, rollout: str) -> tuple[dict[str, int], dict[str, int]]:
+        """Return the requests and errors of the new side in a rollout, and those of the old one."""
+        self.note_requests(final=True)
+        timeline = [*self._session.timeline(rollout), *self._events]
+        counted = [event for event in timeline if event.get("kind") == events.RequestsCounted.kind]
+        new, old = (
+            {key: sum(event[side][key] for event in counted) for key in ("requests", "errors")}
+            for side in ("new", "old")
+        )
+        return new, old
+
     def note_decision(self, decision: Decision) -> None:
         """Write down each reason of a decision once, as long as it remains one."""
         for reason in decision.reasons:

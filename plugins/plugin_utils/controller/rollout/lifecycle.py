@@ -504,7 +504,9 @@ class Lifecycle(StepPart):
         self._tell_end(rollout)
 
     def _without_verdict(self, rollout: Rollout) -> str:
-        """Return what background analyses count against the new revision, undecided."""
+        """Return the errors that count against the new revision, though no analysis decided."""
+        if not any(gate.driver == "analysis" for gate in self.settings.plan.gates):
+            return self._uncompared(rollout)
         from ...analysis import spec  # of rollouts that were analysed
         from ...analysis.progress import left_open
 
@@ -516,6 +518,16 @@ class Lifecycle(StepPart):
             if (record := rollout.background.get(gate.key)) and record.state == GateState.WAITING
         ]
         text = "; ".join(text for text in texts if text)
+        return f"{WITHOUT_VERDICT}: {text}" if text else ""
+
+    def _uncompared(self, rollout: Rollout) -> str:
+        """Return the same of a rollout without an analysis, such as blue-green."""
+        if not self.settings.default_analysis:
+            return ""
+        from ...analysis.progress import uncompared
+        from ...engine.judges.counts import Counts
+
+        text = uncompared(*(Counts(**side) for side in self.loop.recorder.requests(rollout.id)))
         return f"{WITHOUT_VERDICT}: {text}" if text else ""
 
     def _tell_end(self, rollout: Rollout) -> None:

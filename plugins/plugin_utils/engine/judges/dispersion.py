@@ -24,6 +24,7 @@ import statistics
 import typing as t
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 
 from .counts import Counts
 
@@ -74,7 +75,7 @@ class Block:
             freedom=self.freedom + len(cells) - 1,
         )
 
-    @property
+    @cached_property
     def shown(self) -> tuple[float, int]:
         """The dispersion, and how many stable instances and blocks with errors tell it.
 
@@ -162,7 +163,7 @@ class Dispersion:
             return found
         return replace(found, blocks=[Block(**block) for block in data["blocks"]])
 
-    @property
+    @cached_property
     def of_look(self) -> float:
         """How many errors have one cause, on average; at least 1."""
         own = self._of_new

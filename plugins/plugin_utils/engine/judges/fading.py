@@ -20,7 +20,7 @@ from .counts import Counts
 LOOKS = 10  # the last ones that are compared, half of them with the other half
 FEW = 3  # looks: fewer never tell
 TAU = 6.0  # looks in which errors fade to 1/e, at the slowest
-SURE = 2.5  # standard deviations fewer errors, if they faded like that: it would be seen
+UNLIKE = 1.0  # logarithm of how much likelier the errors are at a steady rate: they don't fade
 WAITS = 0.5  # standard deviations fewer errors in the later half: a verdict waits
 SEEN = 1.0  # so many: they fade
 OVER = 5  # looks in a row in which they do not: the new side is warm
@@ -43,7 +43,7 @@ class Fading:
     looks: int = 0
     fall: float = 0.0  # how many fewer errors there are, in standard deviations
     seen: bool = False  # whether they ever faded
-    known: bool = False  # whether that would have been seen by now
+    known: bool = False  # whether it is known that they do not, or never will be
     steady: int = 0  # looks in a row in which they did not
 
     def after(
@@ -57,8 +57,10 @@ class Fading:
             return self
         one = (new.requests, new.errors, stable.rate * new.requests)
         last, looks = (*self.last, one)[-LOOKS:], self.looks + 1
-        fall, most = _falls(last, dispersion) if looks >= FEW else (0.0, 0.0)
-        known = self.known or most >= SURE or looks >= patience.young
+        fall = _fall(last, dispersion) if looks >= FEW else 0.0
+        known = looks >= patience.young
+        if looks >= FEW:
+            known = known or _steadier(last) >= UNLIKE * dispersion
         steady = self.steady + 1 if looks >= FEW and fall <= WAITS else 0
         return Fading(last, looks, fall, self.seen or fall > SEEN, known, steady)
 
@@ -101,23 +103,38 @@ def _halves(looks: Sequence[tuple[float, float, float]]) -> tuple[Counts, Counts
     return early, late
 
 
-def _falls(looks: Sequence[tuple[float, float, float]], dispersion: float) -> tuple[float, float]:
+def _fall(looks: Sequence[tuple[float, float, float]], dispersion: float) -> float:
     """Return how many fewer requests fail in the last looks than in the first.
 
-    And how many would, if errors faded slowly; both in standard deviations.
+    In standard deviations.
     """
     half = len(looks) // 2
     early, late = _halves(looks)
     both = early + late
     if not both.errors:
-        return 0.0, 0.0
+        return 0.0
     as_stable, later = (sum(one[2] for one in part) for part in (looks[:half], looks[-half:]))
     less = (early.errors - as_stable) / early.requests - (late.errors - later) / late.requests
     fall = min(less, early.rate - late.rate)  # not where stable alone has a storm
-    more = (both.errors - as_stable - later) / both.requests
-    slowly = 2 * more * math.tanh((len(looks) - half) / TAU / 2)
     deviation = math.sqrt(dispersion * both.rate * (1 / early.requests + 1 / late.requests))
-    return fall / deviation, slowly / deviation
+    return fall / deviation
+
+
+def _steadier(looks: Sequence[tuple[float, float, float]]) -> float:
+    """Return how much likelier a steady rate is than the slowest fade: the logarithm, by Poisson.
+
+    Both have as many errors in all; the fade ends at the rate of stable.
+    """
+    requests, errors, as_stable = (sum(part) for part in zip(*looks, strict=True))
+    if errors <= as_stable:
+        return 0.0
+    fades = [math.exp(-number / TAU) for number in range(len(looks))]
+    more = sum(one[0] * left for one, left in zip(looks, fades, strict=True))
+    first, last = (errors - as_stable) / more, as_stable / requests
+    return sum(
+        one[1] * math.log(errors / requests / (last + first * left))
+        for one, left in zip(looks, fades, strict=True)
+    )
 
 
 def _percent(counts: Counts) -> str:

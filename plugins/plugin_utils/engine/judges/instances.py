@@ -25,6 +25,7 @@ BAD = 3.0  # standard deviations more errors on the old instances make a bad hos
 # Probability that one on a bad host is called worse than the old ones there, if it is not. It only
 # counts for instances that are worse than all others by the analysis' alpha.
 HOST = 0.05
+ON_HOST = math.log(1 / HOST)
 MATES = 0.1  # of an instance's requests: the old ones of its host need as many to be compared with
 
 
@@ -53,6 +54,7 @@ class Instance:
     bad_host: bool = False  # whether its host is bad for old and new alike
     late: Bets = field(default_factory=lambda: Bets(ODDS))  # against all, since errors last faded
     faded: bool = False  # whether they ever did
+    part: float = 1.0  # of the instances' alpha
 
     @property
     def has_mates(self) -> bool:
@@ -78,8 +80,13 @@ class Instance:
                 one.expected + others.rate * own.requests,
                 late=one.late.after(trial(own, others, tolerance)),
                 faded=one.faded,
+                part=one.part,
             )
         return one
+
+    def limit(self, alpha: float) -> float:
+        """Return the evidence that is enough, where `alpha` is for all instances together."""
+        return math.log(1 / (self.part * alpha))
 
     def log_e(self, dispersion: Dispersion) -> float:
         """Return the evidence against it, compared with all others."""
@@ -111,25 +118,24 @@ class Instances:
         warms: bool = False,
         fades: bool = False,
     ) -> Instances:
-        """Return it after one more look. `alpha` is for all instances together (Bonferroni).
+        """Return it after one more look. `alpha` is for all instances together.
 
         `storm`: whether stable has one now.
         """
         counted = together(span.new for span in look)
         names = [*self.each, *(name for name in counted if name not in self.each)][:MOST]
-        limits = self._limits(alpha, len(names))
+        part = part_of(len(self.each), len(names) - len(self.each))
         risks = dispersion.risks(hosts_of(look), BAD)
         found = {}
         for name in names:
-            one = self.each.get(name, Instance())
+            one = self.each.get(name, Instance(part=part))
             one = one.after(name, look, tolerance)
             if fades:
                 one = replace(one, late=Bets(ODDS), faded=True)
             failed = int(counted.get(name, Counts()).errors > 0)
-            limit, on_host = limits
             # with too little evidence against it on its host, it waits
-            evidence = one.log_e(dispersion) if one.against_host(dispersion) >= on_host else 0.0
-            seen = one.shown.after(failed, evidence, limit, storm=storm, fades=warms)
+            evidence = one.log_e(dispersion) if one.against_host(dispersion) >= ON_HOST else 0.0
+            seen = one.shown.after(failed, evidence, one.limit(alpha), storm=storm, fades=warms)
             bad = one.host in risks and one.own.rate >= one.mates.rate / 2 > 0
             found[name] = replace(one, shown=seen, bad_host=bad)
         return Instances(found)
@@ -143,13 +149,13 @@ class Instances:
         """
         if len(self.each) < 2:  # a single instance is the whole new side
             return Outliers((), "")
-        limits = self._limits(alpha, len(self.each))
         said: dict[str, str] = {}
         remarks: list[str] = []
         for name, one in sorted(self.each.items()):
             enough = one.shown.decided if waits else one.shown.held
-            if enough and one.log_e(dispersion) >= (limits[0] if waits else limits[0] / 2):
-                told = compared(one.log_e(dispersion), limits[0])
+            limit = one.limit(alpha)
+            if enough and one.log_e(dispersion) >= (limit if waits else limit / 2):
+                told = compared(one.log_e(dispersion), limit)
                 said[name] = f"{name}: {what} {one.own} against {one.others} on all others; {told}"
             elif one.bad_host:
                 remarks.append(
@@ -162,10 +168,6 @@ class Instances:
             "; ".join(remarks),
             max((one.shown.pending for one in self.each.values()), default=0),
         )
-
-    @staticmethod
-    def _limits(alpha: float, number: int) -> tuple[float, float]:
-        return math.log(max(1, number) / alpha), math.log(1 / HOST)
 
     def dump(self) -> dict[str, t.Any]:
         """Return plain data, for the journal."""
@@ -182,6 +184,7 @@ class Instances:
                 "bad_host": one.bad_host,
                 "late": one.late.dump(),
                 "faded": one.faded,
+                "part": one.part,
             }
             for name, one in self.each.items()
         }
@@ -203,10 +206,20 @@ class Instances:
                     one["bad_host"],
                     Bets.load(ODDS, 0, one["late"]) if "late" in one else Bets(ODDS),
                     one.get("faded", False),
+                    one.get("part", part_of(0, len(data))),
                 )
                 for name, one in data.items()
             }
         )
+
+
+def part_of(known: int, more: int) -> float:
+    """Return the part of alpha of each of so many instances that are new beside the `known` ones.
+
+    The kth instance has 1 / (k (k + 1)), which sums to 1 at most however many there will be, and
+    those that come together share theirs: of a first four, each has a fifth.
+    """
+    return 1 / ((known + 1) * (known + more + 1))
 
 
 def _mates(span: Span, host: str) -> Counts:

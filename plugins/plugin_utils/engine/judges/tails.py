@@ -26,7 +26,7 @@ from .errors import LONGEST, RATIOS, ErrorHistory, total
 from .evalue import Bets, odds_of
 from .latency import FINE, Histogram
 from .verdict import Data, Verdict
-from .warming import FEW, PATIENCE, Warming
+from .warming import PATIENCE, Warming
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
 Level = tuple[float, float]  # what is slow: beyond this quantile of stable, times this factor
@@ -187,10 +187,8 @@ class Tails:
             *ranked,
         ]
         verdict = order[0]
-        young = self.warming.looks < FEW
-        if verdict.worse and (young or self.warming.waits(patience)):
-            why = "too few looks to see whether it is warming up" if young else self.warming
-            text = f"{verdict.sentence}; {why}"
+        if verdict.worse and self.warming.waits(patience):
+            text = f"{verdict.sentence}; {self.warming}"
             verdict = replace(verdict, worse=False, sentence=text, data=Data.LACKING)
         return verdict, "; ".join(remarks)
 

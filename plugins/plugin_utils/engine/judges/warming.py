@@ -49,9 +49,11 @@ class Warming:
 
     def waits(self, patience: int) -> bool:
         """Whether a verdict waits; at most so many looks."""
-        return self.falls and self.looks < patience
+        return (self.looks < FEW or self.falls) and self.looks < patience
 
     def __str__(self) -> str:
+        if self.looks < FEW:
+            return "too few looks to see whether it is warming up"
         first, last = (math.exp(one) for one in (self.ratios[0], self.ratios[-1]))
         return f"{first:.2g} falling to {last:.2g} times as slow: still warming up? See warm_up"
 
