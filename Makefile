@@ -1,4 +1,5 @@
-# The checkout's commands. Everything they write stays in the checkout: .venv, .venv-*, .cache.
+# The checkout's commands. Everything they write stays in the checkout: .venv, .venv-*, .cache. Only
+# the Kubernetes that test-engines builds is kept for all checkouts of a machine, in ~/.cache.
 .DEFAULT_GOAL := help
 .PHONY: help setup demo quick test test-everything test-engines test-cores soak lint format generate docs bench release clean
 export STRATEGY FAIL KEEP BALANCER # of the demo
@@ -28,7 +29,7 @@ test-everything: ## all that `make test` leaves out: the Ansible gates, every ex
 	@scripts/awx-collection
 	@scripts/check --everything
 
-test-engines: ## rollouts on a real Kubernetes, built the first time, which takes a quarter of an hour, and on a real Docker Swarm
+test-engines: ## rollouts on a real Kubernetes, which is built the first time on a machine, and on a real Docker Swarm: half an hour
 	@scripts/system-packages hosts servers
 	@scripts/setup run test
 	@scripts/test-engines

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -304,29 +306,95 @@ def test_a_watch_from_too_long_ago_is_begun_anew(cluster: Cluster, namespace: Na
 EXAMPLE = ROOT / "docs/examples/kubernetes"
 
 
-def test_the_example_runs_without_a_gateway(namespace: Namespace, tmp_path: Path) -> None:
-    """As it is, but for the image, which is on the node."""
-    deployment = (EXAMPLE / "deployment.yaml").read_text()
-    local = deployment.replace("shop:1\n", "shop:1\n          imagePullPolicy: Never\n")
-    (tmp_path / "deployment.yaml").write_text(local)
-    for path in (EXAMPLE / "role.yaml", EXAMPLE / "service.yaml", tmp_path / "deployment.yaml"):
-        namespace.kubectl("apply", "-f", str(path))
-    until(lambda: namespace.ready() == {"1": 4}, "the pods are ready")
-    config = KUBECONFIG.read_text().replace("namespace: default", f"namespace: {namespace.name}")
-    (tmp_path / "config").write_text(config)
-    program = Path(sys.executable).with_name("ansible-playbook")
-    given = ["-i", "inventory.yml", "-e", "@service.yml"]
-    done = subprocess.run(
-        [program, "rollout.yml", *given, "-e", "rollout_revision=2"],
-        cwd=EXAMPLE,
-        env={**os.environ, "HOME": str(tmp_path), "KUBECONFIG": str(tmp_path / "config")},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    namespace.is_ordinary("2", 4)
+class Example:
+    """The example in a directory of its own, as it is but for the image, which is on the node."""
+
+    def __init__(self, home: Path, namespace: Namespace) -> None:
+        self.home, self.namespace = home, namespace
+        shutil.copytree(EXAMPLE, home, dirs_exist_ok=True)
+        for name in ("deployment.yaml", "in_git.yaml"):
+            manifest = (home / name).read_text()
+            (home / name).write_text(
+                re.sub(r"( +)(image: .*)", r"\1\2\n\1imagePullPolicy: Never", manifest)
+            )
+        config = KUBECONFIG.read_text()
+        config = config.replace("namespace: default", f"namespace: {namespace.name}")
+        (home / "config").write_text(config)
+        for name in ("role.yaml", "service.yaml", "deployment.yaml"):
+            namespace.kubectl("apply", "-f", str(home / name))
+        until(lambda: namespace.ready() == {"1": 4}, "the pods are ready")
+
+    def roll_out(self, *options: str) -> None:
+        """Roll revision 2 out without a Gateway."""
+        program = Path(sys.executable).with_name("ansible-playbook")
+        words = ["-i", "inventory.yml", "-e", "@service.yml", "-e", "rollout_revision=2", *options]
+        done = subprocess.run(
+            [program, "rollout.yml", *words],
+            cwd=self.home,
+            env={
+                **os.environ,
+                "HOME": str(self.home),
+                "KUBECONFIG": str(self.home / "config"),
+            },
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def is_as_written(self, manifest: str) -> None:
+        """No field of the Deployment differs from its manifest, and all pods are of revision 2."""
+        self.namespace.kubectl("diff", "-f", str(self.home / manifest))
+        assert self.namespace.ready() == {"2": 4}
+        pods = [pod["spec"] for pod in self.namespace.pods()]
+        wanted = self.namespace.deployment["spec"]["template"]["spec"]["containers"][0]
+        assert [pod["containers"][0]["env"] for pod in pods] == [wanted["env"]] * 4
+
+
+@pytest.fixture
+def example(namespace: Namespace, tmp_path: Path) -> Example:
+    return Example(tmp_path, namespace)
+
+
+def test_the_example_runs_without_a_gateway(example: Example) -> None:
+    example.roll_out()
+    example.namespace.is_ordinary("2", 4)
+
+
+def test_a_patch_of_the_template_is_rolled_out_and_nothing_else(example: Example) -> None:
+    """Afterwards the Deployment is what `kubectl apply` of the image and the patch would make."""
+    with Client(example.namespace) as client:
+        example.roll_out("-e", "@patch.yml")
+        time.sleep(1)
+    assert client.failed == []
+    assert min(client.answers["1"], client.answers["2"]) > 100
+    example.namespace.is_ordinary("2", 4)
+    patch = yaml.safe_load((example.home / "patch.yml").read_text())["rollout_platform"]["template"]
+    written = yaml.safe_load((example.home / "deployment.yaml").read_text())
+    pods = written["spec"]["template"]["spec"]
+    (changes,) = patch["spec"].pop("containers")
+    pods["containers"][0] |= {**changes, "image": "docker.io/local/shop:2"}
+    pods |= patch["spec"]
+    (example.home / "written.yaml").write_text(yaml.safe_dump(written))
+    example.is_as_written("written.yaml")
+
+
+def test_git_orders_a_rollout_and_sees_no_difference_afterwards(example: Example) -> None:
+    before = example.namespace.uids()
+    with Client(example.namespace) as client:
+        example.namespace.kubectl("apply", "-f", str(example.home / "in_git.yaml"))
+        time.sleep(3)  # its controllers act on it, if they do
+        assert example.namespace.uids() == before, "a paused Deployment moves nothing"
+        example.roll_out()
+        time.sleep(1)
+    assert client.failed == []
+    assert min(client.answers["1"], client.answers["2"]) > 100
+    assert example.namespace.deployment["spec"]["paused"] is True
+    example.is_as_written("in_git.yaml")
+    pods = example.namespace.uids()
+    example.roll_out()
+    assert example.namespace.uids() == pods, "there was nothing to do"
 
 
 def test_the_role_of_the_example_is_the_one_that_is_needed() -> None:

@@ -48,15 +48,16 @@ class Site:
             "/var/lib/rollout": f"{self.home}/rollout",
             "shop:1\n": "shop:1\n          imagePullPolicy: Never\n",
         }
-        for path in EXAMPLE.iterdir():
+        shutil.copytree(EXAMPLE, self.home, dirs_exist_ok=True)
+        for path in (path for path in self.home.rglob("*") if path.is_file()):
             text = path.read_text()
             for old, new in replaced.items():
                 text = text.replace(old, new)
-            (self.home / path.name).write_text(text)
+            path.write_text(text)
         (self.home / "rollout").mkdir()
         local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-        (self.home / "group_vars").mkdir()
-        (self.home / "group_vars/all.yml").write_text(yaml.safe_dump(local))
+        with (self.home / "group_vars/all.yml").open("a") as variables:
+            variables.write(yaml.safe_dump(local))
         config = KUBECONFIG.read_text()
         config = config.replace("namespace: default", f"namespace: {namespace.name}")
         (self.home / "kubeconfig").write_text(config)

@@ -9,7 +9,9 @@ Its parts and targets are as they stand; hosts, load balancer and times are loca
 
 from __future__ import annotations
 
+import time
 import typing as t
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -69,6 +71,23 @@ class Site(Shop):
         self.namespace.is_ordinary(revision, EACH)
         assert self.front.serving() == self.front.known() == self.places()
 
+    def share(self, revision: str) -> float:
+        """The part of its weights that HAProxy gives to instances of a revision."""
+        pods = self.namespace.cluster.get(f"{self.namespace.core}/pods")["items"]
+        mine = {
+            (str(pod["status"].get("podIP")), 8080)
+            for pod in pods
+            if pod["spec"]["containers"][0]["image"].endswith(f":{revision}")
+        } | {
+            (record["address"], record["port"])
+            for record in self.records()
+            if record["revision"] == revision
+        }
+        weights = Counter[bool]()
+        for place, weight in self.front.weights().items():
+            weights[place in mine] += weight
+        return weights[True] / max(1, weights.total())
+
     def order(self, rollout: str, revision: str) -> list[str]:
         """The parts in which instances of a revision became ready, in order."""
         ready = [
@@ -111,6 +130,29 @@ def test_a_wave_after_the_other(site: Site) -> None:
     site.to("2")
     site.serves("2")
     assert (site.namespace.uids(), site.places()) == before, "there was nothing to do"
+
+
+def test_weights_divide_the_requests_of_hosts_and_pods_behind_one_haproxy(site: Site) -> None:
+    """10 % and then 60 % of all requests, whichever part a new instance is in."""
+    steps = [{"set_weight": 10}, {"pause": "4s"}, {"set_weight": 60}, {"pause": "4s"}]
+    canary = {
+        "rollout_revision": "2",
+        "rollout_strategy": "canary",
+        "rollout_steps": steps,
+        "rollout_targets": None,
+    }
+    shares: list[float] = []
+    with load(site) as requests:
+        run = site.start(variables=canary)
+        while run.process.poll() is None:
+            shares.append(site.share("2"))
+            time.sleep(0.1)
+        outcome = run.wait()
+        unscathed(requests.stop())
+    assert outcome.rc == 0, outcome.output
+    site.serves("2")
+    for wanted in (0.1, 0.6):
+        assert any(abs(share - wanted) < 0.01 for share in shares), shares
 
 
 def test_pods_that_do_not_start_take_the_first_wave_back(site: Site) -> None:

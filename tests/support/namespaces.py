@@ -4,7 +4,7 @@
 """A namespace of a real cluster of Kubernetes, and a client that counts lost requests.
 
 The cluster is that of `scripts/kubernetes up 2`, whose images are needed. With CLUSTER=external it
-is that of KUBECONFIG: its nodes need the images of `.cache/kubernetes-*/images`, and this machine has
+is that of KUBECONFIG: its nodes need the images of `.cache/kubernetes-images`, and this machine has
 to reach its pods. What interferes with the cluster itself is left out there.
 """
 

@@ -92,16 +92,21 @@ class BehindHAProxy(HAProxy):
         lines = Path(self.access_log).read_text(errors="replace").splitlines()
         return [line for line in lines if re.search(r"\|5\d\d\|", line)]
 
-    def _rows(self) -> dict[Place, str]:
+    def _rows(self, column: str = "status") -> dict[Place, str]:
         lines = [line.split(",") for line in self.ask("show stat shop 4 -1").splitlines()]
         head = lines[0]
-        address, status = head.index("addr"), head.index("status")
+        address, shown = head.index("addr"), head.index(column)
         rows = {}
         for line in lines[1:]:
             if len(line) > address and line[address]:
                 host, _colon, port = line[address].rpartition(":")
-                rows[host, int(port)] = line[status]
+                rows[host, int(port)] = line[shown]
         return rows
+
+    def weights(self) -> dict[Place, int]:
+        """The weight of each server that gets requests."""
+        rows = self._rows("weight")
+        return {place: int(rows[place]) for place in self.serving() & set(rows)}
 
     def serving(self) -> set[Place]:
         return {place for place, status in self._rows().items() if status.startswith("UP")}

@@ -8,6 +8,7 @@ nothing that its own set-up does not install, and each script can be read by its
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -178,3 +179,22 @@ def test_each_python_script_can_be_read_and_imports_what_is_installed(script: Pa
 
 def test_each_script_is_of_a_known_kind() -> None:
     assert {*SHELL, *PYTHON} == set(SCRIPTS)
+
+
+def test_checkouts_of_a_machine_share_one_kubernetes(tmp_path: Path) -> None:
+    script = ROOT / "scripts/kubernetes-build"
+    version = re.search(r"^VERSION=(\S+)", script.read_text(), re.MULTILINE)
+    number = re.search(r"kubernetes-\$VERSION-(\d+)", script.read_text())
+    assert version and number
+    built = tmp_path / f"progressive-rollout/kubernetes-{version[1]}-{number[1]}"
+    built.mkdir(parents=True)
+    (built / "complete").touch()
+    done = subprocess.run(
+        [script],
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    assert (done.stdout.strip(), done.stderr) == (str(built), "")

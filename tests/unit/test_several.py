@@ -152,6 +152,7 @@ class Vms(PlatformDriver):
             its = [r for r in world.instances.values() if r.labels.host == host]
             self._seen.take(host, its)
         world.check()
+        world.shares.append(world.share("2"))
         return self._seen.reports(HOSTS)
 
 
@@ -165,6 +166,7 @@ class Both(World):
     bad: Collection[str] = ()  # revisions that never start on hosts
     factors: Mapping[str, int] = field(default_factory=dict)
     seen: list[tuple[dict[str, int], dict[str, int]]] = field(default_factory=list)
+    shares: list[float] = field(default_factory=list)  # of the requests, for revision 2
     low: int = 99
     high: int = 0
     ports: int = 1  # the next one
@@ -190,6 +192,19 @@ class Both(World):
 
     def vms(self) -> dict[str, int]:
         return dict(Counter(report.labels.revision for report in self.alive()))
+
+    def share(self, revision: str) -> float:
+        """The part of the requests that the load balancer sends to a revision."""
+        weights: Counter[bool] = Counter()
+        mine = {r.labels.endpoint for r in self.alive() if r.labels.revision == revision} | {
+            Endpoint(str(pod["status"]["podIP"]), 8080)
+            for pod in self.cloud.living()
+            if pod["spec"]["containers"][0]["image"].endswith(f":{revision}")
+        }
+        for endpoint, server in self.servers.items():
+            if server.rotation is Rotation.IN:
+                weights[endpoint in mine] += server.weight
+        return weights[True] / max(1, weights.total())
 
     def check(self) -> None:
         pods = {pod["status"].get("podIP") for pod in self.cloud.living()}
@@ -219,6 +234,7 @@ class Shop(Service):
     def begin_watch(self) -> None:
         self.world.low, self.world.high = 99, 0
         self.world.seen.clear()
+        self.world.shares.clear()
 
 
 def test_one_walk_over_both(tmp_path: Path) -> None:
@@ -262,6 +278,32 @@ def test_a_failure_on_the_hosts_takes_the_deployment_back(tmp_path: Path) -> Non
     assert shop.world.vms() == {"1": 2}
     is_ordinary(shop.world.cloud, "1", 2)
     assert (shop.world.low, shop.world.high, shop.world.wrong) == (4, 5, [])
+
+
+@pytest.mark.parametrize("factors", [{}, {"cloud": 2}, {"vms": 3}])
+def test_weights_divide_the_requests_of_all_parts_together(
+    tmp_path: Path, factors: dict[str, int]
+) -> None:
+    shop, number = Shop(tmp_path, 8), 8
+    if factors:
+        shop.world.factors, number = factors, 4 + 4 * max(factors.values())
+        shop.play(revision="1")
+    steps = [{"set_weight": 10}, {"pause": "100ms"}, {"set_weight": 60}, {"pause": "100ms"}]
+    shop.begin_watch()
+    shop.play(revision="2", strategy="canary", steps=steps)
+    shares = [round(share, 2) for share in shop.world.shares]
+    assert {0.1, 0.6} <= set(shares), shares
+    assert shares == sorted(shares), "no instance that is missing gives its part to the others"
+    assert ({"1", "2"}, {"1", "2"}) in [(set(vms), set(pods)) for vms, pods in shop.world.seen]
+    assert shop.world.vms() == {"2": 4 * factors.get("vms", 1)}
+    is_ordinary(shop.world.cloud, "2", 4 * factors.get("cloud", 1))
+    assert (shop.world.low, shop.world.wrong) == (number, [])
+
+
+def test_weights_of_waves_need_load_balancers_of_each_part(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, targets=WAVES)
+    with pytest.raises(InputError, match="set_weight divides the requests of one target"):
+        shop.play(revision="2", strategy="canary", steps=[{"set_weight": 10}])
 
 
 def test_each_part_has_its_share(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progres
     ProgressTracker,
     Rules,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.shares import Target
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     Gate,
     Groups,
@@ -46,6 +47,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     Waypoint,
     stages,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.targets import divide
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import WeightSplit
 from ansible_collections.progressive.rollout.tests.support.simulator import (
     Life,
     Script,
@@ -233,6 +236,19 @@ def test_a_pause_on_the_way_to_all_new_is_no_switch() -> None:
     assert (kept.new, kept.old) == (1, 4)
     decision = turn(fleet, kept)
     assert decision.reached and decision.nothing_to_do
+
+
+def test_a_missing_instance_leaves_its_part_of_the_requests_of_all_targets_to_old_ones() -> None:
+    targets = [Target(name, frozenset({name})) for name in ("vms", "cloud")]
+    waypoint = divide(Waypoint(2, 4, 6, 8, 40, stable=1), targets)
+    fleet = [
+        *(replace(one, host="vms") for one in [*some(3), *some(2, 2)]),
+        *(replace(one, host="cloud") for one in [*some(3), *some(1, 2)]),
+    ]
+    kept = frozen(fleet, waypoint, Composition("1", 1, 8))
+    assert (kept.new, kept.old, kept.weight) == (3, 6, 40)
+    new, old = WeightSplit(kept).weights(3, 6)
+    assert Fraction(3 * new, 3 * new + 6 * old) == Fraction(3, 10), "a tenth for each of three"
 
 
 def test_the_forecast_counts_what_is_started_of_the_stable_revision() -> None:

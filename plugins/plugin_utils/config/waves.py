@@ -168,6 +168,7 @@ def refuse_weights() -> t.NoReturn:
     """Refuse weights where targets have no load balancers of their own."""
     raise InputError(
         "rollout_steps: set_weight divides the requests of one target, which needs load"
-        f" balancers of its own; name them in {VARIABLE}, or use set_replicas",
+        f" balancers of its own in {VARIABLE}; name them, use set_replicas, or remove {VARIABLE}"
+        " if load balancers are before all clusters or parts",
         "PR-107",
     )

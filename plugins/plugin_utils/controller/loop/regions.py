@@ -86,7 +86,10 @@ def _of_clusters(
     }
     _refuse_same_names(listed)
     _check_cover(named, hosts, option)
-    if weighted(plan) and not all(target.balancers for target in listed):
+    # Without waves, all targets have the same share of new instances at any time, so that load
+    # balancers before all of them divide the requests of all.
+    apart = any(target.balancers for target in listed) or bool(plan.waves)
+    if weighted(plan) and apart and not all(target.balancers for target in listed):
         refuse_weights()
     return tuple(listed)
 

@@ -361,14 +361,22 @@ def frozen(
 
     `previous` is what the service consisted of before the rollout.
     """
+    carrying = waypoint.carrying or waypoint.new
     if waypoint.parts:
+        parts = [
+            (target, frozen(part, point, previous))
+            for target, point, part in split(fleet, waypoint)
+            if target
+        ]
+        weights = {point.weight for _target, point in parts}
         return join(
-            replace(waypoint, rebalance=False),
-            [
-                (target, frozen(part, point, previous))
-                for target, point, part in split(fleet, waypoint)
-                if target
-            ],
+            replace(
+                waypoint,
+                weight=weights.pop() if len(weights) == 1 else None,
+                carrying=carrying,
+                rebalance=False,
+            ),
+            parts,
         )
     staying = [i for i in fleet if i.state.counted and i.draining_since is None]
     new = [i for i in staying if i.generation == waypoint.generation]
@@ -383,8 +391,7 @@ def frozen(
     # Old instances that were to go, and stay for now, are no set to switch from.
     weight = None if waypoint.weight == 100 and not waypoint.switches else waypoint.weight
     weight = waypoint.weight_before if waypoint.switches and not switched else weight
-    # each new instance keeps its part of the weight, however few there are yet
-    carrying = waypoint.carrying or waypoint.new
+    # `carrying`: each new instance keeps its part of the weight, however few there are yet
     return replace(
         waypoint, new=len(new), old=kept, weight=weight, carrying=carrying, rebalance=False
     )
