@@ -73,11 +73,11 @@ class ActionModule(StepAction):
             effect = "no run is active, it takes effect on the next run"
         last = pending(step, record)
         if last and same(last, asked):
-            told = (
+            line = (
                 f"command '{command}' was sent by {last['by']} before and is still pending;"
                 f" {effect}"
             )
-            return answer(step, False, last["number"], running, told)
+            return answer(step, False, last["number"], running, line)
         rollout = fitting(record, command, last["word"] if last else "", bool(asked.get("force")))
         if step.check_mode:
             return answer(
@@ -100,7 +100,9 @@ def pending(step: StepContext, record: Record) -> Mapping[str, t.Any] | None:
     if record.open is None:
         return None
     sent = commands.not_withdrawn(step.session.store.commands(record.obeyed))
-    return next((one for one in reversed(sent) if one["rollout"] == record.open.id), None)
+    return next(
+        (command for command in reversed(sent) if command["rollout"] == record.open.id), None
+    )
 
 
 def current_run(step: StepContext) -> tuple[Lease | None, bool]:
@@ -133,23 +135,27 @@ def withdraw(step: StepContext, number: int) -> Result:
 
 def parse(step: StepContext) -> dict[str, t.Any]:
     """Return the command, its reason and what else belongs to it, as the journal keeps them."""
-    own, command = step.own, step.own.get("command")
+    options, command = step.own, step.own.get("command")
     if command is None:
         raise InputError(
             f"rollout_command: not given; write one of {', '.join(commands.COMMANDS)}", "PR-102"
         )
-    force = own.get("force", False)
+    force = options.get("force", False)
     if force and command != "promote":
         raise InputError(
             f"rollout_force: only promote can be forced, not {command}; remove it", "PR-107"
         )
     number = {"replicas": whole_replicas(step)} if command == "scale" else {}
-    return {"word": command, "why": reason.given(own)} | ({"force": True} if force else {}) | number
+    return (
+        {"word": command, "why": reason.given(options)}
+        | ({"force": True} if force else {})
+        | number
+    )
 
 
-def same(one: Mapping[str, t.Any], other: Mapping[str, t.Any]) -> bool:
+def same(sent: Mapping[str, t.Any], other: Mapping[str, t.Any]) -> bool:
     """Return whether two commands ask for the same."""
-    return all(one.get(key) == other.get(key) for key in ("word", "force", "replicas"))
+    return all(sent.get(key) == other.get(key) for key in ("word", "force", "replicas"))
 
 
 def fitting(record: Record, command: str, before: str, force: bool) -> Rollout:
@@ -170,7 +176,7 @@ def fitting(record: Record, command: str, before: str, force: bool) -> Rollout:
 
 
 def answer(
-    step: StepContext, changed: bool, number: int | None, running: bool, told: str
+    step: StepContext, changed: bool, number: int | None, running: bool, message: str
 ) -> Result:
     """Return the result; `told` is about the rollout in progress."""
     rollout = step.record.open
@@ -184,5 +190,5 @@ def answer(
         continues=not running and continues(step, step.own["command"]),
         settings=known,
         walker=walker,
-        msg=f"{title}: {told}",
+        msg=f"{title}: {message}",
     )

@@ -45,8 +45,8 @@ class ActionModule(StepAction):
             )
         refuse_in_place(step)
         step.begin()
-        there = {i.id for i in step.loop.observe_fleet() if i.state.counted}
-        going = [name for name in names if name in there]
+        present = {i.id for i in step.loop.observe_fleet() if i.state.counted}
+        going = [name for name in names if name in present]
         diff = {"before": step.composition(), "after": step.composition(without=going)}
         if going and not step.check_mode:
             draining.drain(step.loop, going)

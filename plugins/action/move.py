@@ -38,8 +38,8 @@ class ActionModule(StepAction):
         source = step.session.store
         service = step.settings.service
         if step.check_mode:
-            told = f"{service}: {source.place} would be moved to {target.place}"
-            return step.report(True, msg=told)
+            line = f"{service}: {source.place} would be moved to {target.place}"
+            return step.report(True, msg=line)
         moved = Move(source, target, step.session.identity).run()
         what = ", ".join(
             count(number, noun)
@@ -50,8 +50,8 @@ class ActionModule(StepAction):
             )
         )
         done = f"was moved to {target.place} ({what})" if moved.changed else "had been moved"
-        told = f"{service}: the journal {done}; now set rollout_store: {shown(choice)}"
-        return step.report(moved.changed, msg=told)
+        line = f"{service}: the journal {done}; now set rollout_store: {shown(choice)}"
+        return step.report(moved.changed, msg=line)
 
 
 def shown(choice: DriverChoice[StoreDriver]) -> str:

@@ -21,8 +21,8 @@ class ActionModule(StepAction):
     own = Options(TO, WHY)
 
     def perform(self, step: StepContext) -> Result:
-        if told := without_effect(context.CLIARGS.get("extra_vars") or ()):
-            (step.warn or step.say)(f"{step.settings.service}: {told}")
+        if notice := without_effect(context.CLIARGS.get("extra_vars") or ()):
+            (step.warn or step.say)(f"{step.settings.service}: {notice}")
         refuse_in_place(step, rollback=True)
         to, why = step.own.get("to"), step.own.get("why")
         return RollbackRequest(step, to=to, why=why or "").run()

@@ -68,8 +68,8 @@ def divide(step: StepContext, share: int) -> Result:
         )
     forward.lifecycle.refuse_rolling_back(rollout)
     fleet, before = step.loop.observe_fleet(), rollout.asked
-    found = forward.stages.of(rollout)
-    here = (forward.stages.ahead(rollout) or found[-1:])[0]
+    stages = forward.stages.of(rollout)
+    here = (forward.stages.ahead(rollout) or stages[-1:])[0]
     waypoint = replace(frozen(fleet, here.waypoint, rollout.previous), weight=share)
     check_ready(step, rollout, share)
     diff = {"before": f"{before or 0} %\n", "after": f"{share} %\n"}

@@ -65,14 +65,16 @@ def _find(path: str, places: list[str], variable: str) -> str:
         raise AnsibleLookupError(f"{variable}: not given, but required [PR-102]")
     path = os.path.expanduser(path)
     playbooks = {os.path.abspath(playbook) for playbook in context.CLIARGS.get("args") or ()}
-    there = (whole for place in places if os.path.isfile(whole := os.path.join(place, path)))
-    found = next((whole for whole in there if os.path.abspath(whole) not in playbooks), None)
-    if found is None:
+    candidates = (whole for place in places if os.path.isfile(whole := os.path.join(place, path)))
+    project_file = next(
+        (whole for whole in candidates if os.path.abspath(whole) not in playbooks), None
+    )
+    if project_file is None:
         looked = "it is absolute" if os.path.isabs(path) else f"looked in {', '.join(places)}"
         raise AnsibleLookupError(
             f"{variable}: file {path} not found: {looked}; correct the path [PR-113]"
         )
-    return found
+    return project_file
 
 
 def _places(variables: Mapping[str, t.Any]) -> Iterator[str]:

@@ -588,7 +588,7 @@ def test_trouble_that_reads_differently_each_time_is_told_once_until_the_work_su
 class Flaky(beside.Beside):
     """Work that a server refuses with a number of its own."""
 
-    what, trouble = "flaky", "not done: {}"
+    what, failure = "flaky", "not done: {}"
     tries = successes = 0
     well = False
 

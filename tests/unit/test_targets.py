@@ -313,7 +313,11 @@ def test_a_wave_of_two_clusters() -> None:
             r"load_balancers: given, and 2 clusters",
         ),
         ([], {"strategy": "blue_green"}, "rollout_platform.clusters: blue_green switches"),
-        ([], {"strategy": "canary", "steps": [{"set_weight": 20}]}, "load balancers of its own"),
+        (
+            IN_WAVES,
+            {"strategy": "canary", "steps": [{"set_weight": 20}]},
+            "load balancers of its own",
+        ),
     ],
 )
 def test_clusters_that_cannot_be_divided_are_refused(

@@ -713,7 +713,7 @@ def test_a_host_that_is_bad_for_old_and_new_alike_is_said_and_is_no_verdict() ->
     found = judged(*[span(new, stable | {"s7": Counts(100, 9)}, **hosts)] * 30)
     assert found.names == ()
     assert found.remark == (
-        "host web7 is bad for old and new alike: errors 270 of 3,000 (9 %) on n7,"
+        "host web7 fails for stable instances, too: errors 270 of 3,000 (9 %) on n7,"
         " 270 of 3,000 (9 %) on its old instances"
     )
     alone = judged(*[span(new, stable, **hosts)] * 30)

@@ -8,12 +8,14 @@ behind (`tests/support/record_version.py`).
 from __future__ import annotations
 
 import json
+import time
 import typing as t
 from pathlib import Path
 
 import pytest
 import yaml
 from ansible_collections.progressive.rollout.plugins.action import begin, rollback
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     RolloutFailed,
     StoreError,
@@ -73,6 +75,31 @@ def left_behind(path: Path, found: Recording) -> Service:
         if name in ("rollout_strategy", "rollout_steps", "rollout_hold")
     }
     return Service(path, world, revision="2", replicas=3, **given)
+
+
+class Earlier(clock.Machine):
+    """This computer so many seconds ago."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+        self.offset -= seconds
+
+    def wall(self) -> float:
+        return super().wall() - self.seconds
+
+
+@pytest.fixture(autouse=True)
+def shortly_after() -> t.Iterator[None]:
+    """It is a minute after the last recording, whenever the tests run: nothing is overdue."""
+    ends = max(
+        recording(version, scenario)["record"]["rollout"]["updated"]
+        for version in VERSIONS
+        for scenario in (*OPEN, *ENDED)
+    )
+    before = clock.install(Earlier(time.time() - ends - 60))
+    yield
+    clock.install(before)
 
 
 @pytest.fixture

@@ -116,12 +116,14 @@ class JournalMark:
         """Return the journal; None: there is none, or none that can be read."""
         try:
             with open(self.path, encoding="utf-8") as file:
-                found = _bootstrap.load(file.read(4096))
+                owner_of_file = _bootstrap.load(file.read(4096))
         except (OSError, ValueError):
             return None
         names = ("id", "place")
-        whole = isinstance(found, dict) and all(isinstance(found.get(name), str) for name in names)
-        return {name: found[name] for name in names} if whole else None
+        whole = isinstance(owner_of_file, dict) and all(
+            isinstance(owner_of_file.get(name), str) for name in names
+        )
+        return {name: owner_of_file[name] for name in names} if whole else None
 
     def shown(self) -> dict[str, t.Any]:
         """Return the journal as part of an answer."""
@@ -130,12 +132,12 @@ class JournalMark:
 
     def check(self) -> None:
         """Refuse a run of another journal."""
-        there, mine = self.owner() if self.mine else None, self.mine
-        if there and mine and there["id"] != mine["id"] and there["place"] != mine["place"]:
+        owner, mine = self.owner() if self.mine else None, self.mine
+        if owner and mine and owner["id"] != mine["id"] and owner["place"] != mine["place"]:
             raise Stale(
                 "%s here belong to the journal %s, and this run's is %s; correct rollout_store, or"
                 " remove %s if that journal is lost"
-                % (self.what, there["place"], mine["place"], self.path)
+                % (self.what, owner["place"], mine["place"], self.path)
             )
 
     def claim(self) -> None:

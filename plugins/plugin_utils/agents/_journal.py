@@ -71,14 +71,14 @@ def document(
     if data is None:
         return None
     try:
-        found = _bootstrap.load(data)
+        parsed = _bootstrap.load(data)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        parsed = None
+    if not isinstance(parsed, dict):
         raise Refused("damaged", f"{where} is damaged (not a whole JSON object); {remedy}")
-    schema = found.get("schema", 1)
+    schema = parsed.get("schema", 1)
     if not isinstance(schema, int) or schema > known:
-        needs = found.get("needs")
+        needs = parsed.get("needs")
         version = "the version that wrote it"
         if isinstance(needs, str) and _NAME.issuperset(needs):
             version = needs[:20] + " or newer"
@@ -87,15 +87,15 @@ def document(
             f"{where} was written by a newer version of progressive.rollout (schema {schema!r};"
             f" this version reads up to {known}); install {version} on this controller",
         )
-    return found
+    return parsed
 
 
 def record(data: bytes | None, where: str) -> dict[str, Any]:
     """Return the record, an empty one where there is none."""
-    found = document(data, where, RECORD, SCHEMA) or {}
+    record = document(data, where, RECORD, SCHEMA) or {}
     for name in ("schema", "needs"):
-        found.pop(name, None)
-    return found
+        record.pop(name, None)
+    return record
 
 
 def written(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,17 +113,17 @@ def held(
         f'if no rollout of {service} runs, write {{"epoch": N}} into it, N above the last'
         " run's (hosts refuse a lower one; if unknown, take what `date +%s000` prints)"
     )
-    found = document(data, where, remedy) or {"epoch": 0}
-    missing = wrong(found, _LEASE)
+    lease = document(data, where, remedy) or {"epoch": 0}
+    missing = wrong(lease, _LEASE)
     for key in (
         ("epoch", "token", "holder", "since", "until", "details")
-        if "token" in found
+        if "token" in lease
         else ("epoch",)
     ):
-        missing = missing or (key if found.get(key) is None else "")
+        missing = missing or (key if lease.get(key) is None else "")
     if missing:
         raise Refused("damaged", f"{where}: {missing} is missing or wrong; {remedy}")
-    return (found if "token" in found else None), found
+    return (lease if "token" in lease else None), lease
 
 
 def taken(
@@ -212,15 +212,15 @@ def posted(
 
 def commands(data: bytes, where: str) -> list[dict[str, Any]]:
     """Return the operators' commands that are kept, oldest first."""
-    found = lines(data, where, COMMAND)
-    for number, command in enumerate(found, 1):
+    commands = lines(data, where, COMMAND)
+    for number, command in enumerate(commands, 1):
         if command.get("number") is None:
             raise Refused(
                 "damaged",
                 f"{where}: line {number}: number is missing or wrong; delete that line or"
                 " move the file away",
             )
-    return found
+    return commands
 
 
 def lines(data: bytes, where: str, kinds: dict[str, Any]) -> list[dict[str, Any]]:
@@ -228,32 +228,32 @@ def lines(data: bytes, where: str, kinds: dict[str, Any]) -> list[dict[str, Any]
 
     What a crash left of a last line is not an object.
     """
-    found = []
+    entries = []
     for number, line in enumerate(data.split(b"\n")[:-1], 1):
         try:
-            one = _bootstrap.load(line)
+            entry = _bootstrap.load(line)
         except (ValueError, RecursionError):
-            one = None
-        if not isinstance(one, dict):
+            entry = None
+        if not isinstance(entry, dict):
             raise Refused(
                 "damaged",
                 f"{where}: line {number} is not a JSON object; delete that line or move the file"
                 " away",
             )
-        key = wrong(one, kinds)
+        key = wrong(entry, kinds)
         if key:
             raise Refused(
                 "damaged",
                 f"{where}: line {number}: {key} is missing or wrong; delete that line or move the"
                 " file away",
             )
-        found.append(one)
-    return found
+        entries.append(entry)
+    return entries
 
 
 def joined(objects: Sequence[Mapping[str, Any]]) -> str:
     """Return objects as lines of JSON."""
-    return "".join(_bootstrap.dump(one) + "\n" for one in objects)
+    return "".join(_bootstrap.dump(item) + "\n" for item in objects)
 
 
 def rollout(service: str, given: object) -> str:

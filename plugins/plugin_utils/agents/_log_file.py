@@ -38,12 +38,12 @@ def unread(path: str, now: t.BinaryIO, mark: Mark | None, most: int) -> tuple[li
     """
     parts = _parts(path, now, mark) if mark else [(now, 0, end_of_line(now))]
     skipped = max(0, sum(end - start for _file, start, end in parts) - most)
-    found, drop = [], skipped
+    unread, drop = [], skipped
     for file, start, end in parts:
         skip = min(drop, end - start)
         drop -= skip
-        found.append((file, start + skip, end, skip > 0))
-    return found, skipped
+        unread.append((file, start + skip, end, skip > 0))
+    return unread, skipped
 
 
 def mark_at(file: t.BinaryIO, offset: int) -> Mark:
@@ -98,5 +98,5 @@ def _rotated(path: str, mark: Mark) -> t.BinaryIO | None:
 def _print(file: t.BinaryIO, offset: int) -> str:
     """Return what tells the bytes before an offset from others."""
     start = max(0, offset - PRINT)
-    found = os.pread(file.fileno(), offset - start, start)
-    return hashlib.sha256(found).hexdigest()[:16] if len(found) == offset - start else ""
+    before = os.pread(file.fileno(), offset - start, start)
+    return hashlib.sha256(before).hexdigest()[:16] if len(before) == offset - start else ""

@@ -50,9 +50,9 @@ def render(request: Request, entries: list[Entry]) -> str:
     """
     upstream = request["upstream"]
     servers = [
-        "server %s weight=%d max_fails=%d;" % (_listen(one), one["weight"], request["fall"])
-        for one in entries
-        if one["in"]
+        "server %s weight=%d max_fails=%d;" % (_listen(entry), entry["weight"], request["fall"])
+        for entry in entries
+        if entry["in"]
     ]
     texts = status_texts(entries)
     lines = [

@@ -131,14 +131,14 @@ def _keep(
     `tidy` removes those that are not wanted any more.
     """
     folder = os.path.join(home, SETTINGS)
-    there = {name[: -len(".json")] for name in os.listdir(folder) if name.endswith(".json")}
-    for key in keep.keys() - there:
+    recorded = {name[: -len(".json")] for name in os.listdir(folder) if name.endswith(".json")}
+    for key in keep.keys() - recorded:
         write(os.path.join(folder, key + ".json"), _bootstrap.dump(keep[key]), 0o600)
-    there.update(keep)
-    for key in there.difference(retain, keep) if tidy and retain is not None else ():
+    recorded.update(keep)
+    for key in recorded.difference(retain, keep) if tidy and retain is not None else ():
         os.unlink(os.path.join(folder, key + ".json"))
-        there.discard(key)
-    return sorted(there)
+        recorded.discard(key)
+    return sorted(recorded)
 
 
 def _recall(request: dict[str, t.Any]) -> t.Any:
@@ -188,7 +188,7 @@ def _work(service: Service, request: dict[str, t.Any]) -> list[Record]:
     records = service.load()
     service.look(records)
     asked = [records[id] for id in request["stop"] if id in records]
-    told = [record for record in asked if service.stop(record)]
+    stopping = [record for record in asked if service.stop(record)]
     for wanted in request["start"]:
         if wanted["id"] in records:
             continue
@@ -196,7 +196,7 @@ def _work(service: Service, request: dict[str, t.Any]) -> list[Record]:
             service.occupied.append(wanted["port"])
         else:
             records[wanted["id"]] = service.start(wanted)
-    service.settle(told)
+    service.settle(stopping)
     for id in request["forget"]:
         if id in records:
             service.forget(records.pop(id))
@@ -245,7 +245,7 @@ class Service:
         """Ask an instance to stop, or kill it; returns at once."""
         raise NotImplementedError
 
-    def settle(self, told: list[Record]) -> None:
+    def settle(self, stopping: list[Record]) -> None:
         """Wait a moment for the instances that were just told to stop."""
 
     def usage(self, record: Record) -> dict[str, float]:

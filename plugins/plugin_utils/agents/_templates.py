@@ -177,9 +177,9 @@ def _is_bad(level: bytes, is_json: bool) -> bool:
 def message_of(line: bytes) -> str:
     """Return the message of a line: of JSON, its texts that tell what happened."""
     if line[:1] == b"{":
-        found = MESSAGE.findall(line[:CUT_JSON].decode("utf-8", "replace"))[:3]
-        if found:
-            return text_of(" | ".join(dict.fromkeys(found)).encode("utf-8", "replace"))
+        messages = MESSAGE.findall(line[:CUT_JSON].decode("utf-8", "replace"))[:3]
+        if messages:
+            return text_of(" | ".join(dict.fromkeys(messages)).encode("utf-8", "replace"))
         return text_of(line).replace('"', " ")
     return text_of(line)
 
@@ -203,9 +203,9 @@ def example(text: str) -> str:
     return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
 
 
-def _unless_plain(found: t.Match[str]) -> str:
+def _unless_plain(match: t.Match[str]) -> str:
     """Return a long word as it is if it is made of words or a path, and no key or digest."""
-    word = found.group()
+    word = match.group()
     mixed = word.lower() != word != word.upper()
     # what has a digit: of a path, in a long part of it
     secret = any(DIGIT.search(part) for part in word.split("/") if mixed or len(part) >= 20)

@@ -28,29 +28,33 @@ def of_processes(pids: t.Sequence[int]) -> dict[str, float]:
     """
     if not 0 < len(pids) <= MOST:
         return {}
-    found = {"cpu": 0.0, "memory": 0.0, "threads": 0.0, "fds": 0.0}
+    usage = {"cpu": 0.0, "memory": 0.0, "threads": 0.0, "fds": 0.0}
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     for pid in pids:
         fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
         if len(fields) < 22 or fields[0] in "ZX":
             continue
-        found["cpu"] += sum(int(one) for one in fields[11:15]) / ticks  # and of ended children
-        found["threads"] += int(fields[17])
-        found["memory"] += int(fields[21]) * page
+        usage["cpu"] += sum(int(ticks) for ticks in fields[11:15]) / ticks  # and of ended children
+        usage["threads"] += int(fields[17])
+        usage["memory"] += int(fields[21]) * page
         try:
-            found["fds"] += len(os.listdir(f"/proc/{pid}/fd"))
+            usage["fds"] += len(os.listdir(f"/proc/{pid}/fd"))
         except PermissionError:
-            found["fds"] = float("nan")
+            usage["fds"] = float("nan")
         except OSError:
             pass  # it has just ended
-    return {name: one for name, one in found.items() if not math.isnan(one) and found["threads"]}
+    return {
+        name: amount
+        for name, amount in usage.items()
+        if not math.isnan(amount) and usage["threads"]
+    }
 
 
 def of_cgroup(pid: int) -> dict[str, float]:
     """Return what the cgroup of an instance's main process and all processes in it use."""
     text = _read(f"/proc/{pid}/cgroup")
     for folder, counted in ((folder_of(text), counters), (old_folder_of(text), old_counters)):
-        pids = [int(one) for one in _read(f"{folder}/cgroup.procs").split()] if folder else []
+        pids = [int(pid) for pid in _read(f"{folder}/cgroup.procs").split()] if folder else []
         if pids:
             return {**of_processes(pids), **counted(folder)}
     return of_processes([pid])
@@ -67,15 +71,15 @@ def folder_of(text: str) -> str:
 def counters(folder: str) -> dict[str, float]:
     """Return what a cgroup has counted: CPU, throttling, and memory events. In seconds."""
     cpu, memory = _pairs(f"{folder}/cpu.stat"), _pairs(f"{folder}/memory.events")
-    found = {}
+    totals = {}
     if "usage_usec" in cpu:
-        found["cpu"] = cpu["usage_usec"] / 1e6
+        totals["cpu"] = cpu["usage_usec"] / 1e6
     if "throttled_usec" in cpu:
-        found["throttled"] = cpu["throttled_usec"] / 1e6
+        totals["throttled"] = cpu["throttled_usec"] / 1e6
     if "oom_kill" in memory:
-        found["oom"] = float(memory["oom_kill"])
-        found["pressure"] = float(memory.get("high", 0) + memory.get("max", 0))
-    return found
+        totals["oom"] = float(memory["oom_kill"])
+        totals["pressure"] = float(memory.get("high", 0) + memory.get("max", 0))
+    return totals
 
 
 def old_folder_of(text: str) -> str:
@@ -97,16 +101,16 @@ def old_counters(folder: str) -> dict[str, float]:
     """
     path = folder[len(CGROUPS + "/systemd") :]
     cpu, memory = f"{CGROUPS}/cpu{path}", f"{CGROUPS}/memory{path}"
-    found = {}
+    totals = {}
     used, held = _read(f"{CGROUPS}/cpuacct{path}/cpuacct.usage"), _pairs(f"{cpu}/cpu.stat")
     if used.strip().isdigit():
-        found["cpu"] = int(used) / 1e9
+        totals["cpu"] = int(used) / 1e9
     if "throttled_time" in held:
-        found["throttled"] = held["throttled_time"] / 1e9
+        totals["throttled"] = held["throttled_time"] / 1e9
     killed, full = _pairs(f"{memory}/memory.oom_control"), _read(f"{memory}/memory.failcnt")
     if "oom_kill" in killed and full.strip().isdigit():
-        found["oom"], found["pressure"] = float(killed["oom_kill"]), float(full)
-    return found
+        totals["oom"], totals["pressure"] = float(killed["oom_kill"]), float(full)
+    return totals
 
 
 def _pairs(path: str) -> dict[str, int]:

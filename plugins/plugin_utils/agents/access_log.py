@@ -85,7 +85,7 @@ class Counter:
 
     def __init__(self, request: Request) -> None:
         self.addresses = set(request["addresses"])
-        self.errors = tuple(one.encode() for one in request["errors"])
+        self.errors = tuple(status.encode() for status in request["errors"])
         self.path = request["path"].encode()
         self.time = 4 if request["whole"] else 3  # the field of the time
         self.found: Found = {}
@@ -139,21 +139,21 @@ class Counter:
                 self.names[logged] = name
         if name not in self.addresses:
             return
-        found = self.found.get(name)
-        if found is None:
-            found = self.found[name] = {"requests": 0, "errors": 0, "buckets": {}}
-        found["requests"] += 1
+        counts = self.found.get(name)
+        if counts is None:
+            counts = self.found[name] = {"requests": 0, "errors": 0, "buckets": {}}
+        counts["requests"] += 1
         if gone:
             return
         if status.startswith(self.errors) or not status[:1].isdigit() or status == b"0":
-            found["errors"] += 1
+            counts["errors"] += 1
         bucket = self.buckets.get((time, unit))
         if bucket is None:
             bucket = _bucket(time, unit)
             if len(self.buckets) < 100000:
                 self.buckets[time, unit] = bucket
         if bucket:
-            found["buckets"][bucket] = found["buckets"].get(bucket, 0) + 1
+            counts["buckets"][bucket] = counts["buckets"].get(bucket, 0) + 1
 
 
 def _listed(field: bytes) -> list[bytes]:

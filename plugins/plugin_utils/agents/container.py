@@ -92,10 +92,10 @@ class Service(_service.Service):
             return {}
         _status, out, said = self.call("inspect", "--type=container", *ids)
         try:
-            found = json.loads(out)  # also when one was removed since
+            inspected = json.loads(out)  # also when one was removed since
         except ValueError:
             raise _service.Refused(f"{self.program} inspect: {_why(said)}") from None
-        named = {container["Name"].lstrip("/"): container for container in found}
+        named = {container["Name"].lstrip("/"): container for container in inspected}
         return {
             name: container for name, container in named.items() if _label(container, "id") == name
         }
@@ -188,14 +188,14 @@ class Service(_service.Service):
         if status:
             self.unheard[record["id"]] = _why(said)
 
-    def settle(self, told: list[Record]) -> None:
+    def settle(self, stopping: list[Record]) -> None:
         """Look at what was told or begun; raise Refused where that failed.
 
         One look takes about as long as a quick container needs to stop.
         """
-        if told or self.begun:
+        if stopping or self.begun:
             self.seen = self.shown([*self.seen, *self.begun])
-        for record in told:
+        for record in stopping:
             if record["id"] in self.unheard and self.alive(record):
                 raise _service.Refused(
                     f"instance {record['id']} cannot be told to stop: {self.unheard[record['id']]}"
@@ -329,9 +329,9 @@ def _killed(container: Container | None) -> bool:
     """Return whether a container ended by SIGKILL, which is not its own signal to stop."""
     if container is None:
         return False
-    state, own = container["State"], str(container["Config"].get("StopSignal", "")).upper()
+    state, stop_signal = container["State"], str(container["Config"].get("StopSignal", "")).upper()
     killed = state.get("ExitCode") == 137 and not state.get("OOMKilled")
-    return killed and own not in ("KILL", "SIGKILL", "9")
+    return killed and stop_signal not in ("KILL", "SIGKILL", "9")
 
 
 def _published(wanted: dict[str, t.Any]) -> list[str]:
@@ -378,14 +378,14 @@ def _machine() -> dict[str, t.Any]:
                 name: int(size.split()[0]) * 1024
                 for name, _colon, size in (line.partition(":") for line in file)
             }
-        found = {
+        machine = {
             "memory": sizes["MemTotal"],
             "available": sizes["MemAvailable"],
             "cpus": os.cpu_count() or 0,
         }
     except (OSError, ValueError, IndexError, KeyError):
         return {}
-    return {"machine": found}
+    return {"machine": machine}
 
 
 def _prepare(wanted: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -405,9 +405,9 @@ def _prepare(wanted: dict[str, t.Any]) -> dict[str, t.Any]:
 
 def _brought(program: str, image: str, pull: str, timeout: float) -> tuple[dict[str, t.Any], str]:
     """Return the image, pulled if it is to be, or why it is not here."""
-    found = {} if pull == "always" else _image(program, image)
-    if found or pull == "never":
-        return found, f"{image} is not there, and is never pulled (rollout_platform.pull)"
+    present = {} if pull == "always" else _image(program, image)
+    if present or pull == "never":
+        return present, f"{image} is not there, and is never pulled (rollout_platform.pull)"
     status, _out, said = _run(program, "pull", image, timeout=timeout)
     return {} if status else _image(program, image), f"{image} cannot be pulled: {_why(said)}"
 

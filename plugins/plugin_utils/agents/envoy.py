@@ -108,16 +108,16 @@ def fetch(request: Request, path: str) -> dict[str, t.Any]:
     """Return the JSON document at a path of the admin interface."""
     body = get(request, path)
     try:
-        found = json.loads(body)
+        content = json.loads(body)
     except (ValueError, RecursionError):
         raise Failed(
             "its admin interface answers no JSON to %s: %s" % (path, _talk.shown(body[:80]))
         ) from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise Failed(
             "its admin interface answers no JSON object to %s: %s" % (path, _talk.shown(body[:80]))
         )
-    return found
+    return content
 
 
 def entries(request: Request) -> list[Entry] | None:
@@ -126,13 +126,13 @@ def entries(request: Request) -> list[Entry] | None:
     An Envoy that is starting shows none, with or without the cluster; believed, all would be taken
     out.
     """
-    found = listed(request)
-    if not found:
+    present = listed(request)
+    if not present:
         state = fetch(request, "/server_info").get("state")
         if state not in ("LIVE", "DRAINING"):
             raise Failed("it is %s, not LIVE" % state)
-        found = listed(request)  # it may have become LIVE in between
-    return found
+        present = listed(request)  # it may have become LIVE in between
+    return present
 
 
 def listed(request: Request) -> list[Entry] | None:
@@ -171,10 +171,10 @@ def counters(request: Request, prefix: str) -> tuple[int, str]:
         request,
         "/stats?format=json&filter=^%s.(update_rejected|update_failure|version_text)$" % prefix,
     )["stats"]
-    found = {stat["name"].rpartition(".")[2]: stat["value"] for stat in stats if "name" in stat}
-    return int(found.get("update_rejected", 0)) + int(found.get("update_failure", 0)), found.get(
-        "version_text", ""
-    )
+    numbers = {stat["name"].rpartition(".")[2]: stat["value"] for stat in stats if "name" in stat}
+    return int(numbers.get("update_rejected", 0)) + int(
+        numbers.get("update_failure", 0)
+    ), numbers.get("version_text", "")
 
 
 def dumped(request: Request, kind: str, name: str) -> dict[str, t.Any]:
@@ -234,8 +234,8 @@ def secret(text: str) -> bool:
     """Return True if a document has headers that a health check sends."""
     checks = [
         check
-        for one in json.loads(text).get("resources", [])
-        for check in one.get("health_checks", [])
+        for resource in json.loads(text).get("resources", [])
+        for check in resource.get("health_checks", [])
     ]
     return any(check.get("http_health_check", {}).get("request_headers_to_add") for check in checks)
 
@@ -346,7 +346,7 @@ def check(request: Request) -> dict[str, t.Any]:
 
 def neighbour(request: Request) -> str:
     """Return which other service listens where this one is to listen, "" if none does."""
-    wanted = [one["address"] for one in request["listeners"]]
+    wanted = [listener["address"] for listener in request["listeners"]]
     for listener in resources(os.path.join(request["path"], "lds.json")):
         service = str(listener.get("name")).partition("~")[0]
         if service != request["owner"] and listener.get("address") in wanted:
@@ -354,9 +354,9 @@ def neighbour(request: Request) -> str:
     return ""
 
 
-def same(one: str, other: str) -> bool:
+def same(path: str, other: str) -> bool:
     """Return True if two paths lead to the same file."""
-    return bool(one) and os.path.realpath(one) == os.path.realpath(other)
+    return bool(path) and os.path.realpath(path) == os.path.realpath(other)
 
 
 def observe(request: Request) -> dict[str, t.Any]:
@@ -420,15 +420,18 @@ def frame(request: Request, new: bool) -> None:
     for kind, prefix in SUBSCRIPTIONS.items():
         asked: list[Resource] = request[kind]
         name = os.path.join(path, prefix.rpartition(".")[2] + ".json")
-        there = resources(name)
+        present = resources(name)
         names = [
-            one["name"]
-            for one in asked
-            if one not in there or not in_use(request, kind, one["name"])
+            resource["name"]
+            for resource in asked
+            if resource not in present or not in_use(request, kind, resource["name"])
         ]
         if names:
-            ours = [one["name"] for one in asked]
-            content = [*(one for one in there if one.get("name") not in ours), *asked]
+            ours = [resource["name"] for resource in asked]
+            content = [
+                *(resource for resource in present if resource.get("name") not in ours),
+                *asked,
+            ]
             publish(request, name, content, prefix, taken(request, kind, names))
 
 

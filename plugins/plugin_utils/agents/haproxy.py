@@ -113,14 +113,14 @@ def _work(
 
 def _compare(states: str, servers: dict[str, str]) -> None:
     """Raise where a server has another address than the one that the change was decided for."""
-    there = {}
+    present = {}
     for line in states.splitlines():
         fields = line.split()
         if len(fields) > 18 and line[:1].isdigit():
-            there[fields[3]] = "%s %s" % (fields[4], fields[18])
+            present[fields[3]] = "%s %s" % (fields[4], fields[18])
     for name, address in servers.items():
-        if there.get(name, "") != address:
-            seen = ("has the address %s" % there[name]) if name in there else "is not there"
+        if present.get(name, "") != address:
+            seen = ("has the address %s" % present[name]) if name in present else "is not there"
             meant = ("had %s" % address) if address else "was not there"
             text = (
                 "server %s %s and %s when this was decided: nothing is changed, and it is looked at"

@@ -45,22 +45,22 @@ def main(request: dict[str, t.Any]) -> dict[str, t.Any]:
     `found` has by template how often it came, and an example. `skipped`: there was more.
     """
     room = max(1 << 16, min(EACH, MOST // max(1, len(request["logs"]))))
-    found: dict[str, t.Any] = {}
+    answer: dict[str, t.Any] = {}
     for name, asked in request["logs"].items():
         templates = _templates.Templates(request["ignored"])
         try:
             mark, skipped = _read(asked["source"], asked.get("mark"), room, templates)
         except (OSError, ValueError, KeyError, TypeError, _service.Refused) as exc:
-            found[name] = {"error": _templates.text_of(str(exc).encode("utf-8", "replace"))[:300]}
+            answer[name] = {"error": _templates.text_of(str(exc).encode("utf-8", "replace"))[:300]}
             continue
         templates.end()
-        found[name] = {
+        answer[name] = {
             "mark": mark,
             "found": templates.found,
             "left_out": templates.left_out,
             "skipped": skipped,
         }
-    return {"logs": found}
+    return {"logs": answer}
 
 
 def _read(

@@ -114,14 +114,14 @@ def title(pid: int) -> str:
 
 def workers(pid: int) -> Workers:
     """Return the workers of a master; they began at these ticks since boot."""
-    found = {}
+    pids = {}
     # its list of children may leave some out while one ends
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError, IndexError):
             fields = (read("/proc/%s/stat" % name) or "").rpartition(")")[2].split()
             if int(fields[1]) == pid and title(int(name)).startswith("nginx: worker process"):
-                found[int(name)] = int(fields[19]), "shutting down" in title(int(name))
-    return found
+                pids[int(name)] = int(fields[19]), "shutting down" in title(int(name))
+    return pids
 
 
 def ticks() -> int:

@@ -140,12 +140,12 @@ class Service(_service.Service):
         log = os.open(
             self.log(record), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640
         )
-        told, tell = os.pipe()
+        reader, writer = os.pipe()
         ready, go = os.pipe()
         pid = os.fork()
         if pid == 0:
-            _become(wanted["argv"], env, wanted["cwd"], ignored, log=log, ready=ready, tell=tell)
-        for fd in (log, ready, tell):
+            _become(wanted["argv"], env, wanted["cwd"], ignored, log=log, ready=ready, tell=writer)
+        for fd in (log, ready, writer):
             os.close(fd)
         try:
             stat = _stat(pid)
@@ -154,7 +154,7 @@ class Service(_service.Service):
             os.write(go, b"!")
         finally:
             os.close(go)
-            with open(told, "rb") as file:
+            with open(reader, "rb") as file:
                 error = file.read().decode()  # ends with exec (close on exec) or with the child
         if error:
             os.waitpid(pid, 0)
@@ -171,9 +171,9 @@ class Service(_service.Service):
             ),
         )
 
-    def settle(self, told: list[Record]) -> None:
+    def settle(self, stopping: list[Record]) -> None:
         deadline = time.monotonic() + self.request.get("wait", _service.STOP_WAIT)
-        while any(self.alive(record) for record in told) and time.monotonic() < deadline:
+        while any(self.alive(record) for record in stopping) and time.monotonic() < deadline:
             time.sleep(_service.STOP_POLL)
 
     def usage(self, record: Record) -> dict[str, float]:
@@ -209,27 +209,27 @@ def _group(number: int) -> list[Stat]:
     Asking the kernel for the group of every process is far cheaper than reading every process's
     file, and stopping an instance takes several such searches.
     """
-    found = []
+    members = []
     for name in os.listdir("/proc"):
         try:
             stat = _stat(int(name)) if name.isdigit() and os.getpgid(int(name)) == number else None
         except ProcessLookupError:
             continue
         if stat and stat.group == number:
-            found.append(stat)
-    return found
+            members.append(stat)
+    return members
 
 
 def _others(leader: int) -> list[int]:
     """Return the other processes of a leader's session."""
-    found = []
+    others = []
     for name in os.listdir("/proc"):
         try:
             if name.isdigit() and int(name) != leader and os.getsid(int(name)) == leader:
-                found.append(int(name))
+                others.append(int(name))
         except (ProcessLookupError, PermissionError):
             continue
-    return found
+    return others
 
 
 def _reap(pid: int) -> str:
@@ -288,7 +288,7 @@ def _become(
 
 def _problems(check: dict[str, t.Any]) -> dict[str, str]:
     """Return what keeps this host from running instances, by setting."""
-    found = {
+    problems = {
         "hosts": (
             ""
             if os.path.exists("/proc/self/stat")
@@ -297,4 +297,4 @@ def _problems(check: dict[str, t.Any]) -> dict[str, str]:
         "path": _service.unusable(check["path"]),
         **_service.missing(check),
     }
-    return {setting: why for setting, why in found.items() if why}
+    return {setting: why for setting, why in problems.items() if why}

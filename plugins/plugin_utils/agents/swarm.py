@@ -146,11 +146,11 @@ class Api:
         Nothing is done where it is not there, or where the function returns False.
         """
         for _try in range(TRIES):
-            there = self.find("/%s/%s" % (kind, name))
-            if there is None or edit(there["Spec"]) is False:
+            current = self.find("/%s/%s" % (kind, name))
+            if current is None or edit(current["Spec"]) is False:
                 return
-            path = "/%s/%s/update?version=%d" % (kind, there["ID"], there["Version"]["Index"])
-            status, data = self.ask("POST", path, there["Spec"])
+            path = "/%s/%s/update?version=%d" % (kind, current["ID"], current["Version"]["Index"])
+            status, data = self.ask("POST", path, current["Spec"])
             if status == 200:
                 return
             if "out of sequence" not in said(data):
@@ -190,12 +190,12 @@ def missing(api: Api, wanted: dict[str, t.Sequence[str]]) -> dict[str, str]:
     """Return by option the secrets, configs and networks that Swarm does not have."""
     problems = {}
     for kind in ("secrets", "configs", "networks"):
-        there = {
+        present = {
             name
-            for one in api.get("/%s" % kind)
-            for name in ((one.get("Spec") or one).get("Name"), one.get("ID") or one.get("Id"))
+            for obj in api.get("/%s" % kind)
+            for name in ((obj.get("Spec") or obj).get("Name"), obj.get("ID") or obj.get("Id"))
         }
-        lacking = [name for name in wanted[kind] if name not in there]
+        lacking = [name for name in wanted[kind] if name not in present]
         if lacking:
             problems[kind] = "Swarm has no %s" % ", ".join(lacking)
     return problems
@@ -236,8 +236,8 @@ def keep(api: Api, service: str, wanted: dict[str, t.Any], retain: t.Sequence[st
         )
         labels = {OURS + "settings": service}
         api.create("configs", {"Name": "rollout-" + key, "Labels": labels, "Data": data})
-    there = api.get("/configs", label=["%ssettings=%s" % (OURS, service)])
-    names = [one["Spec"]["Name"] for one in there]
+    configs = api.get("/configs", label=["%ssettings=%s" % (OURS, service)])
+    names = [config["Spec"]["Name"] for config in configs]
     needed = ["rollout-" + key for key in (*wanted, *retain)]
     for name in names:
         if name not in needed:
@@ -248,8 +248,8 @@ def recalled(api: Api, key: str) -> t.Any:
     """Return the settings that are kept under a key; None without any."""
     import binascii
 
-    there = api.find("/configs/rollout-" + key)
-    return _bootstrap.load(binascii.a2b_base64(there["Spec"]["Data"])) if there else None
+    config = api.find("/configs/rollout-" + key)
+    return _bootstrap.load(binascii.a2b_base64(config["Spec"]["Data"])) if config else None
 
 
 def left(api: Api, request: Request) -> list[str]:
@@ -264,12 +264,12 @@ def left(api: Api, request: Request) -> list[str]:
             raise Refused("nothing is removed without a lease (epoch 0 only looks)")
         fence(api, service, request["leave"]["epoch"])
     removed = []
-    for one in api.get("/services", label=["%sservice=%s" % (OURS, service)]):
-        removed.append("labels of service %s" % one["Spec"]["Name"])
+    for other in api.get("/services", label=["%sservice=%s" % (OURS, service)]):
+        removed.append("labels of service %s" % other["Spec"]["Name"])
         if not dry:
-            api.change("services", one["Spec"]["Name"], unlabelled)
-    there = api.get("/configs", label=["%ssettings=%s" % (OURS, service)])
-    for name in [*sorted(one["Spec"]["Name"] for one in there), "rollout.%s" % service]:
+            api.change("services", other["Spec"]["Name"], unlabelled)
+    configs = api.get("/configs", label=["%ssettings=%s" % (OURS, service)])
+    for name in [*sorted(config["Spec"]["Name"] for config in configs), "rollout.%s" % service]:
         if api.find("/configs/" + name) is not None:
             removed.append("config %s" % name)
             if not dry:
@@ -318,12 +318,12 @@ def stopped(spec: Object, service: str) -> bool:
 
 def forget(api: Api, request: Request) -> None:
     """Delete services that run nothing."""
-    there = {one["name"]: one for one in seen(api, request["service"])["services"]}
+    services = {service["name"]: service for service in seen(api, request["service"])["services"]}
     for name in request["forget"]:
-        one = there.get(name)
-        if one is None:
+        service = services.get(name)
+        if service is None:
             continue
-        if one["replicas"] and any(wanted(task) for task in one["tasks"]):
+        if service["replicas"] and any(wanted(task) for task in service["tasks"]):
             raise Refused("instance %s is running; stop it first" % name)
         api.delete("services", name)
 
@@ -335,11 +335,11 @@ def wanted(task: Object) -> bool:
 
 def start(api: Api, request: Request) -> None:
     """Create services, those of one generation with the very same image."""
-    there = api.get("/services", label=["%sservice=%s" % (OURS, request["service"])])
+    services = api.get("/services", label=["%sservice=%s" % (OURS, request["service"])])
     images = {}
-    for one in there:
-        labels = one["Spec"]["Labels"]
-        image = one["Spec"]["TaskTemplate"]["ContainerSpec"]["Image"]
+    for service in services:
+        labels = service["Spec"]["Labels"]
+        image = service["Spec"]["TaskTemplate"]["ContainerSpec"]["Image"]
         images[labels.get(OURS + "generation"), image.partition("@")[0]] = image
     for spec in request["start"]:
         container = spec["TaskTemplate"]["ContainerSpec"]
@@ -356,8 +356,8 @@ def start(api: Api, request: Request) -> None:
 
 def refuse_foreign(api: Api, spec: Object) -> None:
     """Raise Refused where the service of this name is not this instance."""
-    there = api.find("/services/" + spec["Name"]) or {"Spec": spec}
-    labels = there["Spec"].get("Labels") or {}
+    current = api.find("/services/" + spec["Name"]) or {"Spec": spec}
+    labels = current["Spec"].get("Labels") or {}
     if any(
         labels.get(OURS + name) != spec["Labels"][OURS + name] for name in ("service", "generation")
     ):
@@ -382,12 +382,12 @@ def pinned(api: Api, image: str, headers: t.Sequence[tuple[str, str]]) -> str:
 def with_ids(api: Api, container: Object) -> None:
     """Add the ids of secrets and configs, which Swarm wants beside their names."""
     for kind, word in (("Secrets", "Secret"), ("Configs", "Config")):
-        for one in container.get(kind) or ():
-            name = one[word + "Name"]
-            there = api.find("/%s/%s" % (kind.lower(), name))
-            if there is None:
+        for reference in container.get(kind) or ():
+            name = reference[word + "Name"]
+            obj = api.find("/%s/%s" % (kind.lower(), name))
+            if obj is None:
                 raise Refused("Swarm has no %s %s" % (word.lower(), name))
-            one[word + "ID"], one[word + "Name"] = there["ID"], there["Spec"]["Name"]
+            reference[word + "ID"], reference[word + "Name"] = obj["ID"], obj["Spec"]["Name"]
 
 
 def credentials(image: str) -> str:
@@ -408,14 +408,14 @@ def credentials(image: str) -> str:
     helper = (config.get("credHelpers") or {}).get(registry) or config.get("credsStore")
     stored = (config.get("auths") or {}).get(registry) or {}
     if helper:
-        found = helped(helper, registry)
+        entry = helped(helper, registry)
     elif stored.get("auth"):
         user, _colon, password = binascii.a2b_base64(stored["auth"]).decode().partition(":")
-        found = {"username": user, "password": password.rstrip("\0")}
+        entry = {"username": user, "password": password.rstrip("\0")}
     else:
         text = "registry_auth: %s has no login for %s; log in first (docker login)"
         raise Refused(text % (path, registry))
-    login = _bootstrap.dump({**found, "serveraddress": registry}).encode("ascii")
+    login = _bootstrap.dump({**entry, "serveraddress": registry}).encode("ascii")
     return binascii.b2a_base64(login, newline=False).decode().replace("+", "-").replace("/", "_")
 
 
@@ -432,8 +432,8 @@ def helped(helper: str, registry: str) -> dict[str, str]:
             timeout=10,
             check=False,
         )
-        found = _bootstrap.load(done.stdout)
-        user, secret = found["Username"], found["Secret"]
+        login = _bootstrap.load(done.stdout)
+        user, secret = login["Username"], login["Secret"]
     except (OSError, ValueError, KeyError, TypeError, subprocess.SubprocessError) as exc:
         raise Refused(
             "registry_auth: %s gives no login (%s)" % (program, type(exc).__name__)
@@ -456,23 +456,25 @@ def seen(api: Api, service: str) -> dict[str, t.Any]:
     return {
         "services": [
             {
-                "name": one["Spec"]["Name"],
-                "created": one["CreatedAt"],
+                "name": service["Spec"]["Name"],
+                "created": service["CreatedAt"],
                 "labels": {
                     name[len(OURS) :]: text
-                    for name, text in one["Spec"]["Labels"].items()
+                    for name, text in service["Spec"]["Labels"].items()
                     if name.startswith(OURS)
                 },
-                "image": (one["Spec"]["TaskTemplate"].get("ContainerSpec") or {}).get("Image")
+                "image": (service["Spec"]["TaskTemplate"].get("ContainerSpec") or {}).get("Image")
                 or "",
-                "replicas": (one["Spec"]["Mode"].get("Replicated") or {}).get("Replicas") or 0,
-                "restart": (one["Spec"]["TaskTemplate"].get("RestartPolicy") or {}).get("Condition")
+                "replicas": (service["Spec"]["Mode"].get("Replicated") or {}).get("Replicas") or 0,
+                "restart": (service["Spec"]["TaskTemplate"].get("RestartPolicy") or {}).get(
+                    "Condition"
+                )
                 or "any",
-                "tasks": tasks.get(one["ID"], []),
+                "tasks": tasks.get(service["ID"], []),
             }
-            for one in services
+            for service in services
         ],
-        "nodes": {one["ID"]: shown_node(one) for one in api.get("/nodes")},
+        "nodes": {node["ID"]: shown_node(node) for node in api.get("/nodes")},
         "now": time.time(),
     }
 
@@ -489,7 +491,7 @@ def shown_task(task: Object) -> Object:
         "desired": task["DesiredState"],
         "why": str(status.get("Err") or ""),
         "node": task.get("NodeID") or "",
-        "ports": {str(one["TargetPort"]): one.get("PublishedPort") or 0 for one in ports},
+        "ports": {str(port["TargetPort"]): port.get("PublishedPort") or 0 for port in ports},
     }
 
 

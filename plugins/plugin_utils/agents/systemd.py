@@ -197,14 +197,14 @@ class Service(_service.Service):
     def tell(self, record: Record, kill: bool) -> None:
         """Do nothing: `settle` tells all units at once."""
 
-    def settle(self, told: list[Record]) -> None:
+    def settle(self, stopping: list[Record]) -> None:
         """Do all there is to do, with one command for each kind of work, and look at the result."""
         if self.request["epoch"] <= 0:
             return
         living = [record for record in self.records.values() if self.alive(record)]
         begin = [record for record in living if not record["begun"]]
         stop = [record for record in living if record["begun"] and self.leaves(record)]
-        kill = [record for record in told if record.get("killed")]
+        kill = [record for record in stopping if record.get("killed")]
         forgotten = [record for id, record in self.records.items() if id in self.request["forget"]]
         dead = [record for record in forgotten if record not in living and self.owns(record)]
         self.retire(_units(stop), _units(kill), _units(dead))
@@ -457,11 +457,11 @@ def _problems(check: dict[str, t.Any]) -> dict[str, str]:
                 " ansible_become"
             )
         }
-    found = {
+    problems = {
         "path": _service.unusable(check["path"]),
         "unit": _foreign(check["template"]) if check["text"] else _unfit(check),
     }
-    return {setting: why for setting, why in {**found, **_missing(check)}.items() if why}
+    return {setting: why for setting, why in {**problems, **_missing(check)}.items() if why}
 
 
 def _unfit(check: dict[str, t.Any]) -> str:
@@ -487,11 +487,11 @@ def _prepare(wanted: dict[str, t.Any]) -> dict[str, str]:
 
 def _records(home: str) -> list[Record]:
     """Return the records of the service's instances on this host."""
-    folder, found = os.path.join(home, "instances"), []
+    folder, records = os.path.join(home, "instances"), []
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
         if name.endswith(".json") and not name.startswith("."):
-            found.append(_bootstrap.load(_read(os.path.join(folder, name)) or "{}"))
-    return found
+            records.append(_bootstrap.load(_read(os.path.join(folder, name)) or "{}"))
+    return records
 
 
 def _missing(wanted: dict[str, t.Any]) -> dict[str, str]:

@@ -95,7 +95,7 @@ _WORDS = {
 def _by_sequential(metric: Metric, state: State, result: t.Any) -> Measurement:
     """Judge errors by what was counted, and times by samples."""
     if isinstance(result, Mapping) and "spans" in result:
-        return _by_errors(metric, state, [_span(one) for one in result["spans"]])
+        return _by_errors(metric, state, [_span(span) for span in result["spans"]])
     if isinstance(result, Mapping) and "samples" in result:
         return _by_times(metric, state, _samples(result))
     if isinstance(result, Mapping) and "times" in result:
@@ -105,7 +105,7 @@ def _by_sequential(metric: Metric, state: State, result: t.Any) -> Measurement:
     sides = _pair(result)
     if all(isinstance(side, Mapping) for side in sides.values()):
         return _by_errors(metric, state, [_came(state, result)])
-    new, stable = (_numbers(found) for found in sides.values())
+    new, stable = (_numbers(samples) for samples in sides.values())
     return _by_times(metric, state, Samples.of_sides(new, stable))
 
 
@@ -113,7 +113,10 @@ def _by_times(metric: Metric, state: State, look: Samples) -> Measurement:
     """Judge by the times of both sides, and of each new instance."""
     rules = metric.rules
     if any(
-        seconds < 0 for side in (look.new, look.stable) for one in side.values() for seconds in one
+        seconds < 0
+        for side in (look.new, look.stable)
+        for times in side.values()
+        for seconds in times
     ):
         raise MetricError("a time is negative; check the query", "PR-423")
     history = LatencyHistory.load(state).after(look)
@@ -125,8 +128,8 @@ def _by_times(metric: Metric, state: State, look: Samples) -> Measurement:
     if slow and not verdict.worse and not history.warming.waits(patience):
         verdict = Verdict(True, slow)
     value = {
-        "new": _last([one for found in look.new.values() for one in found]),
-        "stable": _last([one for found in look.stable.values() for one in found]),
+        "new": _last([sample for side in look.new.values() for sample in side]),
+        "stable": _last([sample for side in look.stable.values() for sample in side]),
     }
     return _measurement(verdict, value, remark)
 
@@ -201,43 +204,47 @@ def _by_usage(metric: Metric, state: State, result: Mapping[str, t.Any]) -> Meas
 
 def _quantiles(side: Mapping[str, Histogram]) -> dict[str, float]:
     """Return the seconds at some quantiles of a side, to show them; {} without answers."""
-    found = Histogram.sum(side.values())
+    histogram = Histogram.sum(side.values())
     return {
-        f"p{100 * quantile:g}": round(found.seconds_of(quantile), 4)
+        f"p{100 * quantile:g}": round(histogram.seconds_of(quantile), 4)
         for quantile in QUANTILES
-        if found.buckets
+        if histogram.buckets
     }
 
 
-def _span(found: Mapping[str, t.Any]) -> Span:
+def _span(counted: Mapping[str, t.Any]) -> Span:
     """Return what a driver that counts itself has counted of each instance."""
     sides = {
         side: {
-            name: Counts(float(one["requests"]), float(one["errors"]))
-            for name, one in found[side].items()
+            name: Counts(float(instance["requests"]), float(instance["errors"]))
+            for name, instance in counted[side].items()
         }
         for side in ("new", "stable")
     }
-    hosts = {name: str(one.get("host", "")) for side in sides for name, one in found[side].items()}
+    hosts = {
+        name: str(instance.get("host", ""))
+        for side in sides
+        for name, instance in counted[side].items()
+    }
     return Span(sides["new"], sides["stable"], hosts)
 
 
-def _times(found: Mapping[str, t.Any]) -> Times:
+def _times(counted: Mapping[str, t.Any]) -> Times:
     """Return the times of single answers, of each instance."""
     new, stable = (
-        {name: Histogram.load(buckets) for name, buckets in found[side].items()}
+        {name: Histogram.load(buckets) for name, buckets in counted[side].items()}
         for side in ("new", "stable")
     )
-    return Times(new, stable, found["hosts"])
+    return Times(new, stable, counted["hosts"])
 
 
-def _samples(found: Mapping[str, t.Any]) -> Samples:
+def _samples(counted: Mapping[str, t.Any]) -> Samples:
     """Return the samples of each instance of a driver that knows the instances."""
     new, stable = (
-        {name: _numbers(samples) for name, samples in found["samples"][side].items()}
+        {name: _numbers(samples) for name, samples in counted["samples"][side].items()}
         for side in ("new", "stable")
     )
-    return Samples(new, stable, found.get("hosts") or {})
+    return Samples(new, stable, counted.get("hosts") or {})
 
 
 def _came(state: State, result: Mapping[str, t.Any]) -> Span:
@@ -248,22 +255,24 @@ def _came(state: State, result: Mapping[str, t.Any]) -> Span:
     now = {"": _counts(result["new"], "new"), **_instances(result.get("instances") or {})}
     stable = _counts(result["stable"], "stable")
     known = state.get("last", {})
-    before = {name: Counts(*one) for name, one in known.get("new", {}).items()}
+    before = {name: Counts(*metric_counts) for name, metric_counts in known.get("new", {}).items()}
     if "strata" in state:  # of an older run, which kept the sums of strata
         before[""], was = (
-            sum((Counts(**one[side]) for one in state["strata"]), Counts())
+            sum((Counts(**stratum[side]) for stratum in state["strata"]), Counts())
             for side in ("new", "stable")
         )
     else:
         was = Counts(*known.get("stable", (0.0, 0.0)))
-    came = {name: _since(one, before.get(name, Counts())) for name, one in now.items()}
+    came = {name: _since(current, before.get(name, Counts())) for name, current in now.items()}
     state["last"] = {
-        "new": {name: _most(one, before.get(name, Counts())) for name, one in now.items()},
+        "new": {name: _most(current, before.get(name, Counts())) for name, current in now.items()},
         "stable": _most(stable, was),
     }
     if len(came) > 1:  # what is of no instance that is known
-        came[""] = came[""] - sum((one for name, one in came.items() if name), Counts())
-    new = {name: one for name, one in came.items() if name or one.requests or len(came) == 1}
+        came[""] = came[""] - sum((counts for name, counts in came.items() if name), Counts())
+    new = {
+        name: counts for name, counts in came.items() if name or counts.requests or len(came) == 1
+    }
     return Span(new, {"": _since(stable, was)})
 
 
@@ -289,21 +298,21 @@ def _by_kayenta(metric: Metric, state: State, result: t.Any) -> Measurement:
 
     A result of the past has all of its time, and takes the place of those before.
     """
-    sides = {side: _numbers(found) for side, found in _pair(result).items()}
-    for side, found in sides.items():
+    sides = {side: _numbers(samples) for side, samples in _pair(result).items()}
+    for side, samples in sides.items():
         before = () if "past" in result else state.get(side, ())
-        state[side] = [*before, *_plain(found)][-MOST:]
+        state[side] = [*before, *_plain(samples)][-MOST:]
     text = f"{len(state['new'])} samples against {len(state['stable'])} on stable"
     return Measurement(
-        AnalysisPhase.SUCCESSFUL, text, {side: _last(found) for side, found in sides.items()}
+        AnalysisPhase.SUCCESSFUL, text, {side: _last(samples) for side, samples in sides.items()}
     )
 
 
 def _by_messages(metric: Metric, state: State, result: t.Any) -> Measurement:
     """Judge by the messages that only new instances have logged."""
     new = {
-        key: Message(one["times"], one["example"], tuple(one["instances"]))
-        for key, one in result["new"].items()
+        key: Message(messages["times"], messages["example"], tuple(messages["instances"]))
+        for key, messages in result["new"].items()
     }
     look = Look(
         new,
@@ -333,13 +342,13 @@ def judge_by_kayenta(
     listed = [_of_kayenta(metric) for metric, _state in metrics.values()]
     samples = {
         name: (
-            [float(one) for one in state.get("new", ())],
-            [float(one) for one in state.get("stable", ())],
+            [float(value) for value in state.get("new", ())],
+            [float(value) for value in state.get("stable", ())],
         )
         for name, (_metric, state) in metrics.items()
     }
-    found = kayenta.judge(listed, samples, analysis.weights, analysis.passing, analysis.marginal)
-    return _LABELS[found.label], found.sentence
+    judgment = kayenta.judge(listed, samples, analysis.weights, analysis.passing, analysis.marginal)
+    return _LABELS[judgment.label], judgment.sentence
 
 
 def _of_kayenta(metric: Metric) -> kayenta.Metric:
@@ -369,17 +378,17 @@ def _pair(result: t.Any) -> dict[str, t.Any]:
     return {"new": result["new"], "stable": result["stable"]}
 
 
-def _counts(found: t.Any, whose: str) -> Counts:
-    if not isinstance(found, Mapping) or not all(
-        _is_number(found.get(key)) for key in ("requests", "errors")
+def _counts(counted: t.Any, whose: str) -> Counts:
+    if not isinstance(counted, Mapping) or not all(
+        _is_number(counted.get(key)) for key in ("requests", "errors")
     ):
         raise MetricError(
-            f"expected a mapping with requests and errors, got {_shown(found)}", "PR-423"
+            f"expected a mapping with requests and errors, got {_shown(counted)}", "PR-423"
         )
-    requests, errors = float(found["requests"]), float(found["errors"])
+    requests, errors = float(counted["requests"]), float(counted["errors"])
     if max(requests, errors) > counts.MOST:
         raise MetricError(
-            f"{whose}: {_shown(found)}: no source counts more than {counts.MOST:.0e}; check the"
+            f"{whose}: {_shown(counted)}: no source counts more than {counts.MOST:.0e}; check the"
             " query",
             "PR-423",
         )
@@ -392,33 +401,33 @@ def _counts(found: t.Any, whose: str) -> Counts:
     return Counts.of(requests, errors)
 
 
-def _instances(found: t.Any) -> dict[str, Counts]:
+def _instances(counted: t.Any) -> dict[str, Counts]:
     """Return what was counted of each new instance."""
-    if not isinstance(found, Mapping) or len(found) > values.MOST:
+    if not isinstance(counted, Mapping) or len(counted) > values.MOST:
         raise MetricError(
-            f"instances: expected a mapping of at most {values.MOST:,}, got {_shown(found)}",
+            f"instances: expected a mapping of at most {values.MOST:,}, got {_shown(counted)}",
             "PR-423",
         )
-    known = ((clean(name, 100), counts) for name, counts in found.items())
+    known = ((clean(name, 100), counts) for name, counts in counted.items())
     return {name: _counts(counts, name) for name, counts in known}
 
 
-def _numbers(found: t.Any) -> list[float]:
+def _numbers(side: t.Any) -> list[float]:
     """Return the samples of one side, which are a number or a list of numbers."""
-    listed = found if isinstance(found, (list, tuple)) else [found]
-    if not all(_is_number(one) for one in listed):
-        raise MetricError(f"expected a number or a list of numbers, got {_shown(found)}", "PR-423")
-    return [float(one) for one in listed]
+    listed = side if isinstance(side, (list, tuple)) else [side]
+    if not all(_is_number(value) for value in listed):
+        raise MetricError(f"expected a number or a list of numbers, got {_shown(side)}", "PR-423")
+    return [float(value) for value in listed]
 
 
-def _plain(found: Iterable[float]) -> list[t.Any]:
+def _plain(samples: Iterable[float]) -> list[t.Any]:
     """Return numbers for JSON, which has no NaN and no infinity."""
-    return [one if math.isfinite(one) else str(one) for one in found]
+    return [value if math.isfinite(value) else str(value) for value in samples]
 
 
-def _last(found: Sequence[float]) -> list[t.Any]:
+def _last(samples: Sequence[float]) -> list[t.Any]:
     """Return the last samples, to show them."""
-    return _plain(round(one, 6) for one in found[-10:])
+    return _plain(round(value, 6) for value in samples[-10:])
 
 
 def _is_number(value: t.Any) -> bool:
@@ -436,10 +445,9 @@ def _shown(result: t.Any) -> str:
     """Return a result as short text."""
     if _is_number(result):
         return f"{float(result):.4g}" if math.isfinite(result) else str(float(result))
-    if isinstance(result, (list, tuple)) and all(_is_number(one) for one in result):
-        return (
-            f"[{', '.join(_shown(one) for one in result[:5])}{', ...' if len(result) > 5 else ''}]"
-        )
+    if isinstance(result, (list, tuple)) and all(_is_number(item) for item in result):
+        shown = ", ".join(_shown(item) for item in result[:5])
+        return f"[{shown}{', ...' if len(result) > 5 else ''}]"
     if isinstance(result, Mapping):
         text = ", ".join(
             f"{clean(key, 60)}: {_shown(value)}" for key, value in list(result.items())[:5]

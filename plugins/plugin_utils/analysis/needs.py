@@ -61,7 +61,9 @@ def _compares(gate: Gate, usual: Sequence[Mapping[str, str]]) -> bool:
     if gate.driver != "analysis" or gate.options["baseline"]:
         return False
     metrics = spec.parse(gate.options, gate.variable, usual).metrics
-    return any(one.judge == SEQUENTIAL and one.decides and _counts(one) for one in metrics)
+    return any(
+        metric.judge == SEQUENTIAL and metric.decides and _counts(metric) for metric in metrics
+    )
 
 
 def too_short(
@@ -75,7 +77,9 @@ def too_short(
     if not rate or seconds is None or math.isinf(seconds):
         return ""
     analysis = spec.parse(gate.options, gate.variable, usual)
-    counting = [one for one in analysis.metrics if one.judge == SEQUENTIAL and _counts(one)]
+    counting = [
+        metric for metric in analysis.metrics if metric.judge == SEQUENTIAL and _counts(metric)
+    ]
     if not counting:
         return ""
     rules, expected = counting[0].rules, math.floor(HALF * rate * seconds)
@@ -92,13 +96,13 @@ def too_short(
 
 def rate_of(timeline: Iterable[Mapping[str, t.Any]]) -> float | None:
     """Return the requests a second in a rollout; None: nothing has counted them."""
-    found = [
+    counts = [
         event
         for event in timeline
         if event.get("kind") == "requests" and event.keys() >= {"at", "new", "old"}
     ]
-    seconds = found[-1]["at"] - found[0]["at"] if found else 0.0
-    requests = sum(event[side]["requests"] for event in found[1:] for side in ("new", "old"))
+    seconds = counts[-1]["at"] - counts[0]["at"] if counts else 0.0
+    requests = sum(event[side]["requests"] for event in counts[1:] for side in ("new", "old"))
     return float(requests / seconds) if seconds > 0 and requests > 0 else None
 
 
@@ -127,14 +131,14 @@ def _need(
     rules = metric.rules
     alpha, tolerance, detect = SIDES * rules["alpha"], rules["tolerance"], rules["detect"]
     new = requests_for(share, alpha, tolerance, detect)
-    both = None if new is None else math.ceil(new / share)
+    total = None if new is None else math.ceil(new / share)
     return {
         "gate": gate.key,
         "metric": metric.name,
         "share": round(100 * share, 1),
         "detect": detect,
         "new": new,
-        "all": both,
-        "seconds": None if both is None or rate is None else round(both / rate, 1),
+        "all": total,
+        "seconds": None if total is None or rate is None else round(total / rate, 1),
         "lasts": lasts,
     }

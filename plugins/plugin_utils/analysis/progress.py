@@ -101,9 +101,9 @@ class MetricProgress:
         limits = self.metric.limits
         self.phase, self._reason = assess(limits, self._counts)
         if self.phase is AnalysisPhase.INCONCLUSIVE:  # a failure is a failure while a person sleeps
-            found = assess(replace(limits, inconclusive_limit=-1), self._counts)
-            if found[0] is AnalysisPhase.FAILED:
-                self.phase, self._reason = found
+            decisive = assess(replace(limits, inconclusive_limit=-1), self._counts)
+            if decisive[0] is AnalysisPhase.FAILED:
+                self.phase, self._reason = decisive
         if self.phase is AnalysisPhase.SUCCESSFUL and self._short:
             self.phase = AnalysisPhase.INCONCLUSIVE
         if phase is AnalysisPhase.ERROR:
@@ -126,7 +126,7 @@ class MetricProgress:
     @property
     def left_open(self) -> str:
         """The errors of both sides, where the new one has more without being failed for that."""
-        measured = [one for one in self.recent if isinstance(one.get("value"), Mapping)]
+        measured = [look for look in self.recent if isinstance(look.get("value"), Mapping)]
         last = measured[-1] if measured else {}
         sides = [last.get("value", {}).get(side) for side in ("new", "stable")]
         if not all(isinstance(side, Mapping) and "errors" in side for side in sides):
@@ -243,18 +243,18 @@ def _phase(metrics: Sequence[MetricProgress], analysis: Analysis) -> tuple[Analy
     over = all(metric.phase.over for metric in metrics)  # also those of a dry run
     together = [metric for metric in counted if metric.metric.judge == KAYENTA]
     if not phase.bad and together and all(metric.phase.over for metric in together):
-        found, score = judging.judge_by_kayenta(
+        judged, score = judging.judge_by_kayenta(
             {metric.name: (metric.metric, metric.state) for metric in together}, analysis
         )
-        if found.bad or over:
-            return worst((phase, found)), _joined(
-                [score] if found.bad else [score, *_sentences(metrics, KAYENTA)]
+        if judged.bad or over:
+            return worst((phase, judged)), _joined(
+                [score] if judged.bad else [score, *_sentences(metrics, KAYENTA)]
             )
     if phase.bad:
-        told = [metric for metric in counted if metric.phase is phase]
-        others = [metric for metric in metrics if metric not in told]
-        told += [metric for metric in others if judging.has_new_messages(metric.state)]
-        return phase, _joined(metric.summary for metric in told)
+        failing = [metric for metric in counted if metric.phase is phase]
+        others = [metric for metric in metrics if metric not in failing]
+        failing += [metric for metric in others if judging.has_new_messages(metric.state)]
+        return phase, _joined(metric.summary for metric in failing)
     return (phase if over else AnalysisPhase.RUNNING), _joined(_sentences(metrics))
 
 

@@ -76,7 +76,7 @@ def told(events: Iterable[Event], change: Mapping[str, t.Any]) -> list[Json]:
     """
     check(change)
     analyses = _apart(events)
-    named = {name for one in analyses for name in _names(one)}
+    named = {name for analysis in analyses for name in _names(analysis)}
     for given in change.get("metrics") or () if analyses else ():
         if given["name"] not in named:
             known = ", ".join(sorted(named))
@@ -85,7 +85,7 @@ def told(events: Iterable[Event], change: Mapping[str, t.Any]) -> list[Json]:
                 f" measured {known}",
                 "PR-132",
             )
-    return [_told(one, change) for one in analyses]
+    return [_told(analysis, change) for analysis in analyses]
 
 
 def check(change: Mapping[str, t.Any]) -> None:
@@ -103,51 +103,51 @@ def check(change: Mapping[str, t.Any]) -> None:
 
 def replay(events: Sequence[Event], change: Mapping[str, t.Any]) -> Replay:
     """Judge the results of one analysis again, with the settings then and these changes."""
-    found = Replay(str(events[0]["gate"]))
+    replayed = Replay(str(events[0]["gate"]))
     analysis: Analysis | None = None
     for event in events:
-        if event.get("kind") != "look" or found.ended:
+        if event.get("kind") != "look" or replayed.ended:
             continue
         if isinstance(event.get("settings"), Mapping):
             analysis = _changed(event["settings"], change)
-            _begin(found, analysis)
+            _begin(replayed, analysis)
         if analysis is not None:
-            _look(found, analysis, event)
-    return found
+            _look(replayed, analysis, event)
+    return replayed
 
 
-def _begin(found: Replay, analysis: Analysis) -> None:
+def _begin(replayed: Replay, analysis: Analysis) -> None:
     """Judge by these settings from now on; a run that resumes a rollout may bring others."""
-    before, found.progress = found.progress, {}
+    before, replayed.progress = replayed.progress, {}
     for metric in analysis.metrics:
-        found.progress[metric.name] = now = MetricProgress(metric)
+        replayed.progress[metric.name] = now = MetricProgress(metric)
         if metric.name in before:
             now.restore(before[metric.name].memory)
 
 
-def _look(found: Replay, analysis: Analysis, event: Event) -> None:
+def _look(replayed: Replay, analysis: Analysis, event: Event) -> None:
     """Judge the results that were judged together then."""
     results = event.get("results")
     results = results if isinstance(results, Mapping) else {"": None}
     read = {name: samples.unpacked(coded) for name, coded in results.items()}
     at = 0.0
-    for name, one in read.items():
-        if one is None:
-            found.whole = False
+    for name, result in read.items():
+        if result is None:
+            replayed.whole = False
             return
-        at = max(at, one["at"])
-        if name in found.progress and found.progress[name].measures:
-            error = MetricError(str(one["error"]), "PR-420") if "error" in one else None
-            found.progress[name].judge(one.get("result"), error, one["at"])
-    found.looks = max((metric.measurements for metric in found.progress.values()), default=0)
-    found.began = at if found.began is None else found.began
-    verdict, sentence = decide([*found.progress.values()], analysis)
+        at = max(at, result["at"])
+        if name in replayed.progress and replayed.progress[name].measures:
+            error = MetricError(str(result["error"]), "PR-420") if "error" in result else None
+            replayed.progress[name].judge(result.get("result"), error, result["at"])
+    replayed.looks = max((metric.measurements for metric in replayed.progress.values()), default=0)
+    replayed.began = at if replayed.began is None else replayed.began
+    verdict, sentence = decide([*replayed.progress.values()], analysis)
     if verdict == PERSON and event.get("by_default"):
         verdict = WAIT
-    _note(found.overall, Verdict(verdict, found.looks, at, sentence))
-    for name, progress in found.progress.items():
+    _note(replayed.overall, Verdict(verdict, replayed.looks, at, sentence))
+    for name, progress in replayed.progress.items():
         phase = progress.phase.value if progress.phase.over else WAIT
-        known = found.metrics.setdefault(name, Verdict())
+        known = replayed.metrics.setdefault(name, Verdict())
         _note(known, Verdict(phase, progress.measurements, at, progress.summary))
 
 
@@ -162,36 +162,36 @@ def _note(known: Verdict, now: Verdict) -> None:
 
 def _changed(settings: Mapping[str, t.Any], change: Mapping[str, t.Any]) -> Analysis:
     """Return the settings then, with these changes."""
-    given = {one["name"]: one for one in change.get("metrics") or ()}
-    metrics = [{**one, **given.get(one["name"], {})} for one in settings["metrics"]]
-    own = {name: value for name, value in change.items() if name != "metrics"}
+    given = {metric["name"]: metric for metric in change.get("metrics") or ()}
+    metrics = [{**metric, **given.get(metric["name"], {})} for metric in settings["metrics"]]
+    own_rules = {name: value for name, value in change.items() if name != "metrics"}
     known = {name: value for name, value in settings.items() if value is not None}
-    options = spec.OPTIONS.parse({**known, **own, "metrics": metrics}, f"{VARIABLE}.")
+    options = spec.OPTIONS.parse({**known, **own_rules, "metrics": metrics}, f"{VARIABLE}.")
     return spec.parse(options, VARIABLE, (), again=True)
 
 
 def _apart(events: Iterable[Event]) -> list[list[Event]]:
     """Return the looks and verdicts of each analysis, also where a gate was asked twice."""
-    found: list[list[Event]] = []
+    parts: list[list[Event]] = []
     current: dict[str, list[Event]] = {}
     for event in events:
         gate = str(event.get("gate"))
         if event.get("kind") == "look":
             if (event.get("settings") and not event.get("resumed")) or gate not in current:
                 current[gate] = []
-                found.append(current[gate])
+                parts.append(current[gate])
             current[gate].append(event)
         elif event.get("kind") == "verdict" and gate in current:
             current[gate].append(event)
-    return [one for one in found if isinstance(one[0].get("settings"), Mapping)]
+    return [part for part in parts if isinstance(part[0].get("settings"), Mapping)]
 
 
 def _names(events: Sequence[Event]) -> set[str]:
     return {
-        one["name"]
+        metric["name"]
         for event in events
         if isinstance(event.get("settings"), Mapping)
-        for one in event["settings"]["metrics"]
+        for metric in event["settings"]["metrics"]
     }
 
 
@@ -209,10 +209,10 @@ def _told(events: Sequence[Event], change: Mapping[str, t.Any]) -> Json:
             {
                 "name": name,
                 "then": _plain(then.metrics.get(name, Verdict()), then),
-                "now": _plain(found, now),
+                "now": _plain(verdict, now),
                 **_evidence(now.progress[name]),
             }
-            for name, found in now.metrics.items()
+            for name, verdict in now.metrics.items()
         ],
     }
 
@@ -222,9 +222,9 @@ def _said(event: Event) -> Json:
     return {"verdict": clean(event.get("verdict")), "message": clean(event.get("message"), 1000)}
 
 
-def _plain(found: Verdict, of: Replay) -> Json:
-    seconds = round(found.at - of.began, 1) if found.at and of.began else None
-    return {**vars(found), "seconds": seconds}
+def _plain(verdict: Verdict, of: Replay) -> Json:
+    seconds = round(verdict.at - of.began, 1) if verdict.at and of.began else None
+    return {**vars(verdict), "seconds": seconds}
 
 
 def _evidence(progress: MetricProgress) -> Json:
@@ -237,18 +237,20 @@ def lines(rollout: str, analyses: Sequence[Mapping[str, t.Any]]) -> list[str]:
     if not analyses:
         return [f"{rollout}: no analysis judged anything in this rollout"]
     rows = [COLUMNS]
-    for one in analyses:
-        rows.append((one["gate"], "", *_cells(one["then"]), *_cells(one["now"]), ""))
-        for metric in one["metrics"]:
+    for analysis in analyses:
+        rows.append((analysis["gate"], "", *_cells(analysis["then"]), *_cells(analysis["now"]), ""))
+        for metric in analysis["metrics"]:
             cells = (*_cells(metric["then"]), *_cells(metric["now"]))
             rows.append(("", clean(metric["name"]), *cells, _weighed(metric)))
     return [printable(line) for line in (*columns(rows), *map(_sentence, analyses))]
 
 
-def _cells(found: Mapping[str, t.Any]) -> tuple[str, str]:
+def _cells(verdict: Mapping[str, t.Any]) -> tuple[str, str]:
     """Return a verdict, and after how many measurements."""
-    when = "" if found["look"] is None else f"{found['look']} ({span(found['seconds'] or 0.0)})"
-    return WORDS.get(found["verdict"], found["verdict"]), when
+    when = (
+        "" if verdict["look"] is None else f"{verdict['look']} ({span(verdict['seconds'] or 0.0)})"
+    )
+    return WORDS.get(verdict["verdict"], verdict["verdict"]), when
 
 
 def _weighed(metric: Mapping[str, t.Any]) -> str:
@@ -258,12 +260,12 @@ def _weighed(metric: Mapping[str, t.Any]) -> str:
     return f"{evidence:,.4g} {'>=' if evidence >= threshold else '<'} {threshold:,.4g}"
 
 
-def _sentence(one: Mapping[str, t.Any]) -> str:
+def _sentence(analysis: Mapping[str, t.Any]) -> str:
     """Return what would have happened."""
-    now, looks = one["now"], count(one["looks"], "measurement")
+    now, looks = analysis["now"], count(analysis["looks"], "measurement")
     if now["verdict"] == WAIT:
         said = f"would not have decided by the end of {looks}: {now['message']}"
     else:
         said = f"would {WORDS[now['verdict']]}: {now['message']}"
-    rest = "" if one["whole"] else f"; results after {looks} are not kept"
-    return f"{one['gate']} {said}{rest}"
+    rest = "" if analysis["whole"] else f"; results after {looks} are not kept"
+    return f"{analysis['gate']} {said}{rest}"

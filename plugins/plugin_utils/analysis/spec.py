@@ -227,9 +227,9 @@ OPTIONS = Options(
             fields=Options(
                 *METRIC.fields,
                 *(
-                    replace(one, text=f"I({judge}): {one.text}")
+                    replace(field, text=f"I({judge}): {field.text}")
                     for judge, table in OF_JUDGE.items()
-                    for one in table.fields
+                    for field in table.fields
                 ),
             ),
             drivers="metrics",
@@ -347,7 +347,9 @@ class Analysis:
         """Seconds that it takes if nothing goes wrong."""
         limits = [metric.limits for metric in self.metrics]
         return max(
-            one.initial_delay + (one.measurements or 0) * (one.interval or 0.0) for one in limits
+            metric_limits.initial_delay
+            + (metric_limits.measurements or 0) * (metric_limits.interval or 0.0)
+            for metric_limits in limits
         )
 
 
@@ -406,8 +408,8 @@ def parse(
             "PR-125",
         )
     metrics = tuple(
-        _metric(one, options, f"{variable}.metrics[{one['name'] if again else index}]", again)
-        for index, one in enumerate(given)
+        _metric(metric, options, f"{variable}.metrics[{metric['name'] if again else index}]", again)
+        for index, metric in enumerate(given)
     )
     names = [metric.name for metric in metrics]
     for name in names:
@@ -426,20 +428,20 @@ def parse(
     weights = options["weights"] or {}
     groups = {str(metric.rules["group"]) for metric in metrics if metric.judge == KAYENTA}
     values.refuse_unknown(weights, groups, f"{variable}.weights.")
-    found = {
+    parsed_weights = {
         group: values.number(weight, f"{variable}.weights.{group}", 0, 100)
         for group, weight in weights.items()
     }
-    if found and abs(sum(found.values()) - 100) > 0.01:
-        missing = ", ".join(sorted(groups - found.keys()))
+    if parsed_weights and abs(sum(parsed_weights.values()) - 100) > 0.01:
+        missing = ", ".join(sorted(groups - parsed_weights.keys()))
         raise InputError(
-            f"{variable}.weights: their sum is {sum(found.values()):g}; it must be 100"
+            f"{variable}.weights: their sum is {sum(parsed_weights.values()):g}; it must be 100"
             f"{f', with those of {missing}' if missing else ''}",
             "PR-104",
         )
     metrics = _with_alpha(metrics, options["alpha"], f"{variable}.alpha")
     late = options["on_enough"] == "pass"
-    return Analysis(metrics, passing, marginal, found, late, options["dry_run"])
+    return Analysis(metrics, passing, marginal, parsed_weights, late, options["dry_run"])
 
 
 def _with_alpha(metrics: tuple[Metric, ...], alpha: float, variable: str) -> tuple[Metric, ...]:
@@ -447,8 +449,8 @@ def _with_alpha(metrics: tuple[Metric, ...], alpha: float, variable: str) -> tup
 
     Those that decide nothing, or take no part of it, have all of it.
     """
-    deciding = [one for one in metrics if one.spends_alpha and one.decides]
-    given = [one.rules["alpha"] for one in deciding if one.rules["alpha"] is not None]
+    deciding = [metric for metric in metrics if metric.spends_alpha and metric.decides]
+    given = [metric.rules["alpha"] for metric in deciding if metric.rules["alpha"] is not None]
     rest, others = alpha - sum(given), len(deciding) - len(given)
     if rest < -1e-9 or (others and rest <= 0):
         raise InputError(
@@ -457,21 +459,21 @@ def _with_alpha(metrics: tuple[Metric, ...], alpha: float, variable: str) -> tup
             "PR-104",
         )
 
-    def part(one: Metric) -> Metric:
-        own = one.rules["alpha"] or (rest / others if one in deciding else alpha)
-        return replace(one, rules={**one.rules, "alpha": own})
+    def part(metric: Metric) -> Metric:
+        alpha_of_metric = metric.rules["alpha"] or (rest / others if metric in deciding else alpha)
+        return replace(metric, rules={**metric.rules, "alpha": alpha_of_metric})
 
-    return tuple(part(one) if one.judge == SEQUENTIAL else one for one in metrics)
+    return tuple(part(metric) if metric.judge == SEQUENTIAL else metric for metric in metrics)
 
 
 def _metric(given: t.Any, analysis: Mapping[str, t.Any], variable: str, again: bool) -> Metric:
     given = values.mapping(given, variable, "a metric: {name: errors}")
     driver = METRIC["driver"].parse(given.get("driver"), f"{variable}.driver")
     module = loader.load(MetricDriver, driver, variable)
-    own = module.driver.judge
-    usual = own or (THRESHOLD if set(CONDITIONS).intersection(given) else SEQUENTIAL)
+    required_judge = module.driver.judge
+    usual = required_judge or (THRESHOLD if set(CONDITIONS).intersection(given) else SEQUENTIAL)
     judge = METRIC["judge"].parse(given.get("judge"), f"{variable}.judge") or usual
-    if judge != own and NEW_MESSAGES in (judge, own):
+    if judge != required_judge and NEW_MESSAGES in (judge, required_judge):
         raise InputError(
             f"{variable}.judge: {judge} cannot judge what the driver {driver} measures; leave judge"
             " out",

@@ -99,11 +99,11 @@ def parse(given: Mapping[str, t.Any], service: str) -> Membership | None:
     if not given:
         return None
     options = OPTIONS.parse(given, f"{VARIABLE}.")
-    own = {name: options[name] for name in ("after", "soak", "reversible")}
-    own = {name: value for name, value in own.items() if value is not None}
+    of_member = {name: options[name] for name in ("after", "soak", "reversible")}
+    of_member = {name: value for name, value in of_member.items() if value is not None}
     listed = members(options["members"], options["with_canary"]) if options["members"] else ()
     member = _of(service, options["member"], listed)
-    return Membership(options["name"], member, options["with_canary"], listed, own)
+    return Membership(options["name"], member, options["with_canary"], listed, of_member)
 
 
 def members(given: Mapping[str, t.Any], with_canary: bool) -> tuple[Member, ...]:

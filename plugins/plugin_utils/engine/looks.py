@@ -65,7 +65,7 @@ def slow_pace(host: str) -> float:
     return least + (most - least) * zlib.crc32(host.encode()) / 2**32
 
 
-def next_look_at_stopping(told: float, looked: float, usual: float) -> float:
+def next_look_at_stopping(asked: float, looked: float, usual: float) -> float:
     """Return when to look again at an instance that was told to stop.
 
     Args:
@@ -73,11 +73,11 @@ def next_look_at_stopping(told: float, looked: float, usual: float) -> float:
         looked: When its host was last looked at.
         usual: How long instances take to stop.
     """
-    first = told + min(0.95 * usual, LONGEST)
+    first = asked + min(0.95 * usual, LONGEST)
     if looked < first:
         return first
     least, most = PAUSES
-    return looked + min(most, max(least, PATIENCE * (looked - told)))
+    return looked + min(most, max(least, PATIENCE * (looked - asked)))
 
 
 def usual_stop(usual: float, took: float) -> float:

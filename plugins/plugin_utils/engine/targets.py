@@ -71,9 +71,9 @@ def _part(waypoint: Waypoint, target: Target, targets: int) -> Waypoint:
     def own(count: int) -> int:
         return share(count, targets, target.factor)
 
-    new, old, both = waypoint.new, waypoint.old, waypoint.new + waypoint.old
+    new, old, total = waypoint.new, waypoint.old, waypoint.new + waypoint.old
     # Where old ones leave room for new ones, both together are rounded: none is kept too many.
-    kept = own(both) - own(new) if both <= waypoint.desired else own(old)
+    kept = own(total) - own(new) if total <= waypoint.desired else own(old)
     return replace(
         waypoint,
         new=own(new),
@@ -242,7 +242,7 @@ def _unavailable(
     lacking = [point.desired - counted(count) for point, count in parts]
     going = [_excess(point, count) + len(count.replaced) for point, count in parts]
     used = [max(0, lack) for lack in lacking]
-    own = _deal(allowed.unavailable, used, list(map(add, used, going)))
+    targets_share = _deal(allowed.unavailable, used, list(map(add, used, going)))
     # What a target lacks because its hosts do not answer is not made good elsewhere.
     lost = sum(
         max(0, min(lack, count.away)) for lack, (_p, count) in zip(lacking, parts, strict=True)
@@ -250,9 +250,12 @@ def _unavailable(
     spare = _deal(
         allowed.unavailable - sum(lacking) + lost,
         [0] * len(parts),
-        [min(some, less - lack) for some, less, lack in zip(going, own, lacking, strict=True)],
+        [
+            min(some, less - lack)
+            for some, less, lack in zip(going, targets_share, lacking, strict=True)
+        ],
     )
-    return [min(less, sum(pair)) for less, *pair in zip(own, lacking, spare, strict=True)]
+    return [min(less, sum(pair)) for less, *pair in zip(targets_share, lacking, spare, strict=True)]
 
 
 def _deal(left: int, used: Sequence[int], wanted: Sequence[int]) -> list[int]:

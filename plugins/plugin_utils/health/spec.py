@@ -68,8 +68,8 @@ def parse(given: t.Any, variable: str = "rollout_health") -> HealthCheck:
     settings |= {"port": common["port"] or 0, "from_host": common["from"] == "host"}
     if module is None:
         return HealthCheck(**settings)
-    own = module.options.part(given)
-    return HealthCheck(enabled=True, check=_check(module, own, variable), **settings)
+    options = module.options.part(given)
+    return HealthCheck(enabled=True, check=_check(module, options, variable), **settings)
 
 
 def table(given: Mapping[str, t.Any]) -> Options:
@@ -110,9 +110,9 @@ def _refuse_unknown(
     if given.keys() <= {*OPTIONS, *(module.options if module else ())}:
         return  # so that no other check is imported
     others = {key: name for name in BUILT_IN for key in _load(name, variable).options}
-    own = module.options if module else {}
-    values.refuse_unknown(given, {*OPTIONS, *others, *own}, f"{variable}.")
-    for key in sorted(given.keys() & others.keys() - own.keys() - {*BUILT_IN}):
+    options = module.options if module else {}
+    values.refuse_unknown(given, {*OPTIONS, *others, *options}, f"{variable}.")
+    for key in sorted(given.keys() & others.keys() - options.keys() - {*BUILT_IN}):
         if given[key]:
             raise InputError(
                 f"{variable}.{key}: goes with {others[key]}, which is not set; remove it or set"
@@ -122,9 +122,9 @@ def _refuse_unknown(
 
 
 def _check(
-    module: DriverModule[CheckDriver], own: Mapping[str, t.Any], variable: str
+    module: DriverModule[CheckDriver], check_options: Mapping[str, t.Any], variable: str
 ) -> CheckDriver:
-    options = module.check(own, variable)
+    options = module.check(check_options, variable)
     try:
         return module.driver(options)
     except InputError as exc:  # a check does not know where it was written

@@ -36,8 +36,10 @@ class DriverModule(t.Generic[D]):
         for name, why in self.driver.unsupported.items():
             if given.get(name) not in (None, "", {}, []):
                 raise InputError(f"{variable}.{name}: {why}", "PR-310")
-        own = {name: value for name, value in given.items() if name not in self.driver.unsupported}
-        return self.options.parse(own, f"{variable}.")
+        supported = {
+            name: value for name, value in given.items() if name not in self.driver.unsupported
+        }
+        return self.options.parse(supported, f"{variable}.")
 
 
 @dataclass(frozen=True)

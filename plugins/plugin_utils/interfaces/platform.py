@@ -167,9 +167,11 @@ def of_part(options: Mapping[str, t.Any], part: str) -> dict[str, t.Any]:
     """
     if not part or not any(name.startswith(f"{PARTS}.") for name in options):
         return dict(options)
-    own = f"{PARTS}.{part}."
+    prefix = f"{PARTS}.{part}."
     return {
-        name.removeprefix(own): value for name, value in options.items() if name.startswith(own)
+        name.removeprefix(prefix): value
+        for name, value in options.items()
+        if name.startswith(prefix)
     }
 
 

@@ -191,7 +191,7 @@ class Driver(MetricDriver):
     def _ask(self, request: Mapping[str, t.Any]) -> dict[str, _Answer]:
         """Return each agent's answer; raise MetricError if one cannot read its log."""
         asked = {host: {**request, "mark": self._marks.get(host)} for host in self._hosts}
-        told: dict[str, _Answer] = {}
+        answers_by_host: dict[str, _Answer] = {}
         for host, answer in self._transport.ask("access_log", asked, TIMEOUT).items():
             where = f"access log on {label(host)}"
             if answer.value is None:
@@ -201,15 +201,15 @@ class Driver(MetricDriver):
             answer = agents.shaped(answer, _Answer)
             if answer.value is None:
                 raise MetricError(f"{where}: {answer.error}", answer.id)
-            told[host] = t.cast(_Answer, answer.value)
-            lines, unread = told[host]["lines"], told[host]["unread"]
+            answers_by_host[host] = t.cast(_Answer, answer.value)
+            lines, unread = answers_by_host[host]["lines"], answers_by_host[host]["unread"]
             if lines and unread == lines:
                 raise MetricError(
                     f"{where}: none of {lines:,} lines of {self._file} has the format that is read;"
                     " see the page on analyses",
                     "PR-428",
                 )
-        return told
+        return answers_by_host
 
     def _times(
         self, sides: Mapping[str, Mapping[str, _Counted]], now: float

@@ -51,11 +51,11 @@ class Lane:
     @property
     def story(self) -> str:
         """What it did, in a line."""
-        told = [f"{span.since:.1f} s {WORDS[span.look]}" for span in self.spans]
-        if len(told) > 8:
-            told = [*told[:4], "…", *told[-3:]]
+        phases = [f"{span.since:.1f} s {WORDS[span.look]}" for span in self.spans]
+        if len(phases) > 8:
+            phases = [*phases[:4], "…", *phases[-3:]]
         until = f", until {self.spans[-1].until:.1f} s" if self.spans else ""
-        return f"{', '.join(told)}{until}"
+        return f"{', '.join(phases)}{until}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,15 +51,15 @@ def rotation(story: Story) -> Chart | None:
 def _rotation_summary(story: Story) -> str:
     last = story.points[-1]
     when = "At the end" if story.outcome else "Now"
-    told = [f"{when} {last.new:,} new and {last.old:,} old instances are in rotation."]
+    sentences = [f"{when} {last.new:,} new and {last.old:,} old instances are in rotation."]
     if story.fewest:
         serving, floor = story.fewest
         kept = "never below" if serving >= floor else "below"
         way = "On the way there were" if story.outcome else "So far there were"
-        told.append(f"{way} at least {serving:,}, {kept} the floor of {floor:,}.")
+        sentences.append(f"{way} at least {serving:,}, {kept} the floor of {floor:,}.")
     if story.fewest_back is not None:
-        told.append(f"In the rollback there were at least {story.fewest_back:,}.")
-    return " ".join(told)
+        sentences.append(f"In the rollback there were at least {story.fewest_back:,}.")
+    return " ".join(sentences)
 
 
 def shares(story: Story) -> Chart | None:

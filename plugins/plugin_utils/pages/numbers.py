@@ -77,10 +77,10 @@ class ReportNumbers:
     @property
     def lost(self) -> tuple[int, int] | None:
         """The requests that failed, and all of them; None: not counted."""
-        both = [*self.new, *self.old]
-        if not both:
+        sides = [*self.new, *self.old]
+        if not sides:
             return None
-        return sum(counted.errors for counted in both), sum(counted.requests for counted in both)
+        return sum(counted.errors for counted in sides), sum(counted.requests for counted in sides)
 
     @property
     def latency(self) -> bool:

@@ -78,8 +78,8 @@ def index(
     service: str, rollouts: Sequence[Mapping[str, t.Any]], files: Mapping[str, str], now: float
 ) -> str:
     """Return the page of a service's history. `files`: by rollout, the file of its report."""
-    told = [Story(service, rollout, **_revisions(rollout)) for rollout in rollouts]
-    return _render("index.html.j2", service=service, stories=told, files=files, now=now)
+    stories = [Story(service, rollout, **_revisions(rollout)) for rollout in rollouts]
+    return _render("index.html.j2", service=service, stories=stories, files=files, now=now)
 
 
 def _revisions(rollout: Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -104,7 +104,7 @@ def facts(story: Story) -> list[tuple[str, str]]:
     """Return what a reader wants to know first."""
     failed = story.rollout.get("failed")
     fewest = story.fewest
-    told = {
+    rows = {
         "Took" if story.outcome else "Takes so far": span(story.length),
         "Failed requests": _lost(story),
         "Fewest in rotation": f"{fewest[0]:,}, where {fewest[1]:,} are needed" if fewest else "",
@@ -115,7 +115,7 @@ def facts(story: Story) -> list[tuple[str, str]]:
         "Begun by": story.by,
         "Begun for": story.why,
     }
-    return [(name, value) for name, value in told.items() if value]
+    return [(name, value) for name, value in rows.items() if value]
 
 
 def _lost(story: Story) -> str:

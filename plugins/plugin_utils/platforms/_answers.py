@@ -97,8 +97,8 @@ def refuse_problems(
     ids: list[str] = []
     for host in hosts:
         value = answers[host].value or {}
-        found = value.get("problems", {"hosts": value.get("error", "no answer")})
-        for setting, why in found.items():
+        by_host = value.get("problems", {"hosts": value.get("error", "no answer")})
+        for setting, why in by_host.items():
             text = f"rollout_platform.{clean(setting)}: {clean(why, 2000)}"
             problems.setdefault(text, []).append(host)
             ids.append(PROBLEMS.get(setting, "PR-204"))

@@ -125,10 +125,10 @@ class Calls:
 
     def _late(self) -> dict[str, Answer]:
         """Return the answers to earlier calls that have come since."""
-        found = {host: answer for host, call in self._under_way.items() if (answer := call.later())}
-        for host in found:
+        late = {host: answer for host, call in self._under_way.items() if (answer := call.later())}
+        for host in late:
             del self._under_way[host]
-        return found
+        return late
 
     def _patience(self, host: str) -> float:
         if host in self._silent:

@@ -75,7 +75,7 @@ class Together(PlatformDriver):
         self.context = context
         self.clusters = {name: factors[name] for name in drivers}
         self._sharing = len(factors)
-        self._members = {name: _Member(one) for name, one in drivers.items()}
+        self._members = {name: _Member(driver) for name, driver in drivers.items()}
         self._seen = LastSeen(context)
         self.away = self._seen.away
 
@@ -100,9 +100,9 @@ class Together(PlatformDriver):
     def check(self) -> None:
         self._all(lambda driver: driver.check())
         option = self.capabilities.clusters_option
-        found: dict[str, str] = {}
+        clusters: dict[str, str] = {}
         for name, identity in self._all(lambda driver: driver._identity()).items():
-            if (other := found.setdefault(identity, name)) != name:
+            if (other := clusters.setdefault(identity, name)) != name:
                 raise InputError(
                     f"{VARIABLE}.{option}: {name!r} and {other!r} lead to the same"
                     " workload, whose pods would count twice; name each once",
@@ -112,21 +112,25 @@ class Together(PlatformDriver):
     def risks(self, replicas: int, least: int, most: int) -> Sequence[str]:
         lines: list[str] = []
         for name, factor in self.clusters.items():
-            own = share(replicas, self._sharing, factor)
-            numbers = own, max(0, own - (replicas - least)), own + most - replicas
-            found = self._members[name].driver.risks(*numbers)
-            lines += [f"cluster {name}: {line}" for line in found]
+            replicas_here = share(replicas, self._sharing, factor)
+            numbers = (
+                replicas_here,
+                max(0, replicas_here - (replicas - least)),
+                replicas_here + most - replicas,
+            )
+            lines_here = self._members[name].driver.risks(*numbers)
+            lines += [f"cluster {name}: {line}" for line in lines_here]
         return lines
 
     def prepare(self, revision: str, generation: int | None = None) -> None:
         self._all(lambda driver: driver.prepare(revision, generation))
 
     def references(self, revision: str, generation: int) -> Mapping[str, str] | None:
-        found = self._all(lambda driver: driver.references(revision, generation))
+        references = self._all(lambda driver: driver.references(revision, generation))
         return {
-            f"{key} of cluster {name}": its
-            for name, one in found.items()
-            for key, its in (one or {}).items()
+            f"{key} of cluster {name}": digest
+            for name, digests in references.items()
+            for key, digest in (digests or {}).items()
         }
 
     # -- the rollout -------------------------------------------------------------------------------
@@ -148,8 +152,8 @@ class Together(PlatformDriver):
 
     def changed(self) -> bool:
         return any(
-            one.driver.changed() or (one.call is not None and one.call.done())
-            for one in self._members.values()
+            member.driver.changed() or (member.call is not None and member.call.done())
+            for member in self._members.values()
         )
 
     def question(self) -> str:
@@ -161,20 +165,20 @@ class Together(PlatformDriver):
             member.run(lambda driver: driver.note(event, text))  # nobody waits for a silent one
 
     def retry_silent_hosts(self) -> None:
-        for one in self._members.values():
-            one.patience = FIRST
+        for member in self._members.values():
+            member.patience = FIRST
 
     def conclude(self, stable: Composition | None) -> str:
-        found = self._all(lambda driver: driver.conclude(stable))
-        return "; ".join(f"cluster {name}: {left}" for name, left in found.items() if left)
+        remaining = self._all(lambda driver: driver.conclude(stable))
+        return "; ".join(f"cluster {name}: {left}" for name, left in remaining.items() if left)
 
     def leave(self, dry: bool) -> Sequence[str]:
         removed = self._all(lambda driver: driver.leave(dry))
         return [f"cluster {name}: {what}" for name, whole in removed.items() for what in whole]
 
     def close(self) -> None:
-        for one in self._members.values():
-            one.driver.close()
+        for member in self._members.values():
+            member.driver.close()
 
     # -- helpers -----------------------------------------------------------------------------------
 
@@ -194,8 +198,8 @@ class Together(PlatformDriver):
             return
         member.started = [labels for labels in start if labels.host == name]
         works = [replace(labels, host="") for labels in member.started]
-        own, gone = _of_cluster(name, stop), _of_cluster(name, forget)
-        member.call = member.run(lambda driver: driver.sync(works, own, gone))
+        stopping, gone = _of_cluster(name, stop), _of_cluster(name, forget)
+        member.call = member.run(lambda driver: driver.sync(works, stopping, gone))
 
     def _take_late(self, name: str, member: _Member) -> list[RolloutError]:
         """Take the answer to an earlier call, if it has come meanwhile."""
@@ -237,15 +241,15 @@ class Together(PlatformDriver):
 
     def _all(self, work: Callable[[WorkloadDriver], Result]) -> dict[str, Result]:
         """Return what all clusters answer; raises what is wrong once all have."""
-        calls = {name: one.run(work) for name, one in self._members.items()}
-        found, troubles = {}, []
+        calls = {name: member.run(work) for name, member in self._members.items()}
+        results, troubles = {}, []
         for name, call in calls.items():
             try:
-                found[name] = call.result()
+                results[name] = call.result()
             except RolloutError as exc:
                 troubles.append(_named(name, exc))
         raise_first(troubles)
-        return found
+        return results
 
 
 class ClustersDriver(Together):
@@ -254,8 +258,8 @@ class ClustersDriver(Together):
     def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.context = context
         given = each_cluster(options, VARIABLE)
-        drivers = {name: self._in_one(one) for name, one in given.items()}
-        self._join(drivers, {name: one["factor"] for name, one in given.items()}, context)
+        drivers = {name: self._in_one(options) for name, options in given.items()}
+        self._join(drivers, {name: options["factor"] for name, options in given.items()}, context)
 
     @abc.abstractmethod
     def _in_one(self, options: Mapping[str, t.Any]) -> WorkloadDriver:
@@ -264,7 +268,7 @@ class ClustersDriver(Together):
 
 def _of_cluster(name: str, ids: Sequence[str]) -> list[str]:
     """Return the pods of a cluster among these instances, as it knows them."""
-    return [one.removeprefix(f"{name}/") for one in ids if one.startswith(f"{name}/")]
+    return [id.removeprefix(f"{name}/") for id in ids if id.startswith(f"{name}/")]
 
 
 def _in_cluster(name: str, report: Report) -> Report:
@@ -282,5 +286,5 @@ def _named(name: str, exc: RolloutError) -> RolloutError:
 
 def raise_first(troubles: Sequence[RolloutError]) -> None:
     """Raise the error that matters most, if there is any: a lost lease ends the run."""
-    for trouble in sorted(troubles, key=lambda one: not isinstance(one, LeaseLost)):
-        raise trouble
+    for error in sorted(troubles, key=lambda error: not isinstance(error, LeaseLost)):
+        raise error

@@ -98,31 +98,31 @@ def _restart(value: t.Any, variable: str) -> str:
 
 
 def _args(given: t.Any, variable: str) -> list[str]:
-    found = _options.words(given, variable)
-    for word in found:
+    words = _options.words(given, variable)
+    for word in words:
         if why := REFUSED.get(word.partition("=")[0]):
             raise InputError(f"{variable}: {word!r} cannot be given: {why}", "PR-127")
-    return found
+    return words
 
 
 def _named(given: t.Any, variable: str, value: Kind) -> dict[str, str]:
-    found = values.mapping(given, variable, "a mapping of names to values")
-    for key in found:
+    mapping = values.mapping(given, variable, "a mapping of names to values")
+    for key in mapping:
         if not isinstance(key, str) or not re.fullmatch(r"[^\s=]+", key):
             raise InputError(
                 f"{variable}: {key!r} is not a name; write a mapping of names to values", "PR-120"
             )
-    return {key: value.parse(one, f"{variable}.{key}") for key, one in found.items()}
+    return {key: value.parse(text, f"{variable}.{key}") for key, text in mapping.items()}
 
 
 def _labels(given: t.Any, variable: str) -> dict[str, str]:
-    found = _named(given, variable, Kind("str", _options.template))
-    if taken := [key for key in found if key.startswith(OURS)]:
+    labels = _named(given, variable, Kind("str", _options.template))
+    if taken := [key for key in labels if key.startswith(OURS)]:
         raise InputError(
             f"{variable}: {taken[0]!r} cannot be given: labels that begin with {OURS} are reserved",
             "PR-127",
         )
-    return found
+    return labels
 
 
 def _ulimits(given: t.Any, variable: str) -> dict[str, str]:

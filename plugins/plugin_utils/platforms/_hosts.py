@@ -139,7 +139,7 @@ class Hosts(PlatformDriver):
             places = place(*known, zones=self.zones, occupied=self._occupied)
         except PlatformError:
             places = place(*known, zones=self.zones)  # perhaps one of the ports is free again
-        return [one for one in places if one[0] not in self._calls.at_work]
+        return [place for place in places if place[0] not in self._calls.at_work]
 
     # -- before anything is touched
 
@@ -235,10 +235,10 @@ class Hosts(PlatformDriver):
                 "forget": forgets[host],
                 "start": [
                     {
-                        **self._starter(one.generation)._wanted(one),
-                        "pass_over": not self._is_occupied(one.endpoint),
+                        **self._starter(labels.generation)._wanted(labels),
+                        "pass_over": not self._is_occupied(labels.endpoint),
                     }
-                    for one in starts[host]
+                    for labels in starts[host]
                 ],
                 "keep": {**keep, **self._secrets.wanted(host, starts[host])},
             }
@@ -296,21 +296,25 @@ class Hosts(PlatformDriver):
         common = {**self._request(epoch=0), **nothing, "usage": True}
         requests = {host: {**common, "host": host} for host in self._hosts}
         asked = self.context.transport.ask(self._agent, requests, LOOK)
-        answers = {host: shaped(one, Found | Stale | Failed) for host, one in asked.items()}
-        told = {host: one.value for host, one in answers.items() if one.value is not None}
-        found = {host: one["instances"] for host, one in told.items() if "instances" in one}
-        if not found:
+        answers = {host: shaped(answer, Found | Stale | Failed) for host, answer in asked.items()}
+        values = {
+            host: answer.value for host, answer in answers.items() if answer.value is not None
+        }
+        instances_by_host = {
+            host: value["instances"] for host, value in values.items() if "instances" in value
+        }
+        if not instances_by_host:
             raise PlatformError("no host says what its instances use", "PR-225")
         return {
-            one["id"]: Usage(
+            instance["id"]: Usage(
                 host,
-                one["generation"],
-                one["age"],
-                {**one["usage"], "restarts": float(one.get("restarts", 0))},
+                instance["generation"],
+                instance["age"],
+                {**instance["usage"], "restarts": float(instance.get("restarts", 0))},
             )
-            for host, instances in found.items()
-            for one in instances
-            if one.get("usage")
+            for host, instances in instances_by_host.items()
+            for instance in instances
+            if instance.get("usage")
         }
 
     def _by_host(self, start: Sequence[Labels]) -> dict[str, list[Labels]]:
@@ -331,12 +335,12 @@ class Hosts(PlatformDriver):
         Those of instances that were seen on none are every host's, and passed over by the others.
         """
         homes = self._seen.homes() if ids else {}
-        found: dict[str, list[str]] = {host: [] for host in self._hosts}
+        ids_by_host: dict[str, list[str]] = {host: [] for host in self._hosts}
         for name in ids:
             home = homes.get(name, "")
-            for host in [home] if home in found else self._hosts:
-                found[host].append(name)
-        return found
+            for host in [home] if home in ids_by_host else self._hosts:
+                ids_by_host[host].append(name)
+        return ids_by_host
 
     def _concerned(
         self,

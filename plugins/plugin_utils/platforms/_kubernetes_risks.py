@@ -36,17 +36,17 @@ def of_template(template: Object) -> Iterable[str]:
     """Yield what requests are lost by when a pod ends."""
     spec = template["spec"]
     grace = int(spec.get("terminationGracePeriodSeconds", GRACE))
-    for one in spec["containers"]:
-        hook = (one.get("lifecycle") or {}).get("preStop") or {}
-        if one.get("ports") and not hook:
+    for container in spec["containers"]:
+        hook = (container.get("lifecycle") or {}).get("preStop") or {}
+        if container.get("ports") and not hook:
             yield (
-                f"container {one['name']} has no preStop: requests that are still sent to a pod"
-                " when it is told to end are lost; add lifecycle: {preStop: {exec: {command:"
+                f"container {container['name']} has no preStop: requests that are still sent to a"
+                " pod when it is told to end are lost; add lifecycle: {preStop: {exec: {command:"
                 ' [sleep, "5"]}}} to it'
             )
         elif hook and grace <= (waits := _pause(hook)):
             yield (
-                f"the preStop of container {one['name']} takes {waits} s, and"
+                f"the preStop of container {container['name']} takes {waits} s, and"
                 f" terminationGracePeriodSeconds is {grace}: pods are killed before they have"
                 f" ended; set it to {waits + GRACE}"
             )
@@ -65,8 +65,8 @@ def of_budgets(
     budgets: Iterable[Object], labels: Mapping[str, str], numbers: Numbers
 ) -> Iterable[str]:
     """Yield the PodDisruptionBudgets that promise more pods than the rollout keeps available."""
-    for one in budgets:
-        spec, name = one["spec"], one["metadata"]["name"]
+    for budget in budgets:
+        spec, name = budget["spec"], budget["metadata"]["name"]
         if not selects(spec.get("selector") or {}, labels):
             continue
         if spec.get("minAvailable") is not None:
@@ -85,15 +85,15 @@ def of_quotas(quotas: Iterable[Object], template: Object, numbers: Numbers) -> I
     """Yield the ResourceQuotas that have no room for the most pods at once."""
     needed = needs(template)
     extra = max(0, numbers.most - numbers.present)
-    for one in quotas:
-        spec, status = one.get("spec") or {}, one.get("status") or {}
+    for quota in quotas:
+        spec, status = quota.get("spec") or {}, quota.get("status") or {}
         if spec.get("scopes") or spec.get("scopeSelector"):
             continue
         for resource, hard in (status.get("hard") or {}).items():
             each, used = needed.get(resource, Decimal(0)), (status.get("used") or {}).get(resource)
             room = amount(hard) - amount(used or "0")
             if each * extra > room:
-                fits, name = max(0, math.floor(room / each)), one["metadata"]["name"]
+                fits, name = max(0, math.floor(room / each)), quota["metadata"]["name"]
                 yield (
                     f"ResourceQuota {name} has room for {count(fits, 'more pod')}"
                     f" ({resource}: {used} of {hard} used), and the rollout needs {extra} more at"
@@ -106,14 +106,14 @@ def of_nodes(nodes: Iterable[Object], template: Object, numbers: Numbers) -> Ite
     open_ones = [node for node in nodes if not (node.get("spec") or {}).get("unschedulable")]
     needed = needs(template)
     for resource in ("cpu", "memory", "pods"):
-        there = sum(
+        room = sum(
             (
                 amount(node["status"].get("allocatable", {}).get(resource, "0"))
                 for node in open_ones
             ),
             Decimal(0),
         )
-        if open_ones and needed.get(resource, Decimal(0)) * numbers.most > there:
+        if open_ones and needed.get(resource, Decimal(0)) * numbers.most > room:
             yield (
                 f"{count(len(open_ones), 'node')} together have too little {resource} for"
                 f" {count(numbers.most, 'pod')} at once; add nodes, or lower max_surge of"
@@ -125,7 +125,7 @@ def selects(selector: Object, labels: Mapping[str, str]) -> bool:
     """Return whether a selector of labels finds these."""
     wanted = selector.get("matchLabels") or {}
     return wanted.items() <= labels.items() and all(
-        _meets(one, labels) for one in selector.get("matchExpressions") or ()
+        _meets(expression, labels) for expression in selector.get("matchExpressions") or ()
     )
 
 
@@ -153,5 +153,5 @@ def _pause(hook: Object) -> int:
         return int(native.get("seconds", 0))
     command: Sequence[str] = (hook.get("exec") or {}).get("command") or ()
     words = " ".join(str(word) for word in command)
-    found = re.search(r"\bsleep ([0-9]{1,6})\b", words)
-    return int(found[1]) if found else 0
+    match = re.search(r"\bsleep ([0-9]{1,6})\b", words)
+    return int(match[1]) if match else 0

@@ -19,10 +19,10 @@ def refuse_overlap(deployment: Object, others: Iterable[Object], where: str) -> 
     """Raise InputError where another Deployment would take our ReplicaSets for its own."""
     name = deployment["metadata"]["name"]
     labels = _pod.labels_of(deployment["spec"]["template"])
-    for one in others:
-        if one["metadata"]["name"] != name and selects(one["spec"]["selector"], labels):
+    for other in others:
+        if other["metadata"]["name"] != name and selects(other["spec"]["selector"], labels):
             raise InputError(
-                f"rollout_platform.workload: the selector of Deployment {one['metadata']['name']}"
+                f"rollout_platform.workload: the selector of Deployment {other['metadata']['name']}"
                 f" also finds the pods of {where}, and both would fight for them; give each"
                 " Deployment a label of its own, in its selector and in its pods",
                 "PR-243",
@@ -51,12 +51,12 @@ def refuse_others(cluster: Cluster, namespace: str, name: str, where: str) -> li
     """Raise InputError where something else drives the Deployment; return what is not known."""
     unknown = []
     for rival in RIVALS:
-        found = _driving(cluster, rival, namespace, name)
-        if found is None:
+        objects = _driving(cluster, rival, namespace, name)
+        if objects is None:
             unknown.append(_not_known(rival, where))
-        for one in found or ():
+        for obj in objects or ():
             raise InputError(
-                f"rollout_platform.workload: the {rival.kind} {one['metadata']['name']} drives"
+                f"rollout_platform.workload: the {rival.kind} {obj['metadata']['name']} drives"
                 f" {where}, too, and would undo the rollout; roll out with it, or delete it",
                 "PR-243",
             )
@@ -70,13 +70,13 @@ def refuse_autoscalers(
 
     `managed` is the one that the rollout manages. Returns what is not known.
     """
-    found, unknown = autoscalers(cluster, namespace, name)
-    for one, driver in found.items():
-        if managed is None or managed.name != one:
+    autoscalers_of, unknown = autoscalers(cluster, namespace, name)
+    for autoscaler, driver in autoscalers_of.items():
+        if managed is None or managed.name != autoscaler:
             raise InputError(
-                f"rollout_platform.workload: {one} scales {where}, too, and would undo each step of"
-                " the rollout; have the rollout hold it: rollout_autoscaler: {driver:"
-                f" {driver}, name: {one.rpartition('/')[2]}}}",
+                f"rollout_platform.workload: {autoscaler} scales {where}, too, and would undo each"
+                " step of the rollout; have the rollout hold it: rollout_autoscaler: {driver:"
+                f" {driver}, name: {autoscaler.rpartition('/')[2]}}}",
                 "PR-243",
             )
         if managed.mode == "raise":
@@ -94,42 +94,42 @@ def autoscalers(cluster: Cluster, namespace: str, name: str) -> tuple[dict[str, 
     KEDA's ScaledObjects have a HorizontalPodAutoscaler each, which counts as theirs, unless they
     are paused. The other value is whether ScaledObjects may not be listed.
     """
-    found, paused = {}, set()
+    active, paused = {}, set()
     objects = _driving(cluster, KEDA, namespace, name)
-    for one in objects or ():
-        named = f"{KEDA.plural}/{one['metadata']['name']}"
-        if _pod.notes_of(one).get(PAUSED) == "true":
+    for obj in objects or ():
+        named = f"{KEDA.plural}/{obj['metadata']['name']}"
+        if _pod.notes_of(obj).get(PAUSED) == "true":
             paused.add(named)
         else:
-            found[named] = "keda"
+            active[named] = "keda"
     path = f"/apis/autoscaling/v1/namespaces/{namespace}/horizontalpodautoscalers"
-    for one in cluster.get(path).get("items", ()):
-        target = one["spec"]["scaleTargetRef"]
+    for obj in cluster.get(path).get("items", ()):
+        target = obj["spec"]["scaleTargetRef"]
         if (target.get("kind"), target.get("name")) == ("Deployment", name):
-            named, driver = _owner(one)
-            found[named] = driver
-    return {named: driver for named, driver in found.items() if named not in paused}, (
+            named, driver = _owner(obj)
+            active[named] = driver
+    return {named: driver for named, driver in active.items() if named not in paused}, (
         objects is None
     )
 
 
 def _owner(autoscaler: Object) -> tuple[str, str]:
     """Return what a HorizontalPodAutoscaler belongs to: a ScaledObject, or itself."""
-    for one in autoscaler["metadata"].get("ownerReferences") or ():
-        if one.get("kind") == "ScaledObject":
-            return f"{KEDA.plural}/{one['name']}", "keda"
+    for owner in autoscaler["metadata"].get("ownerReferences") or ():
+        if owner.get("kind") == "ScaledObject":
+            return f"{KEDA.plural}/{owner['name']}", "keda"
     return f"horizontalpodautoscalers/{autoscaler['metadata']['name']}", "hpa"
 
 
 def _driving(cluster: Cluster, rival: Rival, namespace: str, name: str) -> Sequence[Object] | None:
     """Return the objects of a kind that drive the Deployment; None: they may not be listed."""
-    found = listed(cluster, served(cluster).get(rival.group), namespace, rival.plural)
-    if found is None:
+    objects = listed(cluster, served(cluster).get(rival.group), namespace, rival.plural)
+    if objects is None:
         return None
-    targets = [(one, (one.get("spec") or {}).get(rival.reference) or {}) for one in found]
+    targets = [(obj, (obj.get("spec") or {}).get(rival.reference) or {}) for obj in objects]
     return [
-        one
-        for one, target in targets
+        obj
+        for obj, target in targets
         if (target.get("kind", "Deployment"), target.get("name")) == ("Deployment", name)
     ]
 
@@ -147,7 +147,7 @@ def _not_known(rival: Rival, where: str) -> str:
 def served(cluster: Cluster) -> Mapping[str, str]:
     """Return the groups of kinds that the server has, each with its preferred version."""
     groups = cluster.get("/apis").get("groups", ())
-    return {one["name"]: one["preferredVersion"]["groupVersion"] for one in groups}
+    return {group["name"]: group["preferredVersion"]["groupVersion"] for group in groups}
 
 
 def listed(
@@ -160,9 +160,9 @@ def listed(
 def listed_at(cluster: Cluster, path: str) -> Sequence[Object] | None:
     """Return the objects of a list, none if there is no such list; None: it may not be read."""
     try:
-        found: Sequence[Object] = cluster.get(path).get("items", ())
+        items: Sequence[Object] = cluster.get(path).get("items", ())
     except ApiError as exc:
         if exc.status not in (403, 404):
             raise
         return () if exc.status == 404 else None
-    return found
+    return items

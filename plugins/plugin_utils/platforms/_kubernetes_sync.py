@@ -75,10 +75,10 @@ def _of_argo_cd(application: str, kind: str, where: str) -> str:
 
 def _managers(metadata: Object) -> set[str]:
     """Return who has written the fields that rollouts change."""
-    found: set[str] = set()
+    managers: set[str] = set()
     for entry in metadata.get("managedFields") or ():
         fields = entry.get("fieldsV1")
         spec = (fields.get("f:spec") or {}) if isinstance(fields, Mapping) else {}
         if any(name in spec for name in ROLLED_OUT):
-            found.add(str(entry.get("manager", "")))
-    return found
+            managers.add(str(entry.get("manager", "")))
+    return managers

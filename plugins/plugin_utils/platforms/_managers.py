@@ -78,7 +78,7 @@ class Managers:
         if answer.later:
             self._under_way[host] = answer.later
             return replace(answer, later=None)
-        found = shaped(answer, kind | Away | Stale | Failed)
-        if found.value is not None:
+        shaped_answer = shaped(answer, kind | Away | Stale | Failed)
+        if shaped_answer.value is not None:
             self._answered.add(host)
-        return found
+        return shaped_answer

@@ -156,8 +156,8 @@ class OnDeleteDriver(WorkloadDriver):
         """Return what the controller last said of a pod that it could not make."""
         uid = places.workload["metadata"]["uid"]
         wanted = f"involvedObject.uid={uid},reason=FailedCreate"
-        found = self._cluster.get(self._path("events"), fieldSelector=wanted).get("items", ())
-        last = max(found, key=lambda one: str(one.get("lastTimestamp")), default=None)
+        events = self._cluster.get(self._path("events"), fieldSelector=wanted).get("items", ())
+        last = max(events, key=lambda event: str(event.get("lastTimestamp")), default=None)
         return clean(last.get("message", "")) if last else ""
 
     # -- act ---------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ class OnDeleteDriver(WorkloadDriver):
     def _delete(self, places: Places, ids: Sequence[str]) -> None:
         """Delete pods, if they still are the same ones."""
         known = places.by_id()
-        for pod in (known[one] for one in ids if one in known):
+        for pod in (known[id] for id in ids if id in known):
             if pod["metadata"].get("deletionTimestamp"):
                 continue
             path = self._path("pods", str(pod["metadata"]["name"]))
@@ -186,8 +186,8 @@ class OnDeleteDriver(WorkloadDriver):
         history = self._cluster.get(self._path("controllerrevisions")).get("items", ())
         kept = self.context.settings_of(generation)
         again = self._reading().imaged if kept and kept.again else None
-        if found := _places.template_of(history, places, generation, revision, again):
-            return found
+        if recorded := _places.template_of(history, places, generation, revision, again):
+            return recorded
         if generation == _pods.ADOPTED and any(not _places.marked(pod) for pod in places.pods):
             raise PlatformError(
                 f"{self._where}: the pod template of {revision} is not in its history any more",
@@ -228,7 +228,7 @@ def _version(places: Places) -> int:
     return int(places.workload["metadata"]["generation"])
 
 
-def _is_same(one: Object, other: Object) -> bool:
+def _is_same(left: Object, other: Object) -> bool:
     """Return whether two pod templates are the same."""
-    first, second = (_pods.template_of({"spec": {"template": each}}) for each in (one, other))
+    first, second = (_pods.template_of({"spec": {"template": each}}) for each in (left, other))
     return first == second

@@ -69,21 +69,21 @@ def words(given: t.Any, variable: str, example: str = '["--verbose"]') -> list[s
 
 def command(given: t.Any, variable: str) -> list[str]:
     """Return a program and its arguments, with placeholders."""
-    found = words(given, variable, '["/opt/shop/shop", "--port", "{port}"]')
-    if not found or not found[0]:
+    words_of_command = words(given, variable, '["/opt/shop/shop", "--port", "{port}"]')
+    if not words_of_command or not words_of_command[0]:
         raise InputError(f"{variable}: its first word, the program, is empty", "PR-125")
-    return found
+    return words_of_command
 
 
 def environment(given: t.Any, variable: str) -> dict[str, str]:
     """Return environment variables. Their values may be secrets: no message shows one."""
-    found = values.mapping(given, variable, "a mapping of names to values")
-    for name in found:
+    mapping = values.mapping(given, variable, "a mapping of names to values")
+    for name in mapping:
         if not isinstance(name, str) or not name or "=" in name or "\0" in name:
             raise InputError(
                 f"{variable}: {name!r} cannot be the name of an environment variable", "PR-120"
             )
-    env = {name: plain(value, f"{variable}.{name}") for name, value in found.items()}
+    env = {name: plain(value, f"{variable}.{name}") for name, value in mapping.items()}
     for name, text in env.items():
         try:
             fill(text, f"{variable}.{name}")

@@ -28,19 +28,19 @@ class Taken:
         zones: Mapping[str, str],
         occupied: Mapping[str, Collection[int]],
     ) -> None:
-        alike = [one for one in labels if one.generation == generation]
+        alike = [item for item in labels if item.generation == generation]
         self._addresses, self._ports, self._zones = addresses, ports, zones
-        self._on_host = Counter(one.host for one in labels)
-        self._alike_on_host = Counter(one.host for one in alike)
-        self._alike_in_zone = Counter(self._zone(one.host) for one in alike)
-        self._slots = {one.slot for one in labels}
+        self._on_host = Counter(item.host for item in labels)
+        self._alike_on_host = Counter(item.host for item in alike)
+        self._alike_in_zone = Counter(self._zone(item.host) for item in alike)
+        self._slots = {item.slot for item in labels}
         self._used = {
             address: {port for port in occupied.get(address, ()) if port in ports}
             for address in addresses.values()
         }
-        for one in labels:
-            if one.endpoint.address in self._used and one.endpoint.port in ports:
-                self._used[one.endpoint.address].add(one.endpoint.port)
+        for item in labels:
+            if item.endpoint.address in self._used and item.endpoint.port in ports:
+                self._used[item.endpoint.address].add(item.endpoint.port)
         self._latest = {
             address: max(used, default=ports[-1]) for address, used in self._used.items()
         }
@@ -126,17 +126,17 @@ def place(
     that a port just freed is not used again at once. `occupied`: by address, ports that others
     have.
     """
-    own = {host: addresses[host] for host in hosts}
-    used = Taken(own, ports, taken, generation, zones or {}, occupied or {})
+    usable = {host: addresses[host] for host in hosts}
+    used = Taken(usable, ports, taken, generation, zones or {}, occupied or {})
     places = []
     for _dummy in range(count):
-        found = used.next()
-        if found is None:
+        free = used.next()
+        if free is None:
             raise PlatformError(
                 f"there is no room for {count} more instances beside {len(taken)}: {len(ports)}"
                 f" ports (rollout_platform.ports, {ports[0]}-{ports[-1]}) at"
-                f" {len(set(own.values()))} addresses; give more ports or more hosts",
+                f" {len(set(usable.values()))} addresses; give more ports or more hosts",
                 "PR-219",
             )
-        places.append(found)
+        places.append(free)
     return places

@@ -33,8 +33,8 @@ Mark = tuple[int, str]  # generation and revision
 def marked(obj: Object) -> Mark | None:
     """Return the generation and the revision of a pod, or of a pod template; None without any."""
     try:
-        found = json.loads(_pod.notes_of(obj).get(MARK, "null"))
-        return (int(found["generation"]), str(found["revision"])) if found else None
+        mark = json.loads(_pod.notes_of(obj).get(MARK, "null"))
+        return (int(mark["generation"]), str(mark["revision"])) if mark else None
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -102,7 +102,7 @@ class Places:
         if known := _pod.notes_of(self.workload).get(FIRST):
             return known
         unmarked = Counter(_hash(pod) for pod in self.pods if marked(pod) is None)
-        return max(unmarked, key=lambda one: (unmarked[one], one), default="")
+        return max(unmarked, key=lambda id: (unmarked[id], id), default="")
 
     def generation(self, pod: Object) -> int:
         """Return the generation of a pod; 0 if no rollout and no journal can know it."""
@@ -124,7 +124,7 @@ class Places:
         if self.is_numbered:
             names = {str(pod["metadata"]["name"]) for pod in self.pods}
             wanted = [f"{name}-{number}" for number in self._ordinals]
-            return [f"{one}/vacant" for one in wanted if one not in names]
+            return [f"{place}/vacant" for place in wanted if place not in names]
         missing = self.number - (len(self.pods) - len(self.lost))
         return [f"{name}/vacant-{number + 1}" for number in range(missing)]
 
@@ -159,8 +159,8 @@ def _hash(pod: Object) -> str:
 
 
 def _number(pod: Object) -> int:
-    found = re.search(r"-([0-9]+)$", str(pod["metadata"]["name"]))
-    return int(found[1]) if found else 0
+    match = re.search(r"-([0-9]+)$", str(pod["metadata"]["name"]))
+    return int(match[1]) if match else 0
 
 
 def template_of(
@@ -176,18 +176,22 @@ def template_of(
     before. None if it is not there: no pod was made of it yet, or it is too long ago.
     """
     hashes = (places.first, f"{places.workload['metadata']['name']}-{places.first}")
-    found: list[tuple[int, dict[str, t.Any]]] = []
-    for one in history:
-        template = ((one.get("data") or {}).get("spec") or {}).get("template")
-        if not template or not _pod.owned_by(one, places.workload):
+    templates: list[tuple[int, dict[str, t.Any]]] = []
+    for revision_object in history:
+        template = ((revision_object.get("data") or {}).get("spec") or {}).get("template")
+        if not template or not _pod.owned_by(revision_object, places.workload):
             continue
         known = marked(template)
-        first = known is None and generation == ADOPTED and one["metadata"]["name"] in hashes
+        first = (
+            known is None
+            and generation == ADOPTED
+            and revision_object["metadata"]["name"] in hashes
+        )
         mine = known[1] if known else again(template) if again else ""
         if first or known == (generation, revision) or (again and mine == revision):
-            found.append((int(one.get("revision", 0)), template))
-    if not found:
+            templates.append((int(revision_object.get("revision", 0)), template))
+    if not templates:
         return None
-    last = dict(max(found, key=lambda one: one[0])[1])
+    last = dict(max(templates, key=lambda entry: entry[0])[1])
     last.pop("$patch", None)
     return last

@@ -30,8 +30,8 @@ def labels_of(obj: Object) -> Mapping[str, str]:
 def owned_by(obj: Object, owner: Object) -> bool:
     """Return whether an object is controlled by another."""
     return any(
-        one.get("uid") == owner["metadata"]["uid"] and one.get("controller")
-        for one in obj["metadata"].get("ownerReferences") or ()
+        reference.get("uid") == owner["metadata"]["uid"] and reference.get("controller")
+        for reference in obj["metadata"].get("ownerReferences") or ()
     )
 
 
@@ -51,14 +51,16 @@ def gone(pod: Object) -> bool:
     if not pod["metadata"].get("deletionTimestamp"):
         return False
     statuses = containers(pod)
-    return bool(statuses) and not any("running" in (one.get("state") or {}) for one in statuses)
+    return bool(statuses) and not any(
+        "running" in (status.get("state") or {}) for status in statuses
+    )
 
 
 def containers(pod: Object) -> Sequence[Object]:
     """Return the statuses of a pod's containers, those that run before the others first."""
     status = pod.get("status") or {}
     kinds = ("initContainerStatuses", "containerStatuses")
-    return [one for kind in kinds for one in status.get(kind) or ()]
+    return [container_status for kind in kinds for container_status in status.get(kind) or ()]
 
 
 def ended(pod: Object) -> bool:
@@ -68,8 +70,8 @@ def ended(pod: Object) -> bool:
 
 def condition(pod: Object, kind: str) -> Mapping[str, t.Any]:
     """Return a condition of a pod; empty if it has none of this kind."""
-    found = (pod.get("status") or {}).get("conditions") or ()
-    return next((one for one in found if one.get("type") == kind), {})
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return next((item for item in conditions if item.get("type") == kind), {})
 
 
 def cheap() -> Object:
@@ -101,10 +103,10 @@ def unready(pod: Object) -> Sequence[Object]:
     Its kubelet corrects that within ten seconds.
     """
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    found = [at for at, one in enumerate(conditions) if one.get("type") == "Ready"]
-    if not found or conditions[found[0]].get("status") != "True":
+    ready = [at for at, item in enumerate(conditions) if item.get("type") == "Ready"]
+    if not ready or conditions[ready[0]].get("status") != "True":
         return ()
-    path = f"/status/conditions/{found[0]}"
+    path = f"/status/conditions/{ready[0]}"
     return [
         {"op": "test", "path": f"{path}/type", "value": "Ready"},
         {"op": "replace", "path": f"{path}/status", "value": "False"},
@@ -118,12 +120,12 @@ def trouble(pod: Object) -> str:
     if ended(pod):
         words = [status.get("reason"), status.get("message")]
         return clean(": ".join(filter(None, words)) or f"it ended ({status.get('phase')})")
-    for one in containers(pod):
-        waiting = (one.get("state") or {}).get("waiting") or {}
-        before = (one.get("lastState") or {}).get("terminated") or {}
+    for container in containers(pod):
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        before = (container.get("lastState") or {}).get("terminated") or {}
         if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
             return clean(": ".join(filter(None, [waiting["reason"], waiting.get("message")])))
-        if before and not one.get("ready"):
+        if before and not container.get("ready"):
             return clean(f"restarted: {before.get('reason')}, exit code {before.get('exitCode')}")
     scheduled = condition(pod, "PodScheduled")
     if scheduled.get("status") == "False":

@@ -25,9 +25,9 @@ _UNITS |= {f"{unit}i": Decimal(1024) ** at for at, unit in enumerate("KMGTPE", 1
 
 def amount(quantity: t.Any) -> Decimal:
     """Return a quantity of the API as a number: `500m`, `1Gi`, `4`; 0 if it is none."""
-    found = re.fullmatch(r"([0-9.]+(?:[eE][-+]?[0-9]{1,3})?)([a-zA-Z]{0,2})", str(quantity))
+    match = re.fullmatch(r"([0-9.]+(?:[eE][-+]?[0-9]{1,3})?)([a-zA-Z]{0,2})", str(quantity))
     try:
-        return Decimal(found[1]) * _UNITS[found[2]] if found else Decimal(0)
+        return Decimal(match[1]) * _UNITS[match[2]] if match else Decimal(0)
     except (InvalidOperation, KeyError):
         return Decimal(0)
 
@@ -36,17 +36,17 @@ def needs(template: Object) -> Amounts:
     """Return what a pod takes of each resource, as quotas and nodes name them."""
     spec = template["spec"]
     overhead = _amounts(spec.get("overhead") or {})
-    found = {"pods": Decimal(1), "count/pods": Decimal(1)}
+    totals = {"pods": Decimal(1), "count/pods": Decimal(1)}
     for kind in ("requests", "limits"):
         amounts = _of_containers(spec, kind) | _given(spec.get("resources") or {}, kind)
         for resource, value in overhead.items():
             # a limit that is not there is not made by the overhead
             if kind == "requests" or resource in amounts:
                 amounts[resource] = amounts.get(resource, Decimal(0)) + value
-        found |= {f"{kind}.{resource}": value for resource, value in amounts.items()}
+        totals |= {f"{kind}.{resource}": value for resource, value in amounts.items()}
         if kind == "requests":
-            found |= amounts
-    return found
+            totals |= amounts
+    return totals
 
 
 def _of_containers(spec: Object, kind: str) -> Amounts:
@@ -58,17 +58,17 @@ def _of_containers(spec: Object, kind: str) -> Amounts:
     sidecars: Amounts = {}
     peaks: list[Amounts] = []
     for container in spec.get("initContainers") or ():
-        own = _given(container.get("resources") or {}, kind)
+        requests = _given(container.get("resources") or {}, kind)
         if container.get("restartPolicy") == "Always":
-            sidecars = _sum(sidecars, own)
+            sidecars = _sum(sidecars, requests)
         else:
-            peaks.append(_sum(sidecars, own))
+            peaks.append(_sum(sidecars, requests))
     total = sidecars
     for container in spec["containers"]:
         total = _sum(total, _given(container.get("resources") or {}, kind))
-    resources = {resource for one in (total, *peaks) for resource in one}
+    resources = {resource for amounts in (total, *peaks) for resource in amounts}
     return {
-        resource: max(one.get(resource, Decimal(0)) for one in (total, *peaks))
+        resource: max(amounts.get(resource, Decimal(0)) for amounts in (total, *peaks))
         for resource in resources
     }
 
@@ -84,8 +84,8 @@ def _amounts(given: Mapping[str, t.Any]) -> Amounts:
     return {resource: amount(value) for resource, value in given.items()}
 
 
-def _sum(one: Amounts, other: Amounts) -> Amounts:
+def _sum(first: Amounts, other: Amounts) -> Amounts:
     return {
-        resource: one.get(resource, Decimal(0)) + other.get(resource, Decimal(0))
-        for resource in {*one, *other}
+        resource: first.get(resource, Decimal(0)) + other.get(resource, Decimal(0))
+        for resource in {*first, *other}
     }

@@ -124,22 +124,22 @@ class Reading:
 
     def _begun(self, pod: Object) -> Iterable[float]:
         """Yield when the pod's containers were started last."""
-        for one in (pod.get("status") or {}).get("containerStatuses") or ():
-            running = (one.get("state") or {}).get("running")
-            last = running or (one.get("lastState") or {}).get("terminated") or {}
+        for status in (pod.get("status") or {}).get("containerStatuses") or ():
+            running = (status.get("state") or {}).get("running")
+            last = running or (status.get("lastState") or {}).get("terminated") or {}
             if begun := self._at(last.get("startedAt")):
                 yield begun
 
     def _restarts(self, pod: Object) -> tuple[int, float | None]:
         statuses = containers(pod)
-        count = sum(int(one.get("restartCount", 0)) for one in statuses)
+        count = sum(int(status.get("restartCount", 0)) for status in statuses)
         ends = [
-            self._at(((one.get("lastState") or {}).get("terminated") or {}).get("finishedAt"))
-            for one in statuses
-            if one.get("restartCount")
+            self._at(((status.get("lastState") or {}).get("terminated") or {}).get("finishedAt"))
+            for status in statuses
+            if status.get("restartCount")
         ]
         return count, min(ends) if count and ends else None
 
     def _at(self, stamp: str | None) -> float:
-        found = seconds(stamp)
-        return found + self.skew if found else 0.0
+        timestamp = seconds(stamp)
+        return timestamp + self.skew if timestamp else 0.0

@@ -46,13 +46,13 @@ ADOPTED = 1  # the generation of the pods of a Deployment that no rollout has to
 
 def template_of(obj: Object) -> dict[str, t.Any]:
     """Return the pod template of a Deployment or ReplicaSet, without what tells sets apart."""
-    found: dict[str, t.Any] = json.loads(json.dumps(obj["spec"]["template"]))
-    metadata = found.setdefault("metadata", {})
+    template: dict[str, t.Any] = json.loads(json.dumps(obj["spec"]["template"]))
+    metadata = template.setdefault("metadata", {})
     metadata.pop("creationTimestamp", None)
     labels = metadata.get("labels") or {}
     labels.pop(HASH, None)
     metadata["labels"] = labels
-    return found
+    return template
 
 
 def digest(template: Object) -> str:
@@ -171,9 +171,9 @@ class Group:
         controller: only the one with the name of this ReplicaSet counts.
         """
         try:
-            found = json.loads(notes_of(self.obj).get(MARK, "null"))
-            if found and found["set"] == self.name:
-                return int(found["generation"]), clean(found["revision"])
+            mark = json.loads(notes_of(self.obj).get(MARK, "null"))
+            if mark and mark["set"] == self.name:
+                return int(mark["generation"]), clean(mark["revision"])
         except (ValueError, KeyError, TypeError):
             pass
         return None
@@ -204,7 +204,7 @@ class Group:
     def stopped(self) -> list[str]:
         """The ids of the pods that were to be stopped by lowering the number, in this order."""
         try:
-            return [str(one) for one in json.loads(notes_of(self.scaled).get(STOPPED, "[]"))]
+            return [str(id) for id in json.loads(notes_of(self.scaled).get(STOPPED, "[]"))]
         except (ValueError, TypeError):
             return []
 
@@ -225,20 +225,20 @@ class Group:
         place of another is another instance from then on.
         """
         stopped, leaving = self.stopped, self.leaving
-        found = {}
+        ids_by_name = {}
         for name in self.living:
             number, this = 1, name
             while this in stopped and this not in leaving:
                 number += 1
                 this = f"{name}/{number}"
-            found[name] = this
-        return found
+            ids_by_name[name] = this
+        return ids_by_name
 
     @cached_property
     def leaving(self) -> Collection[str]:
         """The ids of the living pods that the controller has yet to delete, or others for them."""
         surplus = len(self.living) - self.replicas
-        mine = [one for one in self.stopped if one.partition("/")[0] in self.living]
+        mine = [id for id in self.stopped if id.partition("/")[0] in self.living]
         return mine[-surplus:] if surplus > 0 else []
 
     def goes_first(self, ids: Iterable[str]) -> bool:
@@ -247,10 +247,10 @@ class Group:
         Its count of ready pods tells what it has seen.
         """
         ready = {
-            n for n, one in self.living.items() if condition(one, "Ready").get("status") == "True"
+            n for n, pod in self.living.items() if condition(pod, "Ready").get("status") == "True"
         }
         seen = int((self.obj.get("status") or {}).get("readyReplicas", 0)) <= len(ready)
-        return seen and not ready & {one.partition("/")[0] for one in ids}
+        return seen and not ready & {id.partition("/")[0] for id in ids}
 
     @property
     def missing(self) -> int:
@@ -263,7 +263,7 @@ class Group:
 
         They are other ones after each change of the number: none that was to be stopped comes back.
         """
-        return [f"{self.name}/ordered-{self.change}-{one + 1}" for one in range(self.missing)]
+        return [f"{self.name}/ordered-{self.change}-{number + 1}" for number in range(self.missing)]
 
     @property
     def change(self) -> int:
@@ -274,8 +274,8 @@ class Group:
     def refusal(self) -> str:
         """Why its controller cannot make pods, as the server says it: a quota, an admission."""
         conditions = (self.obj.get("status") or {}).get("conditions") or ()
-        found = [c for c in conditions if c.get("type") == "ReplicaFailure"]
-        return clean(found[0].get("message", "")) if found and self.missing else ""
+        failures = [c for c in conditions if c.get("type") == "ReplicaFailure"]
+        return clean(failures[0].get("message", "")) if failures and self.missing else ""
 
     def state(self) -> hand_back.ReplicaSet:
         """Return what matters of it for the hand-back."""
@@ -290,7 +290,7 @@ class Group:
         )
 
 
-def state_of(deployment: Object, found: Iterable[Group] = ()) -> hand_back.UserDeployment:
+def state_of(deployment: Object, groups: Iterable[Group] = ()) -> hand_back.UserDeployment:
     """Return what matters of a Deployment with these ReplicaSets for the hand-back."""
     seen = (deployment.get("status") or {}).get("observedGeneration", 0)
     return hand_back.UserDeployment(
@@ -299,7 +299,7 @@ def state_of(deployment: Object, found: Iterable[Group] = ()) -> hand_back.UserD
         bool(deployment["spec"].get("paused")),
         seen >= deployment["metadata"]["generation"],
         notes_of(deployment).get(PENDING, ""),
-        next((one.kept for one in found), ""),
+        next((group.kept for group in groups), ""),
     )
 
 
@@ -325,14 +325,14 @@ def passing(obj: Object) -> dict[str, None]:
     return {key: None for key in PASSING if key in notes_of(obj)}
 
 
-def pending(deployment: Object, found: Iterable[Group]) -> str:
+def pending(deployment: Object, groups: Iterable[Group]) -> str:
     """Return the ReplicaSet that the Deployment is being handed back with; empty if it is not.
 
     `kubectl rollout undo` brings old annotations back: only of a paused Deployment it counts, all
     of whose pods are in that ReplicaSet.
     """
     name = notes_of(deployment).get(PENDING, "")
-    having = [one.name for one in found if one.obj["spec"].get("replicas", 1)]
+    having = [group.name for group in groups if group.obj["spec"].get("replicas", 1)]
     return name if deployment["spec"].get("paused") and having == [name] else ""
 
 
@@ -351,34 +351,38 @@ def groups(deployment: Object, sets: Iterable[Object], pods: Iterable[Object]) -
         for owner in pod["metadata"].get("ownerReferences") or ():
             if owner.get("controller"):
                 by_owner.setdefault(str(owner["uid"]), []).append(pod)
-    found = [
-        Group(one, deployment, by_owner.get(str(one["metadata"]["uid"]), ()))
-        for one in sets
-        if labels_of(one).get(SERVICE) == mine or owned_by(one, deployment)
+    groups_found = [
+        Group(replica_set, deployment, by_owner.get(str(replica_set["metadata"]["uid"]), ()))
+        for replica_set in sets
+        if labels_of(replica_set).get(SERVICE) == mine or owned_by(replica_set, deployment)
     ]
-    if any(group.marked and group.marked[0] == ADOPTED for group in found):
-        found = [replace(group, adopted=0) for group in found]  # there was none to adopt
-    kept = _kept(deployment, found)
-    found = [replace(one, kept=kept) for one in found]
-    found = [replace(one, inherited=_inherited(one, found)) for one in found]
-    return sorted(found, key=lambda group: group.name)
+    if any(group.marked and group.marked[0] == ADOPTED for group in groups_found):
+        groups_found = [
+            replace(group, adopted=0) for group in groups_found
+        ]  # there was none to adopt
+    kept = _kept(deployment, groups_found)
+    groups_found = [replace(group, kept=kept) for group in groups_found]
+    groups_found = [
+        replace(group, inherited=_inherited(group, groups_found)) for group in groups_found
+    ]
+    return sorted(groups_found, key=lambda group: group.name)
 
 
-def _kept(deployment: Object, found: Sequence[Group]) -> str:
+def _kept(deployment: Object, groups: Sequence[Group]) -> str:
     """Return the ReplicaSet that a Deployment keeps pods in although its owner has paused it with
     another template: the only one with pods, or what the new one is to replace; "" if it is not so.
     """
     if not deployment["spec"].get("paused") or PENDING in notes_of(deployment):
         return ""
-    owned = [one for one in found if one.owned]
-    bases = {one.base for one in found if not one.owned and one.marked}
-    having = [one for one in owned if one.obj["spec"].get("replicas", 1)]
-    mine = having or [one for one in owned if one.template in bases]
+    owned = [group for group in groups if group.owned]
+    bases = {group.base for group in groups if not group.owned and group.marked}
+    having = [group for group in owned if group.obj["spec"].get("replicas", 1)]
+    mine = having or [group for group in owned if group.template in bases]
     other = len(mine) == 1 and mine[0].template != digest(template_of(deployment))
     return mine[0].name if other else ""
 
 
-def _inherited(group: Group, found: Sequence[Group]) -> tuple[int, str] | None:
+def _inherited(group: Group, groups: Sequence[Group]) -> tuple[int, str] | None:
     """Return the generation and the revision that an unmarked ReplicaSet of the Deployment has from
     another one, in whose place it came.
 
@@ -387,12 +391,12 @@ def _inherited(group: Group, found: Sequence[Group]) -> tuple[int, str] | None:
     """
     if group.marked or not group.owned:
         return None
-    owned = [one for one in found if one.owned and one.name != group.name]
-    if marks := [one.marked for one in owned if one.marked and one.shape == group.shape]:
+    owned = [other for other in groups if other.owned and other.name != group.name]
+    if marks := [other.marked for other in owned if other.marked and other.shape == group.shape]:
         return max(marks)
     if not group.current:
-        twins = [one for one in owned if one.current and one.shape == group.shape]
+        twins = [other for other in owned if other.current and other.shape == group.shape]
         return (group.adopted, "") if twins else None
-    bases = {one.base for one in found if not one.owned and one.marked}
-    marks = [one.marked for one in owned if one.marked and one.template in bases]
+    bases = {group.base for group in groups if not group.owned and group.marked}
+    marks = [group.marked for group in owned if group.marked and group.template in bases]
     return (max(marks)[0], "") if marks else None

@@ -32,17 +32,17 @@ SOURCES = {
 def of_template(template: Object) -> list[tuple[str, str]]:
     """Return kind and name of each object that containers and volumes of a template refer to."""
     spec = template["spec"]
-    found: set[tuple[str, str]] = set()
+    references: set[tuple[str, str]] = set()
     for container in [*(spec.get("initContainers") or ()), *spec["containers"]]:
         for variable in container.get("env") or ():
-            found.update(_referred(variable.get("valueFrom") or {}))
+            references.update(_referred(variable.get("valueFrom") or {}))
         for source in container.get("envFrom") or ():
-            found.update(_referred(source))
+            references.update(_referred(source))
     for volume in spec.get("volumes") or ():
-        found.update(_referred(volume))
+        references.update(_referred(volume))
         for source in (volume.get("projected") or {}).get("sources") or ():
-            found.update(_referred(source))
-    return sorted(found)
+            references.update(_referred(source))
+    return sorted(references)
 
 
 def _referred(source: Object) -> Iterable[tuple[str, str]]:
@@ -54,36 +54,38 @@ def _referred(source: Object) -> Iterable[tuple[str, str]]:
 
 def digests(cluster: Cluster, namespace: str, template: Object) -> dict[str, str] | None:
     """Return by `KIND NAME` a digest of each object; None: they may not be read."""
-    found = {}
+    digests_by_object = {}
     for kind, name in of_template(template)[:MOST]:
         path = f"/api/v1/namespaces/{namespace}/{PLURALS[kind]}/{name}"
         try:
-            found[f"{kind} {name}"] = _digest(_content(cluster, kind, path))
+            digests_by_object[f"{kind} {name}"] = _digest(_content(cluster, kind, path))
         except ApiError as exc:
             if exc.status not in (403, 404, 406):
                 raise
             if exc.status != 404:
                 return None
-            found[f"{kind} {name}"] = ABSENT
-    return found
+            digests_by_object[f"{kind} {name}"] = ABSENT
+    return digests_by_object
 
 
 def _content(cluster: Cluster, kind: str, path: str) -> t.Any:
     if kind == SECRET:
         metadata = cluster.metadata(path)
         return [metadata.get("uid"), metadata.get("resourceVersion")]
-    one = cluster.get(path)
-    return [one.get("data"), one.get("binaryData")]
+    obj = cluster.get(path)
+    return [obj.get("data"), obj.get("binaryData")]
 
 
 def _digest(content: t.Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def of_rights(template: Object, found: Mapping[str, str] | None, where: str) -> Iterable[str]:
+def of_rights(
+    template: Object, digests_by_object: Mapping[str, str] | None, where: str
+) -> Iterable[str]:
     """Yield that it is not known whether what pods read has changed."""
     kinds = sorted({PLURALS[kind] for kind, _name in of_template(template)})
-    if kinds and found is None:
+    if kinds and digests_by_object is None:
         yield (
             f"not known: whether {' and '.join(kinds)} that the pods of {where} read change later;"
             f" give the account the right to get {' and '.join(kinds)}"

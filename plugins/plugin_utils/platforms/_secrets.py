@@ -36,7 +36,9 @@ class Secrets:
     def wanted(self, host: str, starts: Sequence[Labels]) -> dict[str, Mapping[str, t.Any]]:
         """Return what a host needs to keep to start these instances, and does not have yet."""
         settings = [self._context.settings_of(labels.generation) for labels in starts]
-        keys = {one.key for one in settings if one and one.key} - self._kept.get(host, frozenset())
+        keys = {labels.key for labels in settings if labels and labels.key} - self._kept.get(
+            host, frozenset()
+        )
         return {key: self._context.secrets[key] for key in sorted(keys)}
 
     def recall(self, key: str, path: str) -> Mapping[str, t.Any] | None:
@@ -45,9 +47,9 @@ class Secrets:
         Raises PlatformError while hosts that may have it do not answer.
         """
         if key not in self._context.secrets:
-            found, silent = self._ask(key, path)
-            if found is not None:
-                self._context.secrets[key] = found
+            settings, silent = self._ask(key, path)
+            if settings is not None:
+                self._context.secrets[key] = settings
             elif silent:
                 raise PlatformError(
                     f"{', '.join(silent)} may have the settings that instances are to be started"
@@ -70,8 +72,8 @@ class Secrets:
             if host in self._away or (host in answers and answers[host].value is None)
         ]
         for answer in answers.values():
-            found = (answer.value or {}).get("settings")
+            kept_settings = (answer.value or {}).get("settings")
             # The key is a digest: a host cannot make up the settings of other hosts' instances.
-            if isinstance(found, Mapping) and key_of(found) == key:
-                return found, silent
+            if isinstance(kept_settings, Mapping) and key_of(kept_settings) == key:
+                return kept_settings, silent
         return None, silent

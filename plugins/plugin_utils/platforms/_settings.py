@@ -41,6 +41,6 @@ def as_kept(
             "PR-222",
         )
     of_hosts = driver.capabilities.host_options or ()
-    own = {option: value for option, value in given.items() if option in of_hosts}
+    of_host = {option: value for option, value in given.items() if option in of_hosts}
     secret = of_part(hidden.get("platform", {}), part)
-    return table.parse({**own, **kept.platform, **secret}, "rollout_platform.")
+    return table.parse({**of_host, **kept.platform, **secret}, "rollout_platform.")

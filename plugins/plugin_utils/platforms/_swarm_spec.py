@@ -52,41 +52,41 @@ def _image(value: t.Any, variable: str) -> str:
 
 def _environment(given: t.Any, variable: str) -> dict[str, str]:
     """Return environment variables. Their values may be secrets: no message shows one."""
-    found = _options.environment(given, variable)
-    for name, text in found.items():
+    variables = _options.environment(given, variable)
+    for name, text in variables.items():
         if not Template(text, variable, _options.PLACEHOLDERS).names <= set(PLACEHOLDERS):
-            names = ", ".join(f"{{{one}}}" for one in PLACEHOLDERS)
+            names = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
             raise InputError(
                 f"{variable}.{name}: Swarm finds the place of an instance, so its value may have"
                 f" {names}",
                 "PR-112",
             )
-    return found
+    return variables
 
 
 def _listed(example: str, check: t.Callable[[str, str], t.Any] | None = None) -> Kind:
     """Return the kind of a list of texts with placeholders."""
 
     def parse(given: t.Any, variable: str) -> list[str]:
-        found = [_template(word, variable) for word in values.sequence(given, variable, example)]
-        for word in found:
+        words = [_template(word, variable) for word in values.sequence(given, variable, example)]
+        for word in words:
             if not word or (check and check(word, variable) is None):
                 raise InputError(f"{variable}: {word!r} is not valid; write {example}", "PR-118")
-        return found
+        return words
 
     return Kind("list", parse, elements="str")
 
 
 def _reference(text: str, _variable: str = "") -> tuple[str, str] | None:
     """Return the name of a secret or config and the path it is mounted at; "" for the usual one."""
-    found = re.fullmatch(r"([^:/\s]+)(?::(\S+))?", text)
-    return (found[1], found[2] or "") if found else None
+    match = re.fullmatch(r"([^:/\s]+)(?::(\S+))?", text)
+    return (match[1], match[2] or "") if match else None
 
 
 def _volume(text: str, _variable: str = "") -> tuple[str, str, bool] | None:
     """Return source, target and whether it is read only."""
-    found = re.fullmatch(r"([^:\s]+):(/[^:\s]*)(:ro)?", text)
-    return (found[1], found[2], bool(found[3])) if found else None
+    match = re.fullmatch(r"([^:\s]+):(/[^:\s]*)(:ro)?", text)
+    return (match[1], match[2], bool(match[3])) if match else None
 
 
 def _constraint(text: str, _variable: str = "") -> t.Any:
@@ -250,18 +250,18 @@ def service(options: Mapping[str, t.Any], labels: Labels, published: int) -> dic
 def references(options: Mapping[str, t.Any], revision: str, service: str) -> dict[str, list[str]]:
     """Return by option the names of what Swarm has to have, as far as known without an instance."""
     known = {"revision": revision, "service": service, "port": str(options["port"])}
-    found: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for name in ("secrets", "configs", "networks"):
         plain = [text for text in options[name] or () if "{instance}" not in text]
         filled = [fill(text, f"rollout_platform.{name}", known) for text in plain]
-        found[name] = [one.partition(":")[0] for one in filled]
-    return found
+        names[name] = [word.partition(":")[0] for word in filled]
+    return names
 
 
 def _container(options: Mapping[str, t.Any], known: Mapping[str, str]) -> dict[str, t.Any]:
     env = {name: _text(options, f"env.{name}", text, known) for name, text in _map(options, "env")}
     env |= {name.upper(): text for name, text in known.items()}
-    found: dict[str, t.Any] = {
+    body: dict[str, t.Any] = {
         "Image": _text(options, "image", options["image"], known),
         "Env": [f"{name}={text}" for name, text in sorted(env.items())],
         "StopGracePeriod": round(options["stop_timeout"] * NANO),
@@ -271,12 +271,12 @@ def _container(options: Mapping[str, t.Any], known: Mapping[str, str]) -> dict[s
         "Configs": [_file(text, "Config") for text in _texts(options, "configs", known)],
     }
     if options["command"] is not None:
-        found["Args"] = _texts(options, "command", known)
+        body["Args"] = _texts(options, "command", known)
     if options["user"]:
-        found["User"] = _text(options, "user", options["user"], known)
+        body["User"] = _text(options, "user", options["user"], known)
     if options["healthcheck"]:
-        found["Healthcheck"] = _healthcheck(options["healthcheck"], known)
-    return found
+        body["Healthcheck"] = _healthcheck(options["healthcheck"], known)
+    return body
 
 
 def _text(_options: Mapping[str, t.Any], name: str, text: str, known: Mapping[str, str]) -> str:
@@ -311,13 +311,13 @@ def _healthcheck(check: Mapping[str, t.Any] | str, known: Mapping[str, str]) -> 
     if isinstance(check, str):
         return {"Test": ["NONE"]}
     command = fill(check["command"], "rollout_platform.healthcheck.command", known)
-    found: dict[str, t.Any] = {"Test": ["CMD-SHELL", command]}
+    healthcheck: dict[str, t.Any] = {"Test": ["CMD-SHELL", command]}
     for name, theirs in PERIODS.items():
         if check[name] is not None:
-            found[theirs] = round(check[name] * NANO)
+            healthcheck[theirs] = round(check[name] * NANO)
     if check["retries"] is not None:
-        found["Retries"] = check["retries"]
-    return found
+        healthcheck["Retries"] = check["retries"]
+    return healthcheck
 
 
 def _resources(options: Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -325,9 +325,9 @@ def _resources(options: Mapping[str, t.Any]) -> dict[str, t.Any]:
 
 
 def _amounts(given: Mapping[str, t.Any]) -> dict[str, int]:
-    found = {}
+    limits = {}
     if given.get("memory"):
-        found["MemoryBytes"] = _containers._bytes(given["memory"])
+        limits["MemoryBytes"] = _containers._bytes(given["memory"])
     if given.get("cpus"):
-        found["NanoCPUs"] = round(float(given["cpus"]) * NANO)
-    return found
+        limits["NanoCPUs"] = round(float(given["cpus"]) * NANO)
+    return limits

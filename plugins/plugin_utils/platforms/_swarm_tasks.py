@@ -68,12 +68,12 @@ class Seen(t.TypedDict):
 
 def seconds(stamp: str) -> float:
     """Return a time of the API in seconds since the epoch; 0 if it is none."""
-    found = re.fullmatch(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?Z", stamp)
+    match = re.fullmatch(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?Z", stamp)
     try:
-        whole = calendar.timegm(time.strptime(found[1], "%Y-%m-%dT%H:%M:%S")) if found else 0
+        whole = calendar.timegm(time.strptime(match[1], "%Y-%m-%dT%H:%M:%S")) if match else 0
     except ValueError:
         return 0.0
-    return whole + float(found[2] or 0) if found else 0.0
+    return whole + float(match[2] or 0) if match else 0.0
 
 
 @dataclass
@@ -88,40 +88,40 @@ class Reading:
         """Return what is to be seen of each instance, in the order of their names."""
         skew = now - seen["now"]
         return [
-            self._report(one, seen["nodes"], skew)
-            for one in sorted(seen["services"], key=lambda one: one["name"])
+            self._report(service, seen["nodes"], skew)
+            for service in sorted(seen["services"], key=lambda service: service["name"])
         ]
 
-    def _report(self, one: Service, nodes: Mapping[str, Node], skew: float) -> Report:
-        task = current(one)
-        process = process_of(one, task, nodes)
-        ends = [seconds(other["at"]) + skew for other in fallen(one)]
+    def _report(self, service: Service, nodes: Mapping[str, Node], skew: float) -> Report:
+        task = current(service)
+        process = process_of(service, task, nodes)
+        ends = [seconds(other["at"]) + skew for other in fallen(service)]
         # A move begins anew.
-        tasks = here(one)
-        moved = tasks if len(tasks) < len(one["tasks"]) else []
-        begun = moved[0]["created"] if moved else one["created"]
-        key = f"{one['name']} {moved[0]['id'] if moved else ''}"
+        tasks = here(service)
+        moved = tasks if len(tasks) < len(service["tasks"]) else []
+        begun = moved[0]["created"] if moved else service["created"]
+        key = f"{service['name']} {moved[0]['id'] if moved else ''}"
         return Report(
-            self._labels(one, task, nodes),
+            self._labels(service, task, nodes),
             process,
             self._created.setdefault(key, seconds(begun) + skew),
-            trouble(one, task, process, nodes),
+            trouble(service, task, process, nodes),
             len(ends),
             self._restarted.setdefault(key, min(ends)) if ends else None,
         )
 
-    def _labels(self, one: Service, task: Task | None, nodes: Mapping[str, Node]) -> Labels:
+    def _labels(self, service: Service, task: Task | None, nodes: Mapping[str, Node]) -> Labels:
         """Return the labels; an instance is somewhere as long as a task of it runs."""
-        labels, node = one["labels"], nodes.get(task["node"]) if task else None
-        image = changed_image(one)
+        labels, node = service["labels"], nodes.get(task["node"]) if task else None
+        image = changed_image(service)
         generation = "" if image else labels.get("generation", "")
         revision = tag_of(image) if image else labels.get("revision")
         where = NOWHERE
-        stays = not one["replicas"] or (task and task["desired"] in KEPT)
+        stays = not service["replicas"] or (task and task["desired"] in KEPT)
         if task and node and stays and task["state"] not in ENDED:
             where = endpoint(node["address"], task["ports"].get(labels.get("port", ""), 0))
         return Labels(
-            clean(one["name"]),
+            clean(service["name"]),
             self.service,
             clean(revision or UNKNOWN),
             int(generation) if generation.isdecimal() else 0,
@@ -131,13 +131,13 @@ class Reading:
         )
 
 
-def changed_image(one: Service) -> str:
+def changed_image(service: Service) -> str:
     """Return the image that somebody else has given a service since a rollout created it, as
     `docker service update` does; "" if nobody has, or an earlier version created it.
 
     The digest does not count: it is that of the tag when the service was created.
     """
-    ordered, image = one["labels"].get("image", ""), one["image"].partition("@")[0]
+    ordered, image = service["labels"].get("image", ""), service["image"].partition("@")[0]
     return clean(image) if ordered and image and image != ordered.partition("@")[0] else ""
 
 
@@ -154,29 +154,29 @@ def endpoint(address: str, port: int) -> Endpoint:
         return NOWHERE
 
 
-def current(one: Service) -> Task | None:
+def current(service: Service) -> Task | None:
     """Return the task that counts: the latest one that is to run, or else the latest one.
 
     While Swarm moves an instance, the task that it ends is not the instance any more.
     """
-    tasks = in_order(one)
+    tasks = in_order(service)
     kept = [task for task in tasks if task["desired"] in KEPT and task["state"] not in ENDED]
     living = [task for task in tasks if task["state"] not in ENDED]
-    found: Sequence[Task] = kept or (living if not one["replicas"] else []) or tasks
-    return found[-1] if found else None
+    tasks_shown: Sequence[Task] = kept or (living if not service["replicas"] else []) or tasks
+    return tasks_shown[-1] if tasks_shown else None
 
 
-def process_of(one: Service, task: Task | None, nodes: Mapping[str, Node]) -> Process:
+def process_of(service: Service, task: Task | None, nodes: Mapping[str, Node]) -> Process:
     """Return what an instance does."""
     node = nodes.get(task["node"]) if task else None
     down = node is not None and node["state"] == "down"
     ended = task is None or task["state"] in ENDED
-    if not one["replicas"]:
+    if not service["replicas"]:
         # What is on a node that is down, Swarm ends when the node is back.
         return Process.STOPPED if ended or down else Process.STOPPING
     if task is not None and ended:
-        again = one["restart"] == "any" or (
-            one["restart"] == "on-failure" and task["state"] != "complete"
+        again = service["restart"] == "any" or (
+            service["restart"] == "on-failure" and task["state"] != "complete"
         )
         return Process.STARTING if again else Process.FAILED
     if down:
@@ -185,25 +185,27 @@ def process_of(one: Service, task: Task | None, nodes: Mapping[str, Node]) -> Pr
     return Process.RUNNING if runs else Process.STARTING
 
 
-def in_order(one: Service) -> list[Task]:
+def in_order(service: Service) -> list[Task]:
     """Return the tasks, the first one first."""
-    return sorted(one["tasks"], key=lambda task: seconds(task["created"]))
+    return sorted(service["tasks"], key=lambda task: seconds(task["created"]))
 
 
-def here(one: Service) -> list[Task]:
+def here(service: Service) -> list[Task]:
     """Return the tasks since Swarm has last ended one that did not end by itself, to move it."""
-    tasks, now = in_order(one), current(one)
+    tasks, now = in_order(service), current(service)
     while tasks and any(task is not now and task["state"] not in BY_ITSELF for task in tasks):
         tasks = tasks[1:]
     return tasks
 
 
-def fallen(one: Service) -> list[Task]:
+def fallen(service: Service) -> list[Task]:
     """Return the tasks that ended by themselves where the instance is."""
-    return [task for task in here(one) if task["state"] in BY_ITSELF]
+    return [task for task in here(service) if task["state"] in BY_ITSELF]
 
 
-def trouble(one: Service, task: Task | None, process: Process, nodes: Mapping[str, Node]) -> str:
+def trouble(
+    service: Service, task: Task | None, process: Process, nodes: Mapping[str, Node]
+) -> str:
     """Return why an instance does not run, in Swarm's own words."""
     if process is Process.STOPPED and task and task["state"] not in ENDED:
         return f"node {clean(nodes[task['node']]['name'])} is down; Swarm ends it when it is back"
@@ -213,7 +215,7 @@ def trouble(one: Service, task: Task | None, process: Process, nodes: Mapping[st
         return ""
     if task and (process is Process.FAILED or (task["why"] and task["state"] != "running")):
         return _words(task)
-    before = sorted(fallen(one), key=lambda other: seconds(other["at"]))
+    before = sorted(fallen(service), key=lambda other: seconds(other["at"]))
     return _words(before[-1]) if before else ""
 
 

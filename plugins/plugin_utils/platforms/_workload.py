@@ -129,18 +129,18 @@ class WorkloadDriver(PlatformDriver):
         A Deployment gives its annotations to its ReplicaSet, so it comes first.
         """
         owners = self._list_all(self._kinds, fieldSelector=f"metadata.name={self._name}")
-        found = {self._kinds: list(owners)}
+        objects_by_kind = {self._kinds: list(owners)}
         for kind in ("replicasets", "pods") if self._kinds == "deployments" else ("pods",):
             mine = [o for o in self._list_all(kind) if any(_pod.owned_by(o, w) for w in owners)]
-            found[kind], owners = mine, mine
-        return found
+            objects_by_kind[kind], owners = mine, mine
+        return objects_by_kind
 
     def changed(self) -> bool:
         return bool(self._watched) and self._changes != self._seen
 
     def close(self) -> None:
-        for one in self._watched.values():
-            one.close()
+        for reflector in self._watched.values():
+            reflector.close()
 
     # -- helpers -----------------------------------------------------------------------------------
 
@@ -163,13 +163,13 @@ class WorkloadDriver(PlatformDriver):
 
     def _get(self, fresh: bool = False) -> Object:
         """Return the workload."""
-        found = self._list(self._kinds, fresh, fieldSelector=f"metadata.name={self._name}")
-        if not found:
+        matching = self._list(self._kinds, fresh, fieldSelector=f"metadata.name={self._name}")
+        if not matching:
             raise InputError(
                 f"rollout_platform.workload: there is no {self._where}; {self._create}",
                 "PR-242",
             )
-        return found[0]
+        return matching[0]
 
     def _list(self, kind: str, fresh: bool = False, **query: str) -> Sequence[Object]:
         """Return objects of a kind, watched as long as a rollout lasts."""
@@ -183,17 +183,17 @@ class WorkloadDriver(PlatformDriver):
     def _list_all(self, kind: str, **query: str) -> Sequence[Object]:
         """Return objects of a kind, as they are now."""
         try:
-            found: Sequence[Object] = self._cluster.get(self._path(kind), **query).get("items", ())
+            items: Sequence[Object] = self._cluster.get(self._path(kind), **query).get("items", ())
         except ApiError as exc:
             if exc.status == 403:
                 self._check_rights()  # says which ones are missing
             raise
-        return found
+        return items
 
     @property
     def _changes(self) -> int:
         """How many changes the watches have told of."""
-        return sum(one.changes for one in self._watched.values())
+        return sum(reflector.changes for reflector in self._watched.values())
 
     def _refuse_without_lease(self) -> None:
         if not self.context.known().epoch:
@@ -214,9 +214,9 @@ class WorkloadDriver(PlatformDriver):
 
     def _patch(self, kind: str, name: str, patch: Object | Sequence[Object]) -> Object:
         """Change an object that is watched."""
-        found = self._cluster.patch(self._path(kind, name), patch)
-        self._watched[kind].note(found)
-        return found
+        patched = self._cluster.patch(self._path(kind, name), patch)
+        self._watched[kind].note(patched)
+        return patched
 
     def _container(self, workload: Object) -> str:
         """Return the name of the container whose image is the revision's."""
@@ -242,9 +242,9 @@ class WorkloadDriver(PlatformDriver):
             merged = self._cluster.patch_by_keys(path, body, dryRun="All")
             template = _pods.template_of(merged)
         only = self._container(workload)
-        for one in template["spec"]["containers"]:
-            if one["name"] == only:
-                one["image"] = options["image"].replace("{revision}", revision)
+        for container in template["spec"]["containers"]:
+            if container["name"] == only:
+                container["image"] = options["image"].replace("{revision}", revision)
         return template
 
     def _reading(self) -> _pod_reports.Reading:
@@ -259,8 +259,8 @@ class WorkloadDriver(PlatformDriver):
 
     def _check_probe(self, workload: Object) -> None:
         only = self._container(workload)
-        for one in workload["spec"]["template"]["spec"]["containers"]:
-            if one["name"] == only and not one.get("readinessProbe"):
+        for container in workload["spec"]["template"]["spec"]["containers"]:
+            if container["name"] == only and not container.get("readinessProbe"):
                 raise InputError(
                     f"rollout_health: not given, and container {only} of {self._where} has no"
                     " readinessProbe, so that a pod would be ready as soon as it runs; add one of"

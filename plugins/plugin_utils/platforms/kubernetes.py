@@ -74,7 +74,7 @@ class Driver(WorkloadDriver):
 
     def replicas(self) -> int | None:
         deployment = self._get()
-        beside = [one.replicas for one in self._groups(deployment) if not one.owned]
+        beside = [group.replicas for group in self._groups(deployment) if not group.owned]
         return int(deployment["spec"].get("replicas", 1)) + sum(beside) or None
 
     def asked(self) -> int | None:
@@ -87,7 +87,7 @@ class Driver(WorkloadDriver):
         cluster = self._cluster
         self._check_rights()
         deployment = self._get()
-        found = self._groups(deployment)
+        groups = self._groups(deployment)
         _rights.check_deployment(deployment, self._where)
         self._container(deployment)
         if not self.context.health.enabled:
@@ -98,7 +98,9 @@ class Driver(WorkloadDriver):
             *rivals.refuse_others(*mine),
             *rivals.refuse_autoscalers(*mine, self.context.autoscaler),
         ]
-        if busy := [one for one in found if one.owned and not one.current and one.replicas]:
+        if busy := [
+            group for group in groups if group.owned and not group.current and group.replicas
+        ]:
             raise InputError(
                 f"rollout_platform.workload: {self._where} is in its own rolling update"
                 f" ({busy[0].name} is still to have {busy[0].replicas} pods); wait for it: kubectl"
@@ -108,7 +110,7 @@ class Driver(WorkloadDriver):
 
     def risks(self, replicas: int, least: int, most: int) -> Sequence[str]:
         deployment = self._get()
-        present = sum(len(one.living) for one in self._groups(deployment))
+        present = sum(len(group.living) for group in self._groups(deployment))
         numbers = risks.Numbers(replicas, least, most, present)
         template = deployment["spec"]["template"]
         policy = rivals.served(self._cluster).get("policy")
@@ -164,26 +166,26 @@ class Driver(WorkloadDriver):
         self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
     ) -> Sequence[Report]:
         self._seen = self._changes
-        deployment, found = self._look()
+        deployment, groups = self._look()
         self._asked = _pods.asked(deployment)
-        self._question = self._changed_template(found)
+        self._question = self._changed_template(groups)
         if start or stop or forget:
             self._refuse_without_lease()
         if start or stop:
-            if new := _pods.pending(deployment, found):
+            if new := _pods.pending(deployment, groups):
                 self._complete_pending(new)
-                deployment, found = self._look()
-            self._scale(deployment, found, start, stop)
-            deployment, found = self._look()
+                deployment, groups = self._look()
+            self._scale(deployment, groups, start, stop)
+            deployment, groups = self._look()
         if self.context.known().epoch:
-            self._label_roles(found, AT_ONCE)
-        return self._reports(found)
+            self._label_roles(groups, AT_ONCE)
+        return self._reports(groups)
 
-    def _label_roles(self, found: Sequence[Group], most: int) -> None:
+    def _label_roles(self, groups: Sequence[Group], most: int) -> None:
         """Label pods as stable or canary, for dashboards; so many at once that no look is late."""
         wrong = [
             (name, role)
-            for group in found
+            for group in groups
             for role in [self._role(group)]
             for name, pod in group.living.items()
             if _pod.labels_of(pod).get(_pods.ROLE) != role
@@ -200,7 +202,7 @@ class Driver(WorkloadDriver):
 
         The controller hears of costs and of the number by two watches.
         """
-        names = frozenset(one.partition("/")[0] for one in ids)
+        names = frozenset(id.partition("/")[0] for id in ids)
         if names != self._leaving and self.context.known().epoch and self._costs:
             for group in self._look()[1]:
                 self._set_costs(group, names)
@@ -208,7 +210,7 @@ class Driver(WorkloadDriver):
 
     def _set_costs(self, group: Group, names: Collection[str]) -> None:
         """Make these pods cheap, and no others but those that are about to be deleted."""
-        going = {one.partition("/")[0] for one in group.leaving}
+        going = {id.partition("/")[0] for id in group.leaving}
         for name, pod in group.living.items():
             if name in names and not _pod.is_cheap(pod):
                 self._patch_pod(name, _pod.cheap())
@@ -227,8 +229,8 @@ class Driver(WorkloadDriver):
         self._refuse_without_lease()
         new = None
         if stable is not None:
-            _deployment, found = self._look()
-            mine = _of_generation(found, stable.generation)
+            _deployment, groups = self._look()
+            mine = _of_generation(groups, stable.generation)
             if not mine:
                 return f"no pods are of {stable.revision}"
             new = mine[0].name
@@ -260,21 +262,21 @@ class Driver(WorkloadDriver):
         if not self.context.known().epoch:
             return deployment, self._groups(deployment)
         deployment = self._fence(deployment, "deployments")
-        found = [self._fenced(group) for group in self._groups(deployment, fresh)]
-        if lagging := [group for group in found if group.lags]:
+        groups = [self._fenced(group) for group in self._groups(deployment, fresh)]
+        if lagging := [group for group in groups if group.lags]:
             self._take_annotations(lagging[0])
             return deployment, self._groups(deployment, fresh)
-        return deployment, found
+        return deployment, groups
 
     def _groups(self, deployment: Object, fresh: bool = False) -> list[Group]:
         wanted = ",".join(f"{key}={value}" for key, value in _pods.selector(deployment).items())
         pods = self._list("pods", labelSelector=wanted)
         return _pods.groups(deployment, self._list("replicasets", fresh), pods)
 
-    def _reports(self, found: Sequence[Group]) -> list[Report]:
+    def _reports(self, groups: Sequence[Group]) -> list[Report]:
         reading = self._reading()
         reports: list[Report] = []
-        for group in found:
+        for group in groups:
             self._note_missing(group)
             self._note_kept(group)
             reports += reading.reports(group, self._ordered.get(group.name, (0, 0.0))[1])
@@ -327,9 +329,9 @@ class Driver(WorkloadDriver):
                 f" {count(len(group.living), 'pod')} of it started before that [PR-249]"
             )
 
-    def _changed_template(self, found: Sequence[Group]) -> str:
+    def _changed_template(self, groups: Sequence[Group]) -> str:
         """Return what a person has to decide about a template that somebody else has changed."""
-        if not any(one.edited and one.marked and not one.owned for one in found):
+        if not any(group.edited and group.marked and not group.owned for group in groups):
             return ""
         return (
             f"somebody else has changed the pod template of {self._where}, which the rollout"
@@ -341,22 +343,22 @@ class Driver(WorkloadDriver):
     def _scale(
         self,
         deployment: Object,
-        found: Sequence[Group],
+        groups: Sequence[Group],
         start: Sequence[Labels],
         stop: Sequence[str],
     ) -> None:
         """Change the numbers of replicas: fewer pods first, so that the others have room."""
-        restarting = any(one.owned and not one.current and one.replicas for one in found)
-        for group in found:
+        restarting = any(group.owned and not group.current and group.replicas for group in groups)
+        for group in groups:
             if group.owned and restarting:
                 continue  # its controller replaces these pods itself, and goes on to its number
             ids = [*group.ids.values(), *group.ordered]
-            going = [one for one in stop if one in ids and one not in group.stopped]
+            going = [id for id in stop if id in ids and id not in group.stopped]
             if going and self._steer(group, going):
                 self._set(group, group.replicas - len(going), going)
         more = Counter((labels.generation, labels.revision) for labels in start)
         for (generation, revision), number in more.items():
-            mine = _of_generation(found, generation)
+            mine = _of_generation(groups, generation)
             if not mine:
                 body = self._replica_set(deployment, revision, generation, number)
                 made = self._cluster.post(self._path("replicasets"), body)
@@ -377,7 +379,7 @@ class Driver(WorkloadDriver):
         Servers before 1.22 know no costs. Their controllers delete pods first that are not ready:
         https://github.com/kubernetes/kubernetes/blob/v1.20.2/pkg/controller/controller_utils.go
         """
-        for name in sorted({one.partition("/")[0] for one in ids} & set(group.living)):
+        for name in sorted({id.partition("/")[0] for id in ids} & set(group.living)):
             pod = group.living[name]
             if self._costs and not _pod.is_cheap(pod):
                 self._patch_pod(name, _pod.cheap())
@@ -390,18 +392,18 @@ class Driver(WorkloadDriver):
 
         It hears of pods and of the number by two watches, and may hear of the number first.
         """
-        since = min(self._steered.setdefault(one, clock.now()) for one in ids)
-        known = all(one.goes_first(ids) for one in self._look()[1] if one.name == group.name)
+        since = min(self._steered.setdefault(id, clock.now()) for id in ids)
+        known = all(other.goes_first(ids) for other in self._look()[1] if other.name == group.name)
         if not known and clock.now() - since < PATIENCE:
             return False
-        for one in ids:
-            del self._steered[one]
+        for id in ids:
+            del self._steered[id]
         return True
 
     def _set(self, group: Group, replicas: int, going: Sequence[str] = ()) -> None:
         """Change a group's number, if it still is as seen, and note which pods are to go."""
-        kept = [one for one in group.stopped if one.partition("/")[0] in group.living]
-        kept += [one for one in going if one.partition("/")[0] in group.living]
+        kept = [id for id in group.stopped if id.partition("/")[0] in group.living]
+        kept += [id for id in going if id.partition("/")[0] in group.living]
         obj = group.scaled
         kind, name = ("deployments", self._name) if group.current else ("replicasets", group.name)
         notes = {**_pod.notes_of(obj), _pods.STOPPED: json.dumps(kept)}
@@ -429,7 +431,7 @@ class Driver(WorkloadDriver):
         """Return the ReplicaSet of a generation."""
         name = f"{self._name}-g{generation}"
         groups = self._groups(deployment)
-        before = next((one.obj for one in groups if one.current), deployment)
+        before = next((group.obj for group in groups if group.current), deployment)
         template = self._earlier(groups, revision, generation)
         if template is None and self._is_ordered(groups, deployment, revision):
             template = _pods.template_of(deployment)
@@ -459,7 +461,7 @@ class Driver(WorkloadDriver):
 
     def _is_ordered(self, groups: Sequence[Group], deployment: Object, revision: str) -> bool:
         """Return whether the owner has paused the Deployment with the template of a revision."""
-        paused = any(one.kept for one in groups)
+        paused = any(group.kept for group in groups)
         return paused and self._reading().imaged(deployment["spec"]["template"]) == revision
 
     def _refuse_another_order(self, deployment: Object, revision: str) -> None:
@@ -486,8 +488,8 @@ class Driver(WorkloadDriver):
         if not (kept and kept.again):
             return None
         reading = self._reading()
-        owned = [one for one in groups if one.owned]
-        mine = [one for one in owned if reading.revision(one) == revision]
+        owned = [group for group in groups if group.owned]
+        mine = [group for group in owned if reading.revision(group) == revision]
         if not mine:
             self.context.transport.say(
                 f"{self._where}: the pod template of {revision} is not in its history any more"
@@ -495,7 +497,7 @@ class Driver(WorkloadDriver):
                 f" {revision}"
             )
             return None
-        return _pods.template_of(max(mine, key=lambda one: one.sequence).obj)
+        return _pods.template_of(max(mine, key=lambda group: group.sequence).obj)
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -510,10 +512,10 @@ class Driver(WorkloadDriver):
         """Go on with the hand-back until it is done or has to wait; return what it waits for."""
         before: hand_back.Action | None = None
         for _step in range(STEPS):
-            deployment, found = self._look(fresh=True)
+            deployment, groups = self._look(fresh=True)
             try:
                 action = hand_back.next_step(
-                    _pods.state_of(deployment, found), [one.state() for one in found], new
+                    _pods.state_of(deployment, groups), [group.state() for group in groups], new
                 )
             except hand_back.Blocked as exc:
                 return str(exc)
@@ -521,7 +523,7 @@ class Driver(WorkloadDriver):
                 return ""
             if action.step is HandBackStep.WAIT or action == before:
                 return f"{action.step.value}" + (f" ({action.name})" if action.name else "")
-            self._take(action, deployment, {one.name: one for one in found}, new or "")
+            self._take(action, deployment, {group.name: group for group in groups}, new or "")
             before = action
         return f"{action.step.value} ({action.name}), which something undoes"
 
@@ -529,14 +531,14 @@ class Driver(WorkloadDriver):
         """Remove the notes that only the rollout needed, and give a number back that the owner set
         during the hand-back. `stable`: the ReplicaSet that the Deployment consists of.
         """
-        deployment, found = self._look(fresh=True)
+        deployment, groups = self._look(fresh=True)
         if notes := _pods.passing(deployment):
             number = _pods.wanted(deployment, stable)
             spec = None if number is None else {"replicas": number}
             body = versioned(deployment, {"annotations": notes}, spec)
             self._patch("deployments", self._name, body)
-        self._label_roles(found, sum(len(group.living) for group in found))
-        for group in found:
+        self._label_roles(groups, sum(len(group.living) for group in groups))
+        for group in groups:
             self._set_costs(group, ())
             if notes := _pods.passing(group.obj):
                 body = versioned(group.obj, {"annotations": notes})
@@ -546,11 +548,11 @@ class Driver(WorkloadDriver):
         self,
         action: hand_back.Action,
         deployment: Object,
-        found: Mapping[str, Group],
+        groups: Mapping[str, Group],
         new: str,
     ) -> None:
         """Do one step of the hand-back: one change of one object, if it still is as seen."""
-        step, group = action.step, found.get(action.name)
+        step, group = action.step, groups.get(action.name)
         if step is HandBackStep.PAUSE:
             notes = {_pods.NUMBER: str(deployment["spec"].get("replicas", 1))}
             notes |= {**_pod.notes_of(deployment), _pods.PENDING: new}
@@ -595,7 +597,7 @@ class InClusters(ClustersDriver):
         return Driver(options, self.context)
 
 
-def _of_generation(found: Sequence[Group], generation: int) -> list[Group]:
+def _of_generation(groups: Sequence[Group], generation: int) -> list[Group]:
     """Return the ReplicaSets of a generation, the one that the Deployment keeps pods in first."""
-    mine = [one for one in found if one.generation == generation]
-    return sorted(mine, key=lambda one: not one.current)
+    mine = [group for group in groups if group.generation == generation]
+    return sorted(mine, key=lambda group: not group.current)

@@ -57,20 +57,20 @@ class Part:
 
 
 def _parts(given: t.Any, variable: str) -> dict[str, Part]:
-    found = values.mapping(given, variable)
-    if len(found) < 2:
+    parts = values.mapping(given, variable)
+    if len(parts) < 2:
         raise InputError(
-            f"{variable}: {', '.join(found) or 'none'}; a platform of several has two parts at"
+            f"{variable}: {', '.join(parts) or 'none'}; a platform of several has two parts at"
             " least: give the options of the only one in rollout_platform itself",
             "PR-248",
         )
-    for name in found:
+    for name in parts:
         if not NAME.fullmatch(name):
             raise InputError(
                 f"{variable}: {name!r} is not the name of a part; use letters, digits, _ and -",
                 "PR-120",
             )
-    return {name: _part(its, f"{variable}.{name}") for name, its in found.items()}
+    return {name: _part(options, f"{variable}.{name}") for name, options in parts.items()}
 
 
 def _part(given: t.Any, variable: str) -> Part:
@@ -144,9 +144,9 @@ class Driver(PlatformDriver):
         shown: dict[str, t.Any] = {}
         secret: dict[str, t.Any] = {}
         for name, part in options[PARTS].items():
-            own = part.choice.driver.shaping(part.choice.options, part.choice.module.options)
-            for all_, its in zip((shown, secret), own or ({}, {}), strict=True):
-                all_.update({f"{PARTS}.{name}.{option}": value for option, value in its.items()})
+            shaped = part.choice.driver.shaping(part.choice.options, part.choice.module.options)
+            for all_, kept in zip((shown, secret), shaped or ({}, {}), strict=True):
+                all_.update({f"{PARTS}.{name}.{option}": value for option, value in kept.items()})
             shown[f"{PARTS}.{name}.driver"] = part.choice.name
         return shown, secret
 
@@ -163,18 +163,18 @@ class Driver(PlatformDriver):
             else:
                 self._hosted[name] = made
         self._pods = Pods(pods, self.clusters, context)
-        self._within = {name: frozenset(one.hosts()) for name, one in self._hosted.items()}
+        self._within = {name: frozenset(driver.hosts()) for name, driver in self._hosted.items()}
         self._refuse_shared_hosts()
         hosted = self._hosted.values()
-        self.zones = {host: zone for one in hosted for host, zone in one.zones.items()}
+        self.zones = {host: zone for driver in hosted for host, zone in driver.zones.items()}
         self._last: dict[str, Sequence[Report]] = {}  # by part with hosts
 
     def _refuse_shared_hosts(self) -> None:
         """Refuse a host that is in two parts, or has the name of a part."""
-        found: dict[str, str] = {name: name for name in self._pods.clusters}
+        owner: dict[str, str] = {name: name for name in self._pods.clusters}
         for name, hosts in self._within.items():
             for host in sorted(hosts):
-                if (other := found.setdefault(host, name)) != name:
+                if (other := owner.setdefault(host, name)) != name:
                     raise InputError(
                         f"{VARIABLE}.{PARTS}.{name}.hosts: {host} is in part {other} as well, or"
                         " has its name; leave each host in one part",
@@ -188,7 +188,7 @@ class Driver(PlatformDriver):
         for name, hosts in self._within.items():
             if not hosts.isdisjoint(among):
                 return self._hosted[name]
-        if any(one in self._pods.clusters or self._of_pod(one) for one in among):
+        if any(host in self._pods.clusters or self._of_pod(host) for host in among):
             return self._pods
         return self
 
@@ -200,22 +200,26 @@ class Driver(PlatformDriver):
         return cluster_of(name) in self._pods.clusters
 
     def hosts(self) -> Sequence[str]:
-        return [host for one in self._hosted.values() for host in one.hosts()]
+        return [host for driver in self._hosted.values() for host in driver.hosts()]
 
     @property
     def away(self) -> Mapping[str, list[dict[str, t.Any]]]:  # type: ignore[override]
         """The hosts and clusters of all parts that do not answer."""
         parts = (*self._hosted.values(), self._pods)
-        return {name: seen for one in parts for name, seen in one.away.items()}
+        return {name: seen for driver in parts for name, seen in driver.away.items()}
 
     @property
     def machines(self) -> Mapping[str, Machine]:  # type: ignore[override]
         """The hosts of all parts, as their checks found them."""
-        return {host: its for one in self._hosted.values() for host, its in one.machines.items()}
+        return {
+            host: machine
+            for driver in self._hosted.values()
+            for host, machine in driver.machines.items()
+        }
 
     def capacity(self, among: Collection[str] | None = None) -> int:
-        pods = [one for one in self._pods.clusters if among is None or one in among]
-        return sum(one.capacity(among) for one in self._hosted.values()) + (
+        pods = [cluster for cluster in self._pods.clusters if among is None or cluster in among]
+        return sum(driver.capacity(among) for driver in self._hosted.values()) + (
             self._pods.capacity() if pods else 0
         )
 
@@ -253,8 +257,8 @@ class Driver(PlatformDriver):
         return [
             *(
                 f"part {name}: {line}"
-                for name, one in self._hosted.items()
-                for line in one.risks(replicas, least, most)
+                for name, driver in self._hosted.items()
+                for line in driver.risks(replicas, least, most)
             ),
             *self._pods.risks(replicas, least, most),
         ]
@@ -284,22 +288,22 @@ class Driver(PlatformDriver):
     ) -> Sequence[Report]:
         """Ask all parts; the error of one does not keep the others from their work."""
         asked = begin(ask_pods)
-        found: list[Report] = []
+        reports: list[Report] = []
         troubles: list[RolloutError] = []
         for name in self._hosted:
             try:
-                found += ask(name)
+                reports += ask(name)
             except RolloutError as exc:
                 troubles.append(exc)
         try:
-            found += asked.result()
+            reports += asked.result()
         except RolloutError as exc:
             troubles.append(exc)
-        for trouble in troubles:
-            if isinstance(trouble, PlatformError):
-                trouble.seen = [*trouble.seen, *found]
+        for error in troubles:
+            if isinstance(error, PlatformError):
+                error.seen = [*error.seen, *reports]
         raise_first(troubles)
-        return found
+        return reports
 
     def _look_at_part(self, name: str, hosts: Collection[str]) -> Sequence[Report]:
         look = functools.partial(
@@ -342,7 +346,7 @@ class Driver(PlatformDriver):
         return self._last[name]
 
     def changed(self) -> bool:
-        return self._pods.changed() or any(one.changed() for one in self._hosted.values())
+        return self._pods.changed() or any(driver.changed() for driver in self._hosted.values())
 
     def question(self) -> str:
         return self._pods.question()
@@ -354,19 +358,19 @@ class Driver(PlatformDriver):
         return self._pods.references(revision, generation)
 
     def retry_silent_hosts(self) -> None:
-        for one in (*self._hosted.values(), self._pods):
-            one.retry_silent_hosts()
+        for driver in (*self._hosted.values(), self._pods):
+            driver.retry_silent_hosts()
 
     def conclude(self, stable: Composition | None) -> str:
-        found = [
-            _as_part(name, functools.partial(one.conclude, stable))
-            for name, one in self._hosted.items()
+        lines = [
+            _as_part(name, functools.partial(driver.conclude, stable))
+            for name, driver in self._hosted.items()
         ]
-        return "; ".join(filter(None, [*found, self._pods.conclude(stable)]))
+        return "; ".join(filter(None, [*lines, self._pods.conclude(stable)]))
 
     def close(self) -> None:
-        for one in (*self._hosted.values(), self._pods):
-            one.close()
+        for driver in (*self._hosted.values(), self._pods):
+            driver.close()
 
     # -- what is known of instances ----------------------------------------------------------------
 
@@ -380,17 +384,17 @@ class Driver(PlatformDriver):
 
     def usage(self) -> Mapping[str, Usage]:
         """Return what instances use, of the parts that know it."""
-        found: dict[str, Usage] = {}
+        used: dict[str, Usage] = {}
         troubles: list[RolloutError] = []
-        for name, one in self._hosted.items():
+        for name, driver in self._hosted.items():
             try:
-                found |= _as_part(name, one.usage)
+                used |= _as_part(name, driver.usage)
             except RolloutError as exc:
                 troubles.append(exc)
-        if not found:
+        if not used:
             raise_first(troubles)
             return super().usage()
-        return found
+        return used
 
     # -- settings of a generation ------------------------------------------------------------------
 
@@ -398,15 +402,15 @@ class Driver(PlatformDriver):
         """Keep them on the hosts of all parts; pods have no secrets but those of checks."""
         if not self._hosted:
             super().keep(key, content)
-        for name, one in self._hosted.items():
-            _as_part(name, functools.partial(one.keep, key, content))
+        for name, driver in self._hosted.items():
+            _as_part(name, functools.partial(driver.keep, key, content))
 
     def recall(self, key: str) -> Mapping[str, t.Any] | None:
         troubles: list[RolloutError] = []
-        for name, one in self._hosted.items():
+        for name, driver in self._hosted.items():
             try:
-                if found := _as_part(name, functools.partial(one.recall, key)):
-                    return found
+                if kept := _as_part(name, functools.partial(driver.recall, key)):
+                    return kept
             except RolloutError as exc:
                 troubles.append(exc)
         raise_first(troubles)
@@ -424,9 +428,9 @@ class Driver(PlatformDriver):
     def _each(self, work: Callable[[PlatformDriver], None]) -> None:
         """Do something in all parts; raise what is wrong once all have."""
         troubles: list[RolloutError] = []
-        for name, one in self._hosted.items():
+        for name, driver in self._hosted.items():
             try:
-                _as_part(name, functools.partial(work, one))
+                _as_part(name, functools.partial(work, driver))
             except RolloutError as exc:
                 troubles.append(exc)
         try:
@@ -437,7 +441,7 @@ class Driver(PlatformDriver):
 
 
 def _only(ids: Sequence[str], mine: Callable[[str], bool]) -> list[str]:
-    return [one for one in ids if mine(one)]
+    return [id for id in ids if mine(id)]
 
 
 def _as_part(name: str, work: Callable[[], Result]) -> Result:

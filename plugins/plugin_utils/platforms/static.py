@@ -116,5 +116,5 @@ def _name(service: str, host: str, port: int, ports: int) -> str:
 
     What follows the last `-` is the instance's own.
     """
-    own = re.sub(r"[^A-Za-z0-9_.]", "_", host)
-    return f"{service}-{own}" if ports == 1 else f"{service}-{own}:{port}"
+    escaped = re.sub(r"[^A-Za-z0-9_.]", "_", host)
+    return f"{service}-{escaped}" if ports == 1 else f"{service}-{escaped}:{port}"

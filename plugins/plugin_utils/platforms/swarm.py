@@ -163,9 +163,9 @@ class Driver(PlatformDriver):
 
     def recall(self, key: str) -> Mapping[str, t.Any] | None:
         if key not in self.context.secrets:
-            found = self._managers.ask(Recalled, {"recall": key})["settings"]
-            if found is not None and key_of(found) == key:
-                self.context.secrets[key] = found
+            settings = self._managers.ask(Recalled, {"recall": key})["settings"]
+            if settings is not None and key_of(settings) == key:
+                self.context.secrets[key] = settings
         return self.context.secrets.get(key)
 
     def leave(self, dry: bool) -> Sequence[str]:
@@ -245,5 +245,9 @@ class Driver(PlatformDriver):
 
 def _published(seen: _swarm_tasks.Seen) -> Counter[int]:
     """Return how many instances are published at each port."""
-    given = [one["labels"].get("published", "") for one in seen["services"] if one["replicas"]]
+    given = [
+        service["labels"].get("published", "")
+        for service in seen["services"]
+        if service["replicas"]
+    ]
     return Counter(int(port) for port in given if port.isdecimal())

@@ -90,15 +90,15 @@ _IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 def each_cluster(options: Mapping[str, t.Any], variable: str) -> dict[str, dict[str, t.Any]]:
     """Return the options for each of several clusters, by name; raises InputError."""
-    found: dict[str, dict[str, t.Any]] = {}
+    clusters: dict[str, dict[str, t.Any]] = {}
     logins: dict[tuple[t.Any, ...], str] = {}
     where = f"{variable}.clusters"
     given = values.sequence(options["clusters"], where, "clusters, as in [{name: eu, context: eu}]")
-    for number, one in enumerate(given):
-        own = ONE_OF_SEVERAL.parse(values.mapping(one, where), f"{where}[{number}].")
-        name, login = own["name"], {f.name: own[f.name] or options[f.name] for f in CLUSTER}
+    for number, entry in enumerate(given):
+        parsed = ONE_OF_SEVERAL.parse(values.mapping(entry, where), f"{where}[{number}].")
+        name, login = parsed["name"], {f.name: parsed[f.name] or options[f.name] for f in CLUSTER}
         same = logins.setdefault(tuple(login.values()), name)
-        if name in found or same != name:
+        if name in clusters or same != name:
             raise InputError(
                 f"{where}[{number}]: {name!r} is the same cluster as {same!r}, with the same name"
                 " or the same login; name each once",
@@ -106,8 +106,8 @@ def each_cluster(options: Mapping[str, t.Any], variable: str) -> dict[str, dict[
             )
         if "/" in name:
             raise InputError(f"{where}[{number}].name: {name!r} must not have a slash", "PR-120")
-        found[name] = {**options, **login, "factor": own["factor"]}
-    return found
+        clusters[name] = {**options, **login, "factor": parsed["factor"]}
+    return clusters
 
 
 class ApiError(TransportError):
@@ -174,8 +174,8 @@ class Cluster:
 
         https://kubernetes.io/docs/reference/using-api/api-concepts/#metadata-only-fetches
         """
-        found: Object = self._ask("GET", path, accept=METADATA)["metadata"]
-        return found
+        meta: Object = self._ask("GET", path, accept=METADATA)["metadata"]
+        return meta
 
     def post(self, path: str, body: Object, **query: str) -> Object:
         """Create an object, and return it."""
@@ -215,8 +215,8 @@ class Cluster:
 
     def version(self) -> tuple[int, int]:
         """Return the server's version, as far as its features depend on it."""
-        found = self.get("/version")
-        major, minor = (re.match(r"\d*", str(found.get(part, ""))) for part in ("major", "minor"))
+        answer = self.get("/version")
+        major, minor = (re.match(r"\d*", str(answer.get(part, ""))) for part in ("major", "minor"))
         return int((major and major[0]) or 0), int((minor and minor[0]) or 0)
 
     def watch(self, path: str, version: str, **query: str) -> Iterator[tuple[str, Object]]:
@@ -267,12 +267,12 @@ class Cluster:
     ) -> Object:
         reply = self._send(method, path, body, headers, query, self._timeout)
         try:
-            found = json.loads(_body(reply) or b"{}")
-            if not isinstance(found, Mapping):
+            content = json.loads(_body(reply) or b"{}")
+            if not isinstance(content, Mapping):
                 raise ValueError("an answer that is not an object")
         except _failures() as exc:
             raise ApiError(f"{method} {path}: {clean(exc)}") from None
-        return found
+        return content
 
     def _send(
         self,
@@ -335,11 +335,11 @@ class Cluster:
 
     def _note_time(self, date: str | None) -> None:
         """Compare the clocks; the server's answers have whole seconds."""
-        here = there = clock.now()
+        here = server_time = clock.now()
         with suppress(ValueError, TypeError, OverflowError):
-            there = parsedate_to_datetime(str(date)).timestamp()
-            self.skew = here - there if abs(here - there) > 2 else 0.0
-        self.now = there
+            server_time = parsedate_to_datetime(str(date)).timestamp()
+            self.skew = here - server_time if abs(here - server_time) > 2 else 0.0
+        self.now = server_time
 
     def _log_in(self) -> tuple[t.Any, str]:
         """Return the official client, and the namespace of the context."""
@@ -361,9 +361,9 @@ class Cluster:
         except (RolloutError, KeyboardInterrupt):
             raise
         except Exception as exc:  # the client's own, YAML's, and those of exec plugins
-            found = self._context or self._kubeconfig or "KUBECONFIG"
+            name = self._context or self._kubeconfig or "KUBECONFIG"
             raise InputError(
-                f"{self._variable}: cannot log in with {found!r}: {clean(exc)}; name a kubeconfig"
+                f"{self._variable}: cannot log in with {name!r}: {clean(exc)}; name a kubeconfig"
                 " and one of its contexts",
                 "PR-241",
             ) from None
@@ -429,11 +429,11 @@ class Reflector:
                 return list({**self._objects, **self._noted}.values())
         return list(self._listed()[0].values())
 
-    def note(self, one: Object) -> None:
+    def note(self, obj: Object) -> None:
         """Take in an object as a change of ours has left it, before the watch tells of it."""
         with self._lock:
-            if _version(one) > self._at:
-                self._noted[_name(one)] = one
+            if _version(obj) > self._at:
+                self._noted[_name(obj)] = obj
 
     def close(self) -> None:
         """End the watch, at the next news or when the server ends it."""
@@ -441,8 +441,8 @@ class Reflector:
 
     def _listed(self) -> tuple[dict[str, Object], str]:
         """Return the objects by name, and the version that a watch can go on from."""
-        found = self._cluster.get(self._path, **self._query)
-        return {_name(one): one for one in found["items"]}, found["metadata"]["resourceVersion"]
+        listed = self._cluster.get(self._path, **self._query)
+        return {_name(obj): obj for obj in listed["items"]}, listed["metadata"]["resourceVersion"]
 
     def _relist(self) -> str:
         objects, version = self._listed()
@@ -464,10 +464,10 @@ class Reflector:
                 if broken:
                     version, broken = self._relist(), False
                     self._wake()
-                for kind, one in self._cluster.watch(self._path, version, **self._query):
+                for kind, obj in self._cluster.watch(self._path, version, **self._query):
                     if self._stop.is_set():
                         return
-                    version = self._take(kind, one)
+                    version = self._take(kind, obj)
                     pause = PAUSE
                 self._current = time.monotonic() + STALE
             except Exception:  # an end of the thread would be silence that nobody notices
@@ -475,15 +475,15 @@ class Reflector:
                 pause = min(LONGEST, 2 * pause)
             self._stop.wait(pause)
 
-    def _take(self, kind: str, one: Object) -> str:
+    def _take(self, kind: str, obj: Object) -> str:
         """Take in what has happened, and return its version."""
-        version = str(one["metadata"]["resourceVersion"])
+        version = str(obj["metadata"]["resourceVersion"])
         with self._lock:
             self._current = time.monotonic() + STALE
             if kind == "DELETED":
-                self._objects.pop(_name(one), None)
+                self._objects.pop(_name(obj), None)
             elif kind != "BOOKMARK":
-                self._objects[_name(one)] = one
+                self._objects[_name(obj)] = obj
             self._reach(version)
             self.changes += kind != "BOOKMARK"
         if kind != "BOOKMARK":
@@ -493,7 +493,7 @@ class Reflector:
     def _reach(self, version: str) -> None:
         """Forget the changes of ours that have been told of."""
         self._at = _number(version)
-        self._noted = {name: one for name, one in self._noted.items() if _version(one) > self._at}
+        self._noted = {name: obj for name, obj in self._noted.items() if _version(obj) > self._at}
 
 
 def _official(variable: str) -> t.Any:
@@ -524,35 +524,35 @@ def _failures() -> tuple[type[Exception], ...]:
 def _credentials(client: t.Any) -> Mapping[str, str]:
     """Return the headers that log in; plugins and rotating tokens may be read for them."""
     try:
-        found = client.configuration.auth_settings().values()
-        return {one["key"]: one["value"] for one in found}
+        settings = client.configuration.auth_settings().values()
+        return {setting["key"]: setting["value"] for setting in settings}
     except Exception as exc:  # the client's own, and those of plugins
         raise ApiError(
             f"no credentials for the API server {client.configuration.host}: {clean(exc)}"
         ) from None
 
 
-def _name(one: Object) -> str:
-    return str(one["metadata"]["name"])
+def _name(obj: Object) -> str:
+    return str(obj["metadata"]["name"])
 
 
 def _body(reply: t.Any) -> bytes:
     """Return the body of an answer; raises ValueError if it is too large."""
-    found = bytearray()
+    content = bytearray()
     for part in reply.stream(65536, decode_content=True):
-        found += part
-        if len(found) > LARGEST:
+        content += part
+        if len(content) > LARGEST:
             reply.close()
             raise ValueError(f"an answer of more than {size(LARGEST)}")
-    return bytes(found)
+    return bytes(content)
 
 
-def _version(one: Object) -> int:
+def _version(obj: Object) -> int:
     """Return the version of an object, which grows with every change of the cluster.
 
     https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/5504-comparable-resource-version
     """
-    return _number(one["metadata"].get("resourceVersion"))
+    return _number(obj["metadata"].get("resourceVersion"))
 
 
 def _number(version: t.Any) -> int:

@@ -112,8 +112,8 @@ class Job(t.Generic[_Outcome]):
 class SilentHosts:
     """Names the hosts that are waited for: at first, each minute, and when they answer again."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._say = report
         self._since: dict[str, float] = {}  # by host that was named, when the wait for it began
         self._told: dict[str, float] = {}  # when each host was last named
         self._lock = threading.Lock()  # gates ask hosts in threads

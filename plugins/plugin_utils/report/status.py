@@ -50,7 +50,7 @@ def lines(
         troubles: Likewise.
         far: How far the rollout is, as `progress` returns it.
     """
-    unseen = [f"unknown at present: {trouble}" for trouble in troubles]
+    unseen = [f"unknown at present: {error}" for error in troubles]
     far_lines = _far(far, lease is not None) if far else ()
     head = [_rollout(record), *_begun(record), _lease(record, lease), *far_lines]
     idle = [UNSERVED] if not troubles and record.stable and _unserved(instances) else []

@@ -21,10 +21,10 @@ class Patience:
     """Repeats what a store cannot do now, for a while. The service stays as it is meanwhile."""
 
     def __init__(
-        self, longest: float, say: Callable[[str], None], check: Callable[[], None]
+        self, longest: float, report: Callable[[str], None], check: Callable[[], None]
     ) -> None:
         """`longest`: seconds to wait; `check` is called between two attempts, and may raise."""
-        self._longest, self._say, self._check = longest, say, check
+        self._longest, self._say, self._check = longest, report, check
         self._over = False  # it was in vain once
         self._waited = 0.0
 

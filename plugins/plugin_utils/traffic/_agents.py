@@ -28,15 +28,15 @@ def read(
     `program` is what messages call the load balancer. Raises LeaseLost where a newer lease holder
     has acted.
     """
-    told = {host: _value(answer, entry) for host, answer in answers.items()}
+    values = {host: _value(answer, entry) for host, answer in answers.items()}
     stale = [
         f"{program} on {label(host)}: {value['stale']}"
-        for host, value in told.items()
+        for host, value in values.items()
         if "stale" in value
     ]
     if stale:
         raise LeaseLost("; ".join(stale))
-    return told
+    return values
 
 
 def _value(answer: Answer, entry: Mapping[str, type]) -> dict[str, t.Any]:
@@ -52,9 +52,9 @@ def _value(answer: Answer, entry: Mapping[str, type]) -> dict[str, t.Any]:
     return {"error": f"its agent does not answer as expected: {clean(value)}", "id": "PR-212"}
 
 
-def id_of(told: Mapping[str, Mapping[str, t.Any]]) -> str:
+def id_of(values: Mapping[str, Mapping[str, t.Any]]) -> str:
     """Return the id of a message about all errors that hosts answered: of the first of them."""
-    first = next(value for value in told.values() if "error" in value)
+    first = next(value for value in values.values() if "error" in value)
     if first.get("field"):
         return "PR-301" if first["field"] == "admin" else "PR-304"
     return str(first["id"]) if first.get("id") in MESSAGES else "PR-300"

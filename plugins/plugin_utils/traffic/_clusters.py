@@ -47,8 +47,8 @@ class ClustersDriver(TrafficDriver):
 
     def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> Table:
         def told(name: str) -> Table:
-            (own,) = self._members[name].observe()  # what the driver itself calls it
-            return self._members[name].apply({own: targets[name]})
+            (entry_name,) = self._members[name].observe()  # what the driver itself calls it
+            return self._members[name].apply({entry_name: targets[name]})
 
         return self._shown(told, targets)
 
@@ -87,6 +87,6 @@ class ClustersDriver(TrafficDriver):
             except RolloutError as exc:
                 exc.args = (f"cluster {name}: {exc}",)
                 troubles.append(exc)
-        for trouble in sorted(troubles, key=lambda trouble: not isinstance(trouble, LeaseLost)):
-            raise trouble
+        for error in sorted(troubles, key=lambda error: not isinstance(error, LeaseLost)):
+            raise error
         return results

@@ -94,23 +94,23 @@ class Objects:
     def pods(self, service: Object, split: Split) -> list[Pod]:
         """Return the pods of the owner's Service, at the port that the route names."""
         wanted = ",".join(f"{key}={value}" for key, value in selector(service).items())
-        found = self.cluster.get(self._core("pods"), labelSelector=wanted)
-        return read(found, _target_port(service, split))
+        answer = self.cluster.get(self._core("pods"), labelSelector=wanted)
+        return read(answer, _target_port(service, split))
 
     def listed(self, hashes: Iterable[str]) -> dict[str, set[str]]:
         """Return the ready addresses of the Services of generations, as Gateways see them."""
         names = {f"{self.service}-{name}": name for name in hashes}
-        found: dict[str, set[str]] = {name: set() for name in names.values()}
+        endpoints: dict[str, set[str]] = {name: set() for name in names.values()}
         if not names:
-            return found
+            return endpoints
         wanted = f"kubernetes.io/service-name in ({','.join(names)})"
         path = f"{self._slices}/namespaces/{self.namespace}/endpointslices"
-        for one in self.cluster.get(path, labelSelector=wanted).get("items", ()):
-            name = names.get(one["metadata"]["labels"]["kubernetes.io/service-name"], "")
-            for endpoint in one.get("endpoints") or ():
+        for service in self.cluster.get(path, labelSelector=wanted).get("items", ()):
+            name = names.get(service["metadata"]["labels"]["kubernetes.io/service-name"], "")
+            for endpoint in service.get("endpoints") or ():
                 if (endpoint.get("conditions") or {}).get("ready") is not False and name:
-                    found[name].update(endpoint.get("addresses") or ())
-        return found
+                    endpoints[name].update(endpoint.get("addresses") or ())
+        return endpoints
 
     # -- change ------------------------------------------------------------------------------------
 
@@ -128,14 +128,14 @@ class Objects:
         """Wait until every parent accepts the route, and return it; raises TrafficError."""
         deadline = time.monotonic() + self.patience
         while True:
-            found = routes.reported(route)
-            if found.refused:
-                raise Refused(f"{self.where} is refused: {found.refused}", "PR-313")
-            if not found.late:
+            accepted = routes.reported(route)
+            if accepted.refused:
+                raise Refused(f"{self.where} is refused: {accepted.refused}", "PR-313")
+            if not accepted.late:
                 return route
             if time.monotonic() > deadline:
                 raise TrafficError(
-                    f"{self.where}: {found.late}; waited for {self.patience:g} s", "PR-307"
+                    f"{self.where}: {accepted.late}; waited for {self.patience:g} s", "PR-307"
                 )
             time.sleep(self.poll)
             route = self.route()
@@ -168,8 +168,10 @@ class Objects:
         trial = replace(split.naming(["trial"]), mirror="trial")
         body = {"spec": {"rules": trial.render((), self.mirror)}}
         taken = self.cluster.patch(self._route_path, body, dryRun="All")
-        filters = [one for rule in taken["spec"]["rules"] for one in rule.get("filters") or ()]
-        if not any(routes.percent(one) == self.mirror for one in filters):
+        filters = [
+            filter_ for rule in taken["spec"]["rules"] for filter_ in rule.get("filters") or ()
+        ]
+        if not any(routes.percent(filter_) == self.mirror for filter_ in filters):
             raise InputError(
                 f"rollout_traffic.mirror: {self.mirror}, and the cluster's {self.kind}s know no"
                 " percentage, so that all requests would be copied; set 100, or install Gateway API"
@@ -179,19 +181,21 @@ class Objects:
 
     def make_services(self, owner: Object, hashes: Iterable[str]) -> None:
         """Make the Services of generations that are not there, and fence those that are."""
-        there = {one["metadata"]["name"]: one for one in self._services()}
+        services = {service["metadata"]["name"]: service for service in self._services()}
         for name in hashes:
             body = _service(owner, name, self.context.known().epoch)
-            found = there.get(body["metadata"]["name"])
-            if found and _epoch(found) != self.context.known().epoch:
-                self._patch(self._core("services", found["metadata"]["name"]), found, self._mark)
-            elif not found:
+            current = services.get(body["metadata"]["name"])
+            if current and _epoch(current) != self.context.known().epoch:
+                self._patch(
+                    self._core("services", current["metadata"]["name"]), current, self._mark
+                )
+            elif not current:
                 self._create(body)
 
     def remove_services(self) -> None:
         """Delete the Services of generations, if nobody has taken them over."""
-        for one in self._services():
-            metadata = one["metadata"]
+        for service in self._services():
+            metadata = service["metadata"]
             same = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
             body = {"preconditions": same}
             self.cluster.delete(self._core("services", metadata["name"]), body)
@@ -199,9 +203,11 @@ class Objects:
     def services(self) -> dict[str, float]:
         """Return the Services of generations: by hash, when they were made, by our clock."""
         return {
-            str(one["spec"]["selector"][HASH]): seconds(one["metadata"].get("creationTimestamp"))
+            str(service["spec"]["selector"][HASH]): seconds(
+                service["metadata"].get("creationTimestamp")
+            )
             + self.cluster.skew
-            for one in self._services()
+            for service in self._services()
         }
 
     def leave(self, dry: bool) -> Sequence[str]:
@@ -227,14 +233,16 @@ class Objects:
     def _version(self, group: str, resource: str, versions: Collection[str]) -> str:
         """Return the path of the first version of a group that has a resource."""
         try:
-            there = [one["version"] for one in self.cluster.get(f"/apis/{group}")["versions"]]
+            served = [
+                version["version"] for version in self.cluster.get(f"/apis/{group}")["versions"]
+            ]
         except ApiError as exc:
             if exc.status != 404:
                 raise
-            there = []
-        for version in (one for one in versions if one in there):
-            found = self.cluster.get(f"/apis/{group}/{version}").get("resources", ())
-            if any(one["name"] == resource for one in found):
+            served = []
+        for version in (version for version in versions if version in served):
+            resources = self.cluster.get(f"/apis/{group}/{version}").get("resources", ())
+            if any(kind["name"] == resource for kind in resources):
                 return f"/apis/{group}/{version}"
         raise InputError(
             f"rollout_traffic.route: the cluster has no {resource} of {group} in version"
@@ -259,9 +267,9 @@ class Objects:
     def _mark(self) -> dict[str, t.Any]:
         return {"metadata": {"annotations": {EPOCH: str(self.context.known().epoch)}}}
 
-    def _patch(self, path: str, found: Object, body: dict[str, t.Any]) -> Object:
+    def _patch(self, path: str, obj: Object, body: dict[str, t.Any]) -> Object:
         """Change an object, if nobody else has meanwhile."""
-        version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+        version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
         return self.cluster.patch(path, {**body, "metadata": {**body["metadata"], **version}})
 
     def _undo(self, rules: list[Object], body: dict[str, t.Any]) -> None:
@@ -272,8 +280,8 @@ class Objects:
 
     def _services(self) -> list[Object]:
         """Return the Services of generations."""
-        found = self.cluster.get(self._core("services"), labelSelector=f"{LABEL}={self.service}")
-        return list(found.get("items", ()))
+        answer = self.cluster.get(self._core("services"), labelSelector=f"{LABEL}={self.service}")
+        return list(answer.get("items", ()))
 
     def _create(self, body: Object) -> None:
         try:
@@ -301,8 +309,8 @@ def _body(rules: list[Object], note: str | None) -> dict[str, t.Any]:
     return {"metadata": {"annotations": {routes.NOTE: note}}, "spec": {"rules": rules}}
 
 
-def _epoch(found: Object) -> int:
-    text = (found["metadata"].get("annotations") or {}).get(EPOCH, "")
+def _epoch(obj: Object) -> int:
+    text = (obj["metadata"].get("annotations") or {}).get(EPOCH, "")
     return int(text) if text.isdecimal() else 0
 
 
@@ -360,5 +368,5 @@ def _target_port(service: Object, split: Split) -> int | str:
     """Return the port of pods that the first rule for the Service sends its requests to."""
     ports = service["spec"].get("ports") or ()
     named = [ref.get("port") for rule in split.rules for ref in routes.named(rule, split.service)]
-    port = next((one for one in ports if one["port"] in named[:1]), None)
+    port = next((port for port in ports if port["port"] in named[:1]), None)
     return port.get("targetPort", port["port"]) if port else 0

@@ -61,8 +61,8 @@ class ServerPool:
         """Return the name of a server to add: a dash ends the service's name (`added`), and pods
         have more of them.
         """
-        own = (target.name or str(endpoint)).removeprefix(f"{self.service}-")
-        return f"{self.service}-{re.sub(r'[^A-Za-z0-9_.:]', '_', own)}"
+        server = (target.name or str(endpoint)).removeprefix(f"{self.service}-")
+        return f"{self.service}-{re.sub(r'[^A-Za-z0-9_.:]', '_', server)}"
 
 
 @dataclass(frozen=True)

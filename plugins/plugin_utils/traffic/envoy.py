@@ -206,8 +206,8 @@ class Driver(TrafficDriver):
 
         Touch nothing.
         """
-        told = self._ask({host: {"op": "check"} for host in self.hosts})
-        owners = {host: value.get("journal") for host, value in told.items()}
+        answers = self._ask({host: {"op": "check"} for host in self.hosts})
+        owners = {host: value.get("journal") for host, value in answers.items()}
         files = f"{self.path}/{self.context.service}.journal"
         self.context.known().journal.refuse_others(owners, "entries at Envoys", files)
 
@@ -249,9 +249,9 @@ class Driver(TrafficDriver):
         run = {"epoch": known.epoch, "journal": known.journal.named()}
         common = {**self.common, **run}
         asked = {host: {**common, **request} for host, request in requests.items()}
-        told = agents.read(self.transport.ask("envoy", asked, TIMEOUT), "Envoy", ENTRY)
+        answers = agents.read(self.transport.ask("envoy", asked, TIMEOUT), "Envoy", ENTRY)
         errors = []
-        for host, value in told.items():
+        for host, value in answers.items():
             if "error" in value:
                 field = value.get("field")
                 given = {"path": self.path, "admin": self.admin, "listen": self.listen}
@@ -260,8 +260,8 @@ class Driver(TrafficDriver):
                     f"{what}Envoy on {label(host)} (admin {self.admin}): {value['error']}"
                 )
         if errors:
-            raise TrafficError("; ".join(errors), agents.id_of(told))
-        return {label(host): value for host, value in told.items()}
+            raise TrafficError("; ".join(errors), agents.id_of(answers))
+        return {label(host): value for host, value in answers.items()}
 
 
 def table(answers: Mapping[str, Mapping[str, t.Any]]) -> Table:

@@ -195,10 +195,10 @@ class Driver(TrafficDriver):
         served = [pod for pod in seen.pods if pod.ready and (not divided or shares.get(pod.hash))]
         each = routes.weights(shares, [pod.hash for pod in served])
         servers = {}
-        told = self._told([pod for pod in served if self._is_in(pod)], each)
+        given_weights = self._told([pod for pod in served if self._is_in(pod)], each)
         for pod in seen.pods:
             rotation = Rotation.IN if pod in served and self._is_in(pod) else Rotation.OUT
-            weight = told.get(pod.endpoint, each.get(pod.hash, EVEN))
+            weight = given_weights.get(pod.endpoint, each.get(pod.hash, EVEN))
             servers[pod.endpoint] = Server(rotation, pod.endpoint in proven, 0, weight)
         return servers
 
@@ -208,15 +208,17 @@ class Driver(TrafficDriver):
 
     def _told(self, pods: Sequence[Pod], each: Mapping[str, int]) -> dict[Endpoint, int]:
         """Return the weights that pods were given, where those of the route are in their ratio."""
-        told = {
+        weights_of_pods = {
             pod.endpoint: self._targets[pod.endpoint].weight
             for pod in pods
             if pod.endpoint in self._targets
         }
         ratio = routes.in_ratio(
-            (told[pod.endpoint], each.get(pod.hash, EVEN)) for pod in pods if pod.endpoint in told
+            (weights_of_pods[pod.endpoint], each.get(pod.hash, EVEN))
+            for pod in pods
+            if pod.endpoint in weights_of_pods
         )
-        return told if ratio or not each else {}
+        return weights_of_pods if ratio or not each else {}
 
 
 class InClusters(ClustersDriver):

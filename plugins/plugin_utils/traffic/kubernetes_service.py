@@ -121,8 +121,8 @@ class Driver(TrafficDriver):
         return kubernetes_notes.leave(self._cluster, [(path, service)], dry)
 
     def close(self) -> None:
-        for one in self._watched.values():
-            one.close()
+        for reflector in self._watched.values():
+            reflector.close()
 
     # -- helpers -----------------------------------------------------------------------------------
 
@@ -143,18 +143,18 @@ class Driver(TrafficDriver):
         return f"/api/v1/namespaces/{self._namespace}/{kind}"
 
     def _get(self, fresh: bool = False) -> Object:
-        found = self._list("services", fresh, fieldSelector=f"metadata.name={self._name}")
-        if not found:
+        services = self._list("services", fresh, fieldSelector=f"metadata.name={self._name}")
+        if not services:
             raise InputError(
                 f"rollout_traffic.service: there is no {self._where}; create it first", "PR-304"
             )
-        return found[0]
+        return services[0]
 
     def _list(self, kind: str, fresh: bool = False, **query: str) -> Sequence[Object]:
         """Return objects of a kind, watched as long as a rollout lasts."""
         if not self.context.known().epoch:
-            found: Sequence[Object] = self._cluster.get(self._path(kind), **query).get("items", ())
-            return found
+            items: Sequence[Object] = self._cluster.get(self._path(kind), **query).get("items", ())
+            return items
         key = kind, ",".join(query.values())
         if key not in self._watched:
             made = Reflector(self._cluster, self._path(kind), self.context.wake, **query)
@@ -176,9 +176,9 @@ class Driver(TrafficDriver):
     def _port(self, service: Object) -> int | str | None:
         """Return the port of pods that they are known by; None: the Service has no such port."""
         given = self._options["port"]
-        for one in service["spec"].get("ports") or ():
-            if given in (None, one.get("name"), str(one["port"])):
-                return one.get("targetPort", one["port"])  # type: ignore[no-any-return]
+        for port in service["spec"].get("ports") or ():
+            if given in (None, port.get("name"), str(port["port"])):
+                return port.get("targetPort", port["port"])  # type: ignore[no-any-return]
         return None
 
     def _rotation(self, pod: Pod) -> Rotation | None:
@@ -187,13 +187,13 @@ class Driver(TrafficDriver):
 
     def _shown(self, service: Object, pods: Collection[Pod]) -> dict[Endpoint, Server]:
         """Return the entries: a pod that is to go is out, as far as that can be said."""
-        pin, found = _pin(service), {}
+        pin, servers = _pin(service), {}
         for pod in pods:
             target = self._targets.get(pod.endpoint, Target(Rotation.IN))
             selected = pod.ready and pin in ("", pod.hash) and target.rotation is Rotation.IN
             rotation = Rotation.IN if selected else Rotation.OUT
-            found[pod.endpoint] = Server(rotation, pod.ready, 0, target.weight)
-        return found
+            servers[pod.endpoint] = Server(rotation, pod.ready, 0, target.weight)
+        return servers
 
     def _fence(self, service: Object) -> Object:
         """Write the lease's epoch to the Service; raises LeaseLost where a newer one is."""
@@ -220,11 +220,11 @@ class Driver(TrafficDriver):
         version = {"resourceVersion": service["metadata"]["resourceVersion"]}
         metadata = {**body.get("metadata", {}), **version}
         path = f"{self._path('services')}/{self._name}"
-        found = self._cluster.patch(path, {**body, "metadata": metadata})
+        patched = self._cluster.patch(path, {**body, "metadata": metadata})
         for (kind, _selector), watched in self._watched.items():
             if kind == "services":
-                watched.note(found)
-        return found
+                watched.note(patched)
+        return patched
 
 
 class InClusters(ClustersDriver):

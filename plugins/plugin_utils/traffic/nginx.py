@@ -118,8 +118,8 @@ class Driver(TrafficDriver):
 
         Touch nothing.
         """
-        told = self._ask({host: {"op": "check"} for host in self.hosts})
-        owners = {label(host): value.get("journal") for host, value in told.items()}
+        answers = self._ask({host: {"op": "check"} for host in self.hosts})
+        owners = {label(host): value.get("journal") for host, value in answers.items()}
         files = f"{self.options['path']}/{self.options['upstream']}.journal"
         self.context.known().journal.refuse_others(owners, "entries at nginxes", files)
 
@@ -158,14 +158,14 @@ class Driver(TrafficDriver):
         )
 
     def _look(self, hosts: Iterable[str]) -> Table:
-        told = self._entries({host: {"op": "observe"} for host in hosts})
-        self._prove(told)
-        return self._table(told)
+        entries = self._entries({host: {"op": "observe"} for host in hosts})
+        self._prove(entries)
+        return self._table(entries)
 
-    def _table(self, told: Mapping[str, Sequence[Entry]]) -> Table:
+    def _table(self, entries_by_host: Mapping[str, Sequence[Entry]]) -> Table:
         return {
             label(host): {endpoint(entry): self._server(host, entry) for entry in entries}
-            for host, entries in told.items()
+            for host, entries in entries_by_host.items()
         }
 
     def _server(self, host: str, entry: Entry) -> Server:
@@ -180,14 +180,14 @@ class Driver(TrafficDriver):
             service=_NUMBERED.sub("", entry["name"]) if _NUMBERED.search(entry["name"]) else "",
         )
 
-    def _prove(self, told: Mapping[str, Sequence[Entry]]) -> None:
+    def _prove(self, entries_by_host: Mapping[str, Sequence[Entry]]) -> None:
         """Ask instances from the nginxes' hosts.
 
         Those that pass are asked every `interval`, the others at every look.
         """
         now = time.monotonic()
         due: dict[str, dict[str, Entry]] = {}
-        for host, entries in told.items():
+        for host, entries in entries_by_host.items():
             for entry in entries:
                 streak, asked = self.streaks.get(place(host, entry), NEW)
                 if streak.health is not Health.PASSING or now - asked >= self.health.interval:
@@ -230,16 +230,16 @@ class Driver(TrafficDriver):
         run = {"epoch": known.epoch, "journal": known.journal.named()}
         common = {**self.common, **run}
         asked = {host: {**common, **request} for host, request in requests.items()}
-        told = agents.read(self.transport.ask("nginx", asked, TIMEOUT), "nginx")
+        answers = agents.read(self.transport.ask("nginx", asked, TIMEOUT), "nginx")
         errors = []
-        for host, value in told.items():
+        for host, value in answers.items():
             if "error" in value:
                 field = value.get("field")
                 what = f"rollout_traffic.{field}: {str(self.options[field])!r}: " if field else ""
                 errors.append(f"{what}nginx on {label(host)}: {value['error']}")
         if errors:
-            raise TrafficError("; ".join(errors), agents.id_of(told))
-        return told
+            raise TrafficError("; ".join(errors), agents.id_of(answers))
+        return answers
 
 
 def endpoint(entry: Entry) -> Endpoint:

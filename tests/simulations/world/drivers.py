@@ -473,6 +473,7 @@ class Store(SharedStore):
 
     def _remove_all(self) -> None:
         self._journal.clear()
+        self._numbers.clear()
 
     def _where(self, name: str) -> str:
         return f"{name} in memory"

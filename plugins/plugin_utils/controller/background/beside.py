@@ -27,10 +27,10 @@ class Beside(abc.ABC):
     """
 
     what: str  # the thread's name
-    trouble: str  # what is told, with the reason: `trouble.format(why)`
+    failure: str  # the message, with the reason: `failure.format(why)`
 
-    def __init__(self, service: str, store: StoreDriver, say: Callable[[str], None]) -> None:
-        self.service, self.store, self._say = service, store, say
+    def __init__(self, service: str, store: StoreDriver, report: Callable[[str], None]) -> None:
+        self.service, self.store, self._say = service, store, report
         self._closed = clock.event()
         self._troubled = False  # whether the work failed the last time
         self._thread = clock.alongside(self._run, self.what)
@@ -71,4 +71,4 @@ class Beside(abc.ABC):
             self._say(self._line(why))
 
     def _line(self, why: str) -> str:
-        return f"{self.service}: {self.trouble.format(why)}"
+        return f"{self.service}: {self.failure.format(why)}"

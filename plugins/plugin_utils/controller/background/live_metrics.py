@@ -24,14 +24,14 @@ class LiveMetrics(Beside):
     """Writes and pushes the metrics of a service while its rollout runs."""
 
     what = "rollout-metrics"
-    trouble = "the metrics are not up to date, the rollout continues: {} [PR-632]"
+    failure = "the metrics are not up to date, the rollout continues: {} [PR-632]"
 
     def __init__(
         self,
         service: str,
         options: Mapping[str, t.Any],
         store: StoreDriver,
-        say: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         self._path, gateway = options["textfile"], options["pushgateway"]
         self._url = (
@@ -44,7 +44,7 @@ class LiveMetrics(Beside):
             error=MetricsError,
             id="PR-632",
         )
-        super().__init__(service, store, say)
+        super().__init__(service, store, report)
 
     def work(self, record: Record) -> None:
         rollout = record.rollout

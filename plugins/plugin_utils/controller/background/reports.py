@@ -148,13 +148,13 @@ class LiveReport(Beside):
     """Keeps the report of the rollout in progress up to date."""
 
     what = "rollout-report"
-    trouble = "the report is not written, the rollout continues: {} [PR-630]"
+    failure = "the report is not written, the rollout continues: {} [PR-630]"
 
     def __init__(
-        self, service: str, path: str, store: StoreDriver, say: Callable[[str], None]
+        self, service: str, path: str, store: StoreDriver, report: Callable[[str], None]
     ) -> None:
         self._path = path
-        super().__init__(service, store, say)
+        super().__init__(service, store, report)
 
     def work(self, record: Record) -> None:
         reports = Reports(record, self.store)

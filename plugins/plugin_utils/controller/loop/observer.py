@@ -259,13 +259,13 @@ class Observer:
         finishes its requests is not counted.
         """
         living = {labels.endpoint for labels in self.living()}
-        found = [
+        entries = [
             item
             for servers in (self._table or {}).values()
             for item in servers.items()
             if item[0] not in living
         ]
-        found += [
+        entries += [
             item
             for pool in self._previews
             for servers in pool.table.values()
@@ -273,7 +273,7 @@ class Observer:
         ]
         return any(
             server.ours and (server.rotation is Rotation.IN or not server.active)
-            for _endpoint, server in found
+            for _endpoint, server in entries
         )
 
     def _assemble(self) -> Snapshot:

@@ -233,8 +233,8 @@ class StageRun:
             snapshot.fleet, waypoint, self._progress.total, self._loop.now(), force=True
         )
         self._loop.recorder.commit()
-        trouble = self._loop.trouble
-        last = f"; last: {trouble} [{trouble.id}]" if trouble else ""
+        error = self._loop.trouble
+        last = f"; last: {error} [{error.id}]" if error else ""
         raise RolloutFailed(
             f"{self._decision.failed}{last}", self._decision.failed_id, then=self._decision.then
         )

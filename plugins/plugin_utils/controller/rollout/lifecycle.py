@@ -261,10 +261,12 @@ class Lifecycle(StepPart):
 
     def _check_release(self, rollout: Rollout) -> None:
         """Refuse to resume the rollout as a member of another release than its own."""
-        asked, own = self.settings.release, rollout.release
-        if asked is None or (own and asked.release == own.release):
+        asked, current = self.settings.release, rollout.release
+        if asked is None or (current and asked.release == current.release):
             return
-        where = f"is a member of release {own.release}" if own else "is a member of no release"
+        where = (
+            f"is a member of release {current.release}" if current else "is a member of no release"
+        )
         raise RolloutFailed(
             f"rollout_release: the rollout of {self.record.service} {rollout.revision} is in"
             f" progress and {where}, not of {asked.release}; finish it, or roll it back, first",

@@ -431,10 +431,10 @@ def driver_context(
     )
 
 
-def _request(own: Mapping[str, t.Any]) -> list[str]:
+def _request(options: Mapping[str, t.Any]) -> list[str]:
     """Return the options that tell one request of a step from another; none of them is secret."""
     return [
-        f"{key} {own[key]}"
+        f"{key} {options[key]}"
         for key in ("restart", "rebalance", "to", "command", "force")
-        if own.get(key)
+        if options.get(key)
     ]

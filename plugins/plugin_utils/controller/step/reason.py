@@ -17,9 +17,9 @@ from ...base.errors import InputError
 _WHY = re.compile(r"(?:^|\s)rollout_why=((?!['\"])\S+(?:\s+[^\s=]+(?=\s|$))*)(.*)", re.DOTALL)
 
 
-def given(own: Mapping[str, t.Any]) -> str:
+def given(options: Mapping[str, t.Any]) -> str:
     """Return the whole reason among a step's own options; "" for none."""
-    return complete(own.get("why", ""), context.CLIARGS.get("extra_vars") or ())
+    return complete(options.get("why", ""), context.CLIARGS.get("extra_vars") or ())
 
 
 def complete(why: str, given: Sequence[str]) -> str:

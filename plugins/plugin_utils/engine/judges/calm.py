@@ -35,7 +35,7 @@ class Calm:
         """Return it after one more look."""
         last = (*self.last, (new, stable))[-2 * LAG - 1 :]
         worst = max(self.worst, stable.rate)
-        if len(last) <= LAG or any(self._is_storm(one) for _new, one in last):
+        if len(last) <= LAG or any(self._is_storm(look) for _new, look in last):
             return Calm(self.new, self.stable, worst, last)
         calm_new, calm_stable = last[-1 - LAG]
         return Calm(self.new + calm_new, self.stable + calm_stable, worst, last)

@@ -58,7 +58,7 @@ class Comparison:
     def verdict(
         self, alpha: float, tolerance: float, detect: float, what: str = "errors"
     ) -> tuple[Verdict, str]:
-        """Return the verdict, and a remark on hosts that are bad for old and new alike.
+        """Return the verdict, and a remark on hosts that are bad for stable instances, too.
 
         `what` is counted, for the sentence.
         """

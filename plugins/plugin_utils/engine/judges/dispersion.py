@@ -56,8 +56,8 @@ class Block:
             if name in cells or len(cells) < MOST:
                 before = cells.get(name, (0.0, 0.0))
                 cells[name] = (round(before[0] + errors, 4), round(before[1] + expected, 4))
-        found = replace(self, looks=self.looks + 1, cells=cells)
-        return replace(found._ended, looks=0, cells={}) if found.looks == self.size else found
+        block = replace(self, looks=self.looks + 1, cells=cells)
+        return replace(block._ended, looks=0, cells={}) if block.looks == self.size else block
 
     @property
     def _ended(self) -> Block:
@@ -81,12 +81,12 @@ class Block:
 
         What is more than chance is raised by what few blocks may hide of it.
         """
-        found = self._ended
-        if not found.weight:
+        block = self._ended
+        if not block.weight:
             return 1.0, 0
-        pearson = found.weighed / found.weight
-        beyond = max(0.0, pearson - 1 - math.sqrt(2 / found.freedom))
-        return pearson + beyond * (hidden(found.freedom) - 1), found.events
+        pearson = block.weighed / block.weight
+        beyond = max(0.0, pearson - 1 - math.sqrt(2 / block.freedom))
+        return pearson + beyond * (hidden(block.freedom) - 1), block.events
 
 
 @dataclass(frozen=True)
@@ -106,19 +106,19 @@ class Dispersion:
     def after(self, new: Sequence[Counts], stable: Mapping[str, Counts]) -> Dispersion:
         """Return the dispersion after one more look, with the counts of each instance."""
         known = self.own_cells > 0 or not self.own
-        found = replace(
+        after = replace(
             self,
-            own_cells=self.own_cells + sum(one.requests > 0 for one in new) if known else 0,
-            own=self.own + sum(one.errors for one in new),
-            own_squares=self.own_squares + sum(one.errors**2 for one in new),
+            own_cells=self.own_cells + sum(counts.requests > 0 for counts in new) if known else 0,
+            own=self.own + sum(counts.errors for counts in new),
+            own_squares=self.own_squares + sum(counts.errors**2 for counts in new),
         )
         total = sum(stable.values(), Counts())
         if len(stable) > 1:
-            return found._within(list(stable.values()), total)._across(stable, total)
+            return after._within(list(stable.values()), total)._across(stable, total)
         # Where no instances are known, two looks that follow each other are compared.
         pair = [Counts(*self.last), total] if self.last else []
         return replace(
-            found._within(pair, sum(pair, Counts())) if pair else found,
+            after._within(pair, sum(pair, Counts())) if pair else after,
             last=() if pair else (total.requests, total.errors),
         )
 
@@ -143,12 +143,12 @@ class Dispersion:
         if total.errors < LEAST:
             return self
         each, look = dict(self.each), dict[str, Sequence[float]]()
-        for name, one in stable.items():
-            part = one.requests * total.errors / total.requests
-            look[name] = (one.errors, part)
+        for name, counts in stable.items():
+            part = counts.requests * total.errors / total.requests
+            look[name] = (counts.errors, part)
             if name in each or len(each) < MOST:
                 errors, expected = each.get(name, (0.0, 0.0))
-                each[name] = (round(errors + one.errors, 4), round(expected + part, 4))
+                each[name] = (round(errors + counts.errors, 4), round(expected + part, 4))
         return replace(self, each=each, blocks=[block.after(look) for block in self.blocks])
 
     def dump(self) -> dict[str, t.Any]:
@@ -158,19 +158,20 @@ class Dispersion:
     @classmethod
     def load(cls, data: Mapping[str, t.Any]) -> Dispersion:
         """Return what `dump` made the data of; an older version knew no blocks."""
-        found = cls(**{name: value for name, value in data.items() if name != "blocks"})
+        dispersion = cls(**{name: value for name, value in data.items() if name != "blocks"})
         if "blocks" not in data:
-            return found
-        return replace(found, blocks=[Block(**block) for block in data["blocks"]])
+            return dispersion
+        return replace(dispersion, blocks=[Block(**block) for block in data["blocks"]])
 
     @cached_property
     def of_look(self) -> float:
         """How many errors have one cause, on average; at least 1."""
-        own = self._of_new
-        looks = (self.weighed / self.weight, self.events) if self.weight else (own, 0)
-        told = [looks, *(block.shown for block in self.blocks)]
+        of_new = self._of_new
+        looks = (self.weighed / self.weight, self.events) if self.weight else (of_new, 0)
+        excesses = [looks, *(block.shown for block in self.blocks)]
         return max(
-            1.0, *((PRIOR * own + events * shown) / (PRIOR + events) for shown, events in told)
+            1.0,
+            *((PRIOR * of_new + events * shown) / (PRIOR + events) for shown, events in excesses),
         )
 
     @property
@@ -207,14 +208,14 @@ class Dispersion:
 
         By `sure` standard deviations at least. New instances are expected to do the same there.
         """
-        found: dict[str, Counts] = {}
+        on_host: dict[str, Counts] = {}
         for name, (errors, expected) in self.each.items():
             if host := hosts.get(name):
-                found[host] = found.get(host, Counts()) + Counts(expected, errors)
+                on_host[host] = on_host.get(host, Counts()) + Counts(expected, errors)
         return {
-            host: one.errors / one.requests
-            for host, one in found.items()
-            if one.errors - one.requests > sure * math.sqrt(self.of_look * one.requests)
+            host: counts.errors / counts.requests
+            for host, counts in on_host.items()
+            if counts.errors - counts.requests > sure * math.sqrt(self.of_look * counts.requests)
         }
 
 

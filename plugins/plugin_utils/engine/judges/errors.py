@@ -139,9 +139,9 @@ class ErrorHistory:
         for span in look:
             on_stable = total(span.stable)
             expected += on_stable.rate * _typical(span.new)
-            for name, one in span.new.items():
+            for name, counts in span.new.items():
                 host = span.hosts.get(name, "")
-                by_host[host] = by_host.get(host, 0.0) + on_stable.rate * one.requests
+                by_host[host] = by_host.get(host, 0.0) + on_stable.rate * counts.requests
         trials = [of_span(span, tolerance) for span in look]
         dispersion = self.dispersion.after(list(new.values()), stable)
         calm = self.calm.after(total(new), total(stable))
@@ -153,7 +153,7 @@ class ErrorHistory:
         if fading.seen and not fading.falls(patience):
             late = self.late.after(*trials, events=new.values())
             since = self.since + total(new).requests
-        found = replace(
+        history = replace(
             self,
             new=self.new + total(new),
             stable=self.stable + total(stable),
@@ -166,10 +166,10 @@ class ErrorHistory:
             by_host=by_host,
             calm=calm,
         )
-        by_hosts = found._is_of_hosts(hosts_of(look), tolerance)
-        evidence, steady = (0.0, 0.0) if by_hosts else (found.log_e, found.steady_log_e)
-        failed = sum(one.errors > 0 for one in new.values())
-        storm = storm or found.calm.storm
+        by_hosts = history._is_of_hosts(hosts_of(look), tolerance)
+        evidence, steady = (0.0, 0.0) if by_hosts else (history.log_e, history.steady_log_e)
+        failed = sum(counts.errors > 0 for counts in new.values())
+        storm = storm or history.calm.storm
         fades = fading.waits(patience)
         shown = self.shown.after(
             failed,
@@ -180,7 +180,7 @@ class ErrorHistory:
             storm=storm,
             fades=fades,
         )
-        return replace(found, shown=shown)
+        return replace(history, shown=shown)
 
     def _is_of_hosts(self, hosts: Mapping[str, str], tolerance: float) -> bool:
         """Whether hosts that are bad for stable instances explain the errors of the new side."""
@@ -212,7 +212,7 @@ class ErrorHistory:
         """Return the evidence; where errors faded, no more than there is since."""
         dispersion = self.dispersion.total(self.expected)
         known = [bets, late] if self.fading.seen else [bets]
-        return min(one.log_e_of_lasting(dispersion) for one in known)
+        return min(bets.log_e_of_lasting(dispersion) for bets in known)
 
     @property
     def steady_log_e(self) -> float:
@@ -261,11 +261,11 @@ class ErrorHistory:
 
 def together(parts: t.Iterable[Mapping[str, Counts]]) -> dict[str, Counts]:
     """Return the counts of each instance in all spans of a look."""
-    found: dict[str, Counts] = {}
+    totals: dict[str, Counts] = {}
     for part in parts:
         for name, counts in part.items():
-            found[name] = found.get(name, Counts()) + counts
-    return found
+            totals[name] = totals.get(name, Counts()) + counts
+    return totals
 
 
 def total(side: Mapping[str, Counts]) -> Counts:
@@ -283,9 +283,9 @@ def trial(new: Counts, others: Counts, tolerance: float) -> Trial:
 
 def of_span(span: Span, tolerance: float) -> Trial:
     """Return what a span tells of the new side."""
-    found = trial(total(span.new), total(span.stable), tolerance)
+    of_whole = trial(total(span.new), total(span.stable), tolerance)
     mild = [(new, new + stable, power) for new, stable, power in span.mild]
-    return replace(found, mild=mild) if mild else found
+    return replace(of_whole, mild=mild) if mild else of_whole
 
 
 def hosts_of(look: Sequence[Span]) -> dict[str, str]:
@@ -304,7 +304,7 @@ def is_lost(new: Counts, worst: float) -> bool:
 def _typical(new: Mapping[str, Counts]) -> float:
     """Return the requests to a new instance: the mean, weighted by requests."""
     requests = total(new).requests
-    return sum(one.requests**2 for one in new.values()) / requests if requests else 0.0
+    return sum(counts.requests**2 for counts in new.values()) / requests if requests else 0.0
 
 
 # -- the verdict -----------------------------------------------------------------------------------

@@ -81,14 +81,16 @@ class Trial:
         new, errors, theta, log1p = self.new, self.errors, self.theta, math.log1p
         for mild_new, mild, _power in self.mild:
             new, errors = new - mild_new, errors - mild
-        found = [new * log_odds - errors * log1p(theta * excess) for log_odds, excess in odds]
+        ratios = [new * log_odds - errors * log1p(theta * excess) for log_odds, excess in odds]
         for mild_new, mild, power in self.mild:
             if mild:
                 powers = [power * log_odds for log_odds, _excess in odds]
-                raised = [(one, math.expm1(one)) for one in powers]
-                told = Trial(mild_new, mild, theta).log_ratios(raised)
-                found = [one + more for one, more in zip(found, told, strict=True)]
-        return found
+                raised = [(log_odds, math.expm1(log_odds)) for log_odds in powers]
+                mild_ratios = Trial(mild_new, mild, theta).log_ratios(raised)
+                ratios = [
+                    log_ratio + more for log_ratio, more in zip(ratios, mild_ratios, strict=True)
+                ]
+        return ratios
 
     def dump(self) -> list[t.Any]:
         """Return plain data, for the journal."""
@@ -140,15 +142,16 @@ class Bets:
             wealth = [math.log(FIRST if self.lag else 1.0)] * len(self.odds)
         elif self.lag:
             wealth = [
-                _log_sum(one, stake) for one, stake in zip(self.wealth, self._stakes(), strict=True)
+                _log_sum(before, stake)
+                for before, stake in zip(self.wealth, self._stakes(), strict=True)
             ]
         else:
             wealth = list(self.wealth)
         for trial in telling:
             won = trial.log_ratios(self.odds)
             wealth = [before + more for before, more in zip(wealth, won, strict=True)]
-        found = replace(self, wealth=wealth, looks=looks, recent=recent)
-        return found._ranked(telling, list(events) or [_on_new(telling)])
+        bets = replace(self, wealth=wealth, looks=looks, recent=recent)
+        return bets._ranked(telling, list(events) or [_on_new(telling)])
 
     def _ranked(self, look: Sequence[Trial], events: Sequence[Counts]) -> Bets:
         """Return the bets with the greatest event, and the next one."""
@@ -162,10 +165,12 @@ class Bets:
     def _stakes(self) -> list[float]:
         """Return what is bet now, after the looks before the first one."""
         stake = math.log((1 - FIRST) / (self.looks * (self.looks + 1)))
-        told = [one.log_ratios(self.odds) for look in self.recent for one in look if one.tells]
-        if not told:
+        ratios = [
+            trial.log_ratios(self.odds) for look in self.recent for trial in look if trial.tells
+        ]
+        if not ratios:
             return [stake] * len(self.odds)
-        return [stake + min(0.0, sum(one)) for one in zip(*told, strict=True)]
+        return [stake + min(0.0, sum(of_odds)) for of_odds in zip(*ratios, strict=True)]
 
     def without_peak(self, rate: float) -> Bets:
         """Return the bets as if of the last looks' requests only this part had failed, or fewer.
@@ -181,13 +186,15 @@ class Bets:
         for trial in telling if wealth else ():
             was, would_be = trial.log_ratios(self.odds), trial.at_most(rate).log_ratios(self.odds)
             wealth = [
-                one - won + less for one, won, less in zip(wealth, was, would_be, strict=True)
+                before - won + less for before, won, less in zip(wealth, was, would_be, strict=True)
             ]
         return replace(self, wealth=wealth)
 
     def log_e(self, dispersion: float = 1.0) -> float:
         """Return the evidence. `dispersion`: how many errors count as one."""
-        return log_mean([one / dispersion for one in self.wealth]) if self.looks else 0.0
+        return (
+            log_mean([log_wealth / dispersion for log_wealth in self.wealth]) if self.looks else 0.0
+        )
 
     def log_e_of_lasting(self, dispersion: float = 1.0) -> float:
         """Return the evidence without the greatest event, as far as no other one is like it."""
@@ -200,10 +207,10 @@ class Bets:
     def dump(self) -> dict[str, t.Any]:
         """Return plain data, for the journal."""
         return {
-            "wealth": [round(one, 4) for one in self.wealth],
+            "wealth": [round(log_wealth, 4) for log_wealth in self.wealth],
             "looks": self.looks,
-            "recent": [[one.dump() for one in look] for look in self.recent],
-            "greatest": [one.dump() for one in self.greatest],
+            "recent": [[trial.dump() for trial in look] for look in self.recent],
+            "greatest": [trial.dump() for trial in self.greatest],
             "most": [self.most.requests, self.most.errors],
             "second": self.second,
         }
@@ -211,8 +218,8 @@ class Bets:
     @classmethod
     def load(cls, odds: Odds, lag: int, data: Mapping[str, t.Any]) -> Bets:
         """Return the bets that `dump` made the data of; older ones know no greatest event."""
-        recent = tuple([Trial(*one) for one in look] for look in data["recent"])
-        greatest = [Trial(*one) for one in data.get("greatest", ())]
+        recent = tuple([Trial(*cut) for cut in look] for look in data["recent"])
+        greatest = [Trial(*cut) for cut in data.get("greatest", ())]
         most, second = Counts(*data.get("most", ())), data.get("second", 0.0)
         return cls(odds, lag, data["wealth"], data["looks"], recent, greatest, most, second)
 
@@ -233,9 +240,9 @@ def odds_of(ratios: Sequence[float]) -> Odds:
     return [(math.log(ratio), ratio - 1) for ratio in ratios]
 
 
-def _log_sum(one: float, other: float) -> float:
+def _log_sum(left: float, other: float) -> float:
     """Return the logarithm of the sum of two numbers, which are given by their logarithms."""
-    return max(one, other) + math.log1p(math.exp(-abs(one - other)))
+    return max(left, other) + math.log1p(math.exp(-abs(left - other)))
 
 
 def least_evidence(theta: float, alpha: float = ALPHA) -> int | None:
@@ -251,7 +258,9 @@ def least_evidence(theta: float, alpha: float = ALPHA) -> int | None:
 def log_mean(logarithms: Sequence[float]) -> float:
     """Return the logarithm of the mean of numbers, which are given by their logarithms."""
     most = max(logarithms)
-    return most + math.log(sum(math.exp(one - most) for one in logarithms) / len(logarithms))
+    return most + math.log(
+        sum(math.exp(log_value - most) for log_value in logarithms) / len(logarithms)
+    )
 
 
 def e_value(logarithm: float) -> float:

@@ -55,8 +55,8 @@ class Fading:
         """
         if self._is_over(patience) or not (new.requests and stable.requests):
             return self
-        one = (new.requests, new.errors, stable.rate * new.requests)
-        last, looks = (*self.last, one)[-LOOKS:], self.looks + 1
+        look = (new.requests, new.errors, stable.rate * new.requests)
+        last, looks = (*self.last, look)[-LOOKS:], self.looks + 1
         fall = _fall(last, dispersion) if looks >= FEW else 0.0
         known = looks >= patience.young
         if looks >= FEW:
@@ -83,7 +83,7 @@ class Fading:
     @classmethod
     def load(cls, data: Mapping[str, t.Any]) -> Fading:
         """Return what `dump` made the data of; an older version had none."""
-        last = tuple((one[0], one[1], one[2]) for one in data.get("last", ()))
+        last = tuple((look[0], look[1], look[2]) for look in data.get("last", ()))
         return cls(**{**data, "last": last})
 
     def __str__(self) -> str:
@@ -110,13 +110,13 @@ def _fall(looks: Sequence[tuple[float, float, float]], dispersion: float) -> flo
     """
     half = len(looks) // 2
     early, late = _halves(looks)
-    both = early + late
-    if not both.errors:
+    together = early + late
+    if not together.errors:
         return 0.0
-    as_stable, later = (sum(one[2] for one in part) for part in (looks[:half], looks[-half:]))
+    as_stable, later = (sum(look[2] for look in part) for part in (looks[:half], looks[-half:]))
     less = (early.errors - as_stable) / early.requests - (late.errors - later) / late.requests
     fall = min(less, early.rate - late.rate)  # not where stable alone has a storm
-    deviation = math.sqrt(dispersion * both.rate * (1 / early.requests + 1 / late.requests))
+    deviation = math.sqrt(dispersion * together.rate * (1 / early.requests + 1 / late.requests))
     return fall / deviation
 
 
@@ -129,11 +129,11 @@ def _steadier(looks: Sequence[tuple[float, float, float]]) -> float:
     if errors <= as_stable:
         return 0.0
     fades = [math.exp(-number / TAU) for number in range(len(looks))]
-    more = sum(one[0] * left for one, left in zip(looks, fades, strict=True))
+    more = sum(look[0] * left for look, left in zip(looks, fades, strict=True))
     first, last = (errors - as_stable) / more, as_stable / requests
     return sum(
-        one[1] * math.log(errors / requests / (last + first * left))
-        for one, left in zip(looks, fades, strict=True)
+        look[1] * math.log(errors / requests / (last + first * left))
+        for look, left in zip(looks, fades, strict=True)
     )
 
 

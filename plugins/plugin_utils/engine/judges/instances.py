@@ -4,7 +4,7 @@
 """The sequential test of single instances. Pure.
 
 It finds new instances that fail more often than all others, and than the old ones of their own
-host: a host that is bad for old and new alike is no fault of the new revision.
+host: a host that is bad for stable instances, too, is no fault of the new revision.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Outliers:
 
     names: tuple[str, ...]
     sentence: str
-    remark: str = ""  # on hosts that are bad for old and new alike
+    remark: str = ""  # on hosts that are bad for stable instances, too
     pending: int = 0  # looks that a verdict waits
 
 
@@ -51,7 +51,7 @@ class Instance:
     host_bets: Bets = field(default_factory=lambda: Bets(ODDS))  # against the old ones of its host
     shown: Shown = field(default_factory=Shown)
     expected: float = 0.0  # errors, if it were as all others
-    bad_host: bool = False  # whether its host is bad for old and new alike
+    bad_host: bool = False  # whether its host is bad for stable instances, too
     late: Bets = field(default_factory=lambda: Bets(ODDS))  # against all, since errors last faded
     faded: bool = False  # whether they ever did
     part: float = 1.0  # of the instances' alpha
@@ -63,26 +63,26 @@ class Instance:
 
     def after(self, name: str, look: Sequence[Span], tolerance: float) -> Instance:
         """Return what is known after one more look."""
-        one = self
+        history = self
         for span in look:
             own = span.new.get(name, Counts())
             total = sum([*span.new.values(), *span.stable.values()], Counts())
-            host = span.hosts.get(name, one.host)
+            host = span.hosts.get(name, history.host)
             others, mates = total - own, _mates(span, host)
-            one = Instance(
-                one.own + own,
-                one.others + others,
-                one.mates + mates,
+            history = Instance(
+                history.own + own,
+                history.others + others,
+                history.mates + mates,
                 host,
-                one.bets.after(trial(own, others, tolerance)),
-                one.host_bets.after(trial(own, mates, tolerance)),
-                one.shown,
-                one.expected + others.rate * own.requests,
-                late=one.late.after(trial(own, others, tolerance)),
-                faded=one.faded,
-                part=one.part,
+                history.bets.after(trial(own, others, tolerance)),
+                history.host_bets.after(trial(own, mates, tolerance)),
+                history.shown,
+                history.expected + others.rate * own.requests,
+                late=history.late.after(trial(own, others, tolerance)),
+                faded=history.faded,
+                part=history.part,
             )
-        return one
+        return history
 
     def limit(self, alpha: float) -> float:
         """Return the evidence that is enough, where `alpha` is for all instances together."""
@@ -92,7 +92,7 @@ class Instance:
         """Return the evidence against it, compared with all others."""
         total = dispersion.total(self.expected)
         known = [self.bets, self.late] if self.faded else [self.bets]
-        return min(one.log_e_of_lasting(total) for one in known)
+        return min(bets.log_e_of_lasting(total) for bets in known)
 
     def against_host(self, dispersion: Dispersion) -> float:
         """Return the evidence against it, compared with the old instances of its host."""
@@ -126,19 +126,23 @@ class Instances:
         names = [*self.each, *(name for name in counted if name not in self.each)][:MOST]
         part = part_of(len(self.each), len(names) - len(self.each))
         risks = dispersion.risks(hosts_of(look), BAD)
-        found = {}
+        each = {}
         for name in names:
-            one = self.each.get(name, Instance(part=part))
-            one = one.after(name, look, tolerance)
+            instance = self.each.get(name, Instance(part=part))
+            instance = instance.after(name, look, tolerance)
             if fades:
-                one = replace(one, late=Bets(ODDS), faded=True)
+                instance = replace(instance, late=Bets(ODDS), faded=True)
             failed = int(counted.get(name, Counts()).errors > 0)
             # with too little evidence against it on its host, it waits
-            evidence = one.log_e(dispersion) if one.against_host(dispersion) >= ON_HOST else 0.0
-            seen = one.shown.after(failed, evidence, one.limit(alpha), storm=storm, fades=warms)
-            bad = one.host in risks and one.own.rate >= one.mates.rate / 2 > 0
-            found[name] = replace(one, shown=seen, bad_host=bad)
-        return Instances(found)
+            evidence = (
+                instance.log_e(dispersion) if instance.against_host(dispersion) >= ON_HOST else 0.0
+            )
+            seen = instance.shown.after(
+                failed, evidence, instance.limit(alpha), storm=storm, fades=warms
+            )
+            bad = instance.host in risks and instance.own.rate >= instance.mates.rate / 2 > 0
+            each[name] = replace(instance, shown=seen, bad_host=bad)
+        return Instances(each)
 
     def outliers(
         self, dispersion: Dispersion, alpha: float, what: str = "errors", waits: bool = True
@@ -151,42 +155,45 @@ class Instances:
             return Outliers((), "")
         said: dict[str, str] = {}
         remarks: list[str] = []
-        for name, one in sorted(self.each.items()):
-            enough = one.shown.decided if waits else one.shown.held
-            limit = one.limit(alpha)
-            if enough and one.log_e(dispersion) >= (limit if waits else limit / 2):
-                told = compared(one.log_e(dispersion), limit)
-                said[name] = f"{name}: {what} {one.own} against {one.others} on all others; {told}"
-            elif one.bad_host:
+        for name, instance in sorted(self.each.items()):
+            enough = instance.shown.decided if waits else instance.shown.held
+            limit = instance.limit(alpha)
+            if enough and instance.log_e(dispersion) >= (limit if waits else limit / 2):
+                sentence = compared(instance.log_e(dispersion), limit)
+                said[name] = (
+                    f"{name}: {what} {instance.own} against {instance.others} on all others;"
+                    f" {sentence}"
+                )
+            elif instance.bad_host:
                 remarks.append(
-                    f"host {one.host} is bad for old and new alike: {what} {one.own} on {name},"
-                    f" {one.mates} on its old instances"
+                    f"host {instance.host} fails for stable instances, too: {what} {instance.own}"
+                    f" on {name}, {instance.mates} on its old instances"
                 )
         return Outliers(
             tuple(said),
             "; ".join(said.values()),
             "; ".join(remarks),
-            max((one.shown.pending for one in self.each.values()), default=0),
+            max((instance.shown.pending for instance in self.each.values()), default=0),
         )
 
     def dump(self) -> dict[str, t.Any]:
         """Return plain data, for the journal."""
         return {
             name: {
-                "own": _pair(one.own),
-                "others": _pair(one.others),
-                "mates": _pair(one.mates),
-                "host": one.host,
-                "bets": one.bets.dump(),
-                "host_bets": one.host_bets.dump(),
-                "shown": asdict(one.shown),
-                "expected": round(one.expected, 4),
-                "bad_host": one.bad_host,
-                "late": one.late.dump(),
-                "faded": one.faded,
-                "part": one.part,
+                "own": _pair(instance.own),
+                "others": _pair(instance.others),
+                "mates": _pair(instance.mates),
+                "host": instance.host,
+                "bets": instance.bets.dump(),
+                "host_bets": instance.host_bets.dump(),
+                "shown": asdict(instance.shown),
+                "expected": round(instance.expected, 4),
+                "bad_host": instance.bad_host,
+                "late": instance.late.dump(),
+                "faded": instance.faded,
+                "part": instance.part,
             }
-            for name, one in self.each.items()
+            for name, instance in self.each.items()
         }
 
     @classmethod
@@ -195,20 +202,20 @@ class Instances:
         return cls(
             {
                 name: Instance(
-                    Counts(*one["own"]),
-                    Counts(*one["others"]),
-                    Counts(*one["mates"]),
-                    one["host"],
-                    Bets.load(ODDS, 0, one["bets"]),
-                    Bets.load(ODDS, 0, one["host_bets"]),
-                    Shown(**one["shown"]),
-                    one["expected"],
-                    one["bad_host"],
-                    Bets.load(ODDS, 0, one["late"]) if "late" in one else Bets(ODDS),
-                    one.get("faded", False),
-                    one.get("part", part_of(0, len(data))),
+                    Counts(*saved["own"]),
+                    Counts(*saved["others"]),
+                    Counts(*saved["mates"]),
+                    saved["host"],
+                    Bets.load(ODDS, 0, saved["bets"]),
+                    Bets.load(ODDS, 0, saved["host_bets"]),
+                    Shown(**saved["shown"]),
+                    saved["expected"],
+                    saved["bad_host"],
+                    Bets.load(ODDS, 0, saved["late"]) if "late" in saved else Bets(ODDS),
+                    saved.get("faded", False),
+                    saved.get("part", part_of(0, len(data))),
                 )
-                for name, one in data.items()
+                for name, saved in data.items()
             }
         )
 
@@ -224,8 +231,10 @@ def part_of(known: int, more: int) -> float:
 
 def _mates(span: Span, host: str) -> Counts:
     """Return what was counted of the old instances of a host."""
-    found = [one for name, one in span.stable.items() if host and span.hosts.get(name) == host]
-    return sum(found, Counts())
+    counts = [
+        counts for name, counts in span.stable.items() if host and span.hosts.get(name) == host
+    ]
+    return sum(counts, Counts())
 
 
 def _pair(counts: Counts) -> tuple[float, float]:

@@ -177,12 +177,12 @@ class LatencyHistory:
         """Return the history after one more look."""
         new, stable = _all(look.new), _all(look.stable)
         each, means = dict(self.each), dict(self.means)
-        for name, found in look.new.items():
+        for name, times in look.new.items():
             if name and (name in each or len(each) < MOST_INSTANCES):
-                each[name] = each.get(name, Histogram({})).add(found)
-        for name, found in look.stable.items():
+                each[name] = each.get(name, Histogram({})).add(times)
+        for name, times in look.stable.items():
             if name and (name in means or len(means) < MOST_INSTANCES):
-                means[name] = means.get(name, Mean()).after(found)
+                means[name] = means.get(name, Mean()).after(times)
         known = {name: host for name, host in look.hosts.items() if name in each or name in means}
         ratio = [_median(new) / max(_median(stable), LEAST)] if new and stable else []
         return LatencyHistory(
@@ -215,19 +215,19 @@ class LatencyHistory:
     def on_host(self, name: str) -> float | None:
         """Return the middle of the times of the old instances of an instance's host."""
         host = self.hosts.get(name)
-        found = [
+        means = [
             mean.value
             for other, mean in self.means.items()
             if host and self.hosts.get(other) == host and mean.count
         ]
-        return math.exp(statistics.fmean(found)) if found else None
+        return math.exp(statistics.fmean(means)) if means else None
 
     def dump(self) -> dict[str, t.Any]:
         """Return plain data, for the journal."""
         return {
             "new": self.new.dump(),
             "stable": self.stable.dump(),
-            "each": {name: found.dump() for name, found in self.each.items()},
+            "each": {name: times.dump() for name, times in self.each.items()},
             "means": {name: [mean.count, mean.total] for name, mean in self.means.items()},
             "hosts": dict(self.hosts),
             "ratios": list(self.ratios),
@@ -240,7 +240,7 @@ class LatencyHistory:
         return cls(
             Histogram.load(data.get("new", {})),
             Histogram.load(data.get("stable", {})),
-            {name: Histogram.load(found) for name, found in data.get("each", {}).items()},
+            {name: Histogram.load(times) for name, times in data.get("each", {}).items()},
             {name: Mean(*mean) for name, mean in data.get("means", {}).items()},
             data.get("hosts", {}),
             tuple(data.get("ratios", ())),
@@ -314,7 +314,7 @@ def slow_instances(
         mates = history.on_host(name)
         if mates is not None and low <= tolerance * mates:
             host = history.hosts[name]
-            remarks.append(f"host {host} is slow for old and new alike ({name}, {mates:.3g} s)")
+            remarks.append(f"host {host} is slow for stable instances, too ({name}, {mates:.3g} s)")
         else:
             slow.append(
                 f"{name}: {_range(low, high)} ({samples.count:,} samples) against at most"
@@ -324,7 +324,7 @@ def slow_instances(
 
 
 def _all(side: Mapping[str, Sequence[float]]) -> list[float]:
-    return [value for found in side.values() for value in found if not math.isnan(value)]
+    return [value for times in side.values() for value in times if not math.isnan(value)]
 
 
 def _median(values: Sequence[float]) -> float:

@@ -70,15 +70,15 @@ class Messages:
         """
         known = tuple(dict.fromkeys((*self.known, *sorted(look.old))))
         number = self.looks + 1
-        found = {key: one for key, one in self.new.items() if key not in look.old}
-        for key, one in look.new.items() if look.compared else ():
-            before = found.get(key)
-            if key not in known and (before or len(found) < NEW):
-                found[key] = _after(before, one, number)
+        new = {key: message for key, message in self.new.items() if key not in look.old}
+        for key, message in look.new.items() if look.compared else ():
+            before = new.get(key)
+            if key not in known and (before or len(new) < NEW):
+                new[key] = _after(before, message, number)
         return Messages(
             number,
             known[:KNOWN],
-            found,
+            new,
             self.compared or look.compared,
             self.crowded or look.crowded or len(known) > KNOWN,
             self.skipped or look.skipped,
@@ -90,9 +90,10 @@ class Messages:
         if self.crowded:
             return []
         return [
-            one
-            for one in self._listed
-            if (one.times >= OFTEN or one.looks >= LOOKS) and self.looks >= one.first + WAIT
+            message
+            for message in self._listed
+            if (message.times >= OFTEN or message.looks >= LOOKS)
+            and self.looks >= message.first + WAIT
         ]
 
     @property
@@ -100,29 +101,33 @@ class Messages:
         """What is known, with one of the messages."""
         if not self.compared:
             return "no old instance whose log the new ones' could be compared with"
-        found = self._listed
+        messages = self._listed
         remarks = [
             *(["old instances log too many kinds of errors to tell them apart"] * self.crowded),
             *(["some lines were too many to be read"] * self.skipped),
         ]
-        if not found:
+        if not messages:
             return "; ".join(["no error message that only new instances log", *remarks])
-        kinds = "1 error message" if len(found) == 1 else f"{len(found)} error messages"
-        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-        return "; ".join([f"{kinds} of new instances only: {found[0]}{more}", *remarks])
+        kinds = "1 error message" if len(messages) == 1 else f"{len(messages)} error messages"
+        more = f" and {len(messages) - 1} more" if len(messages) > 1 else ""
+        return "; ".join([f"{kinds} of new instances only: {messages[0]}{more}", *remarks])
 
     @property
     def value(self) -> dict[str, t.Any]:
         """What was found, briefly."""
-        found = self._listed
-        return {"new": len(found), "messages": [str(one) for one in found[:3]]}
+        messages = self._listed
+        return {"new": len(messages), "messages": [str(message) for message in messages[:3]]}
 
     @property
     def _listed(self) -> list[Message]:
         """The new messages, what is a failure first."""
         return sorted(
             self.new.values(),
-            key=lambda one: (self.looks < one.first + WAIT, -one.times, one.example),
+            key=lambda message: (
+                self.looks < message.first + WAIT,
+                -message.times,
+                message.example,
+            ),
         )
 
     def dump(self) -> dict[str, t.Any]:
@@ -133,8 +138,8 @@ class Messages:
     def load(cls, state: Mapping[str, t.Any]) -> Messages:
         """Return what `dump` made plain data of."""
         new = {
-            key: Message(**{**one, "instances": tuple(one["instances"])})
-            for key, one in state["new"].items()
+            key: Message(**{**message, "instances": tuple(message["instances"])})
+            for key, message in state["new"].items()
         }
         return cls(**{**state, "known": tuple(state["known"]), "new": new})
 

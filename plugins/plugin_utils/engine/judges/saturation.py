@@ -94,7 +94,7 @@ class Track:
         rows = self.rows
         span = at - rows[0].at if rows else 0.0
         if seen.warm and (not rows or at - rows[-1].at >= span / (KEPT - 8)):
-            levels = {key: one for key, one in seen.found.items() if key not in EVENTS}
+            levels = {key: level for key, level in seen.found.items() if key not in EVENTS}
             rows = (*rows, Row(at, seen.load, levels))
         return Track(self.host, rows[::2] if len(rows) > KEPT else rows, events)
 
@@ -128,7 +128,7 @@ class Saturation:
 
         An instance that it did not see may be down: its restarts count when it is back.
         """
-        hosts = {one.host for one in new.values()}
+        hosts = {instance.host for instance in new.values()}
         return Saturation(_looked(self.new, at, new, ()), _looked(self.stable, at, stable, hosts))
 
     def verdict(self, tolerance: float) -> Verdict:
@@ -142,19 +142,19 @@ class Saturation:
             if others and track.only_events:
                 compared.add(name)
             for key in RESOURCES:
-                told = _events(track, others, key) if key in EVENTS else ""
+                sentence = _events(track, others, key) if key in EVENTS else ""
                 rivals = [] if key in EVENTS else _comparable(track, others, key)
                 if rivals:
                     compared.add(name)
-                    told = _leak(track, rivals, key, tolerance) or _level(
+                    sentence = _leak(track, rivals, key, tolerance) or _level(
                         track, rivals, key, tolerance
                     )
-                if told:
-                    return Verdict(True, f"{name}: {NAMES[key]} {told} of {where}")
+                if sentence:
+                    return Verdict(True, f"{name}: {NAMES[key]} {sentence} of {where}")
         missing = [name for name in present if name not in compared]
         if present and not missing:
-            one = "1 new instance uses" if len(compared) == 1 else f"{len(compared)} new use"
-            return Verdict(False, f"{one} no more than stable ones")
+            subject = "1 new instance uses" if len(compared) == 1 else f"{len(compared)} new use"
+            return Verdict(False, f"{subject} no more than stable ones")
         of = f" of {', '.join(missing[:3])}" if missing else ""
         return Verdict(
             False, f"too little is known yet{of}, or nothing to compare with", data=Data.LACKING
@@ -162,13 +162,13 @@ class Saturation:
 
     def _beside(self, track: Track) -> list[Track]:
         """Return the stable instances of its host, if any is there still."""
-        found = [one for one in self.stable.values() if one.host == track.host]
-        return found if any(not one.missed for one in found) else []
+        tracks = [other for other in self.stable.values() if other.host == track.host]
+        return tracks if any(not track.missed for track in tracks) else []
 
     def dump(self) -> dict[str, t.Any]:
         """Return plain data."""
         return {
-            side: {name: _plain(one) for name, one in tracks.items()}
+            side: {name: _plain(track) for name, track in tracks.items()}
             for side, tracks in (("new", self.new), ("stable", self.stable))
         }
 
@@ -196,7 +196,7 @@ def _looked(
     """Return the tracks after a look: of instances known already, unless they are gone for long;
     then of others, first of those of these hosts; then of the ones gone, where there is room.
     """
-    every = {name: Track(one.host) for name, one in seen.items()} | dict(known)
+    every = {name: Track(instance.host) for name, instance in seen.items()} | dict(known)
     tracks = {name: track.after(at, seen.get(name)) for name, track in every.items()}
 
     def rank(name: str) -> tuple[bool, bool, bool, str]:
@@ -211,19 +211,19 @@ def _comparable(track: Track, others: Sequence[Track], key: str) -> list[tuple[f
     the instance has, at least 1. Those without anything to do are none of them.
     """
     parts = track.thirds(key)
-    found = []
+    comparable = []
     for other in others if parts else ():
         rows = _since(other, key, parts[2][0].at)
         if not other.thirds(key) or not rows:
             continue
-        mine, its = _load(parts[2]), _load(rows)
-        if mine is None or its is None:
+        mine, other_load = _load(parts[2]), _load(rows)
+        if mine is None or other_load is None:
             works = _works(rows) or not _works(parts[2])
         else:
-            works = its > 0 or mine == 0
+            works = other_load > 0 or mine == 0
         if works:
-            found.append((max(1.0, mine / its) if mine and its else 1.0, other))
-    return found
+            comparable.append((max(1.0, mine / other_load) if mine and other_load else 1.0, other))
+    return comparable
 
 
 def _works(rows: Sequence[Row]) -> bool:

@@ -63,9 +63,9 @@ class Times:
         later = limit + _buckets(tolerance)
         new, stable = (
             {
-                name: Counts(found.count, found.count_over(bucket))
-                for name, found in side.items()
-                if found.buckets
+                name: Counts(histogram.count, histogram.count_over(bucket))
+                for name, histogram in side.items()
+                if histogram.buckets
             }
             for side, bucket in ((self.new, later), (self.stable, limit))
         )
@@ -109,7 +109,7 @@ class Tail:
         """Return the verdict at this level, and a remark on hosts."""
         quantile, factor = level
         slowest = f"slowest {_percent(1 - quantile)} %" if factor == 1 else "slowest by far"
-        limits = [f"{math.exp2(one / FINE):.3g} s" for one in (self.later, self.limit)]
+        limits = [f"{math.exp2(bucket / FINE):.3g} s" for bucket in (self.later, self.limit)]
         what = f"{slowest} (over {limits[0]}, stable {limits[1]}):"
         verdict, remark = self.compared.verdict(alpha, 1.0, detect, what)
         if verdict.worse and not self.agrees(warmed):
@@ -173,17 +173,17 @@ class Tails:
         """
         if not self.stable.buckets:
             return Verdict(False, "no answers of stable yet", data=Data.LACKING), ""
-        found = [
+        judged = [
             tail.verdict(level, alpha * LEVELS[level], detect, self.warming.seen)
             for level, tail in self.tails.items()
         ]
-        remarks = dict.fromkeys(remark for _verdict, remark in found if remark)
-        verdicts = [verdict for verdict, _remark in found]
+        remarks = dict.fromkeys(remark for _verdict, remark in judged if remark)
+        verdicts = [verdict for verdict, _remark in judged]
         ranked = sorted(verdicts, key=_evidence, reverse=True)
         order = [
-            *(one for one in ranked if one.worse),
-            *(one for one in verdicts if one.data is Data.LACKING),
-            *(one for one in verdicts if one.data is Data.HOPELESS),
+            *(verdict for verdict in ranked if verdict.worse),
+            *(verdict for verdict in verdicts if verdict.data is Data.LACKING),
+            *(verdict for verdict in verdicts if verdict.data is Data.HOPELESS),
             *ranked,
         ]
         verdict = order[0]
@@ -214,12 +214,12 @@ class Tails:
         """Return what `dump` made the data of."""
         tails = [
             Tail(
-                Comparison.load(one, ODDS),
-                one["limit"],
-                one.get("later", one["limit"]),
-                tuple(tuple(look) for look in one["recent"]),
+                Comparison.load(tail, ODDS),
+                tail["limit"],
+                tail.get("later", tail["limit"]),
+                tuple(tuple(look) for look in tail["recent"]),
             )
-            for one in data["tails"]
+            for tail in data["tails"]
         ]
         return cls(
             Histogram.load(data["stable"]),

@@ -137,8 +137,8 @@ def assess(
     limits: Limits, counts: MeasurementCounts, terminating: bool = False
 ) -> tuple[AnalysisPhase, str]:
     """Return the phase of a metric, and why; `terminating`: no more is measured."""
-    if found := _exceeded(limits, counts) or _finished(limits, counts):
-        return found
+    if decision := _exceeded(limits, counts) or _finished(limits, counts):
+        return decision
     if terminating:
         return AnalysisPhase.TERMINATED, f"stopped after {counts.count} measurements"
     if counts == MeasurementCounts():

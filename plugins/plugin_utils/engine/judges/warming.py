@@ -32,8 +32,8 @@ class Warming:
 
     def after(self, ratio: float) -> Warming:
         """Return it after one more look, in which the new side took `ratio` times as long."""
-        found = Warming((*self.ratios, round(math.log(ratio), 6))[-LOOKS:], self.looks + 1)
-        return Warming(found.ratios, found.looks, self.seen or found.falls)
+        warming = Warming((*self.ratios, round(math.log(ratio), 6))[-LOOKS:], self.looks + 1)
+        return Warming(warming.ratios, warming.looks, self.seen or warming.falls)
 
     @property
     def falls(self) -> bool:
@@ -54,7 +54,7 @@ class Warming:
     def __str__(self) -> str:
         if self.looks < FEW:
             return "too few looks to see whether it is warming up"
-        first, last = (math.exp(one) for one in (self.ratios[0], self.ratios[-1]))
+        first, last = (math.exp(log_ratio) for log_ratio in (self.ratios[0], self.ratios[-1]))
         return f"{first:.2g} falling to {last:.2g} times as slow: still warming up? See warm_up"
 
     def dump(self) -> dict[str, t.Any]:
