@@ -13,6 +13,7 @@ import threading
 import time
 import typing as t
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
@@ -267,6 +268,18 @@ class HostsContract(PlatformContract):
         }
         assert states(shop.sync()) == {"shop-1": RUNNING, "shop-2": RUNNING}
         stopped(cart, ["cart-3", "cart-4"])
+
+    def test_the_port_of_a_crashed_instance_is_left_to_its_service(self, site: HostsSite) -> None:
+        """Load balancers may send its requests there until its service forgets it."""
+        shop, cart = site.ending(), site.neighbour()
+        wanted = labels(shop, "shop-1")
+        shop.sync(start=wanted)
+        until(lambda: states(shop.sync()) == {"shop-1": FAILED})
+        (place,) = wanted
+        mine = [replace(place, id="cart-1", service="cart")]
+        assert not cart.sync(start=mine)
+        shop.sync(forget=["shop-1"])
+        assert [report.labels.id for report in site.neighbour().sync(start=mine)] == ["cart-1"]
 
     def test_one_that_is_there_is_not_started_again(self, site: Site) -> None:
         driver = site.driver()

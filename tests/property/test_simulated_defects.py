@@ -52,10 +52,14 @@ def test_a_canary_that_is_continued_gives_no_instance_more_than_its_part() -> No
 
 def test_instances_of_a_superseded_rollout_are_asked_by_their_own_check() -> None:
     """By the check of the next revision none of them is ready, so that nothing may be drained."""
+    for call in range(40, 53, 2):  # the last instance is killed while a call of one of them waits
+        check_superseded(Fault("instance killed", 53.8, 1.0), Fault("is slow", call, 1.0))
+
+
+def check_superseded(*faults: Fault) -> None:
     person = {"driver": "simulated", "after": 9, "answer": "person"}
     check(
-        Fault("instance killed", 53.8, 1.0),
-        Fault("is slow", 46, 1.0),
+        *faults,
         bad=[Life(2.0, 2.0, 0), Life(0.5, 2.0, 1), Life(2.0, 2.0, 1)],
         follows=("next",),
         differ=True,
@@ -68,3 +72,10 @@ def test_instances_of_a_superseded_rollout_are_asked_by_their_own_check() -> Non
         ],
         autoscaler={"driver": "simulated", "mode": "raise"},
     )
+
+
+def test_a_set_whose_gate_has_not_passed_gets_no_requests_when_it_is_superseded() -> None:
+    """While hosts are prepared for the next revision, what runs is kept in repair."""
+    person = {"driver": "simulated", "after": 2, "answer": "person"}
+    gates = {"confirm_promotion": [person]}
+    check(follows=("next",), strategy="blue_green", gates=gates)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -16,7 +17,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loo
     Observer,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.stops import Stops
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.looks import SLOW
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.looks import (
+    REPEATED,
+    SLOW,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Health,
     Process,
@@ -228,6 +232,21 @@ def test_an_instance_is_told_to_stop_once_and_looked_at_when_it_may_have_ended(
     observer.sync()
     assert stops.due([]) == []
     assert stops.next_look == float("inf")
+
+
+def test_an_instance_is_told_again_however_often_its_host_is_looked_at(
+    fleet: Fleet, observer: Observer
+) -> None:
+    """Only one that is told again after its time is killed: looks are no reason to wait longer."""
+    stops, began, told = Stops(observer, lambda: fleet.now), fleet.now, []
+    fleet.process["web2"] = Process.STOPPING
+    while fleet.now < began + 60:
+        observer.sync()
+        if due := stops.due(["web2"]):
+            told.append(fleet.now - began)
+            stops.told(due, fleet.now)
+        fleet.now += 0.5
+    assert max(after - before for before, after in pairwise(told)) <= REPEATED + 0.5
 
 
 def test_how_long_instances_take_to_stop_is_learned(fleet: Fleet, observer: Observer) -> None:

@@ -92,9 +92,9 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_is_told_to_give_way_and_waited_for() -> None:
     rival = Rival(gives_way=3)
     assert rival.begin("3") == ""
-    assert [(command["word"], command["rollout"], command["why"]) for command in rival.said] == [
-        ("give_way", "r1", "3")
-    ]
+    told, withdrawn = rival.said
+    assert (told["word"], told["rollout"], told["why"]) == ("give_way", "r1", "3")
+    assert (withdrawn["word"], withdrawn["of"]) == ("withdraw", 1), "its run may have ended before"
     assert (
         rival.looks == 4
         and "told 2 to give way" in rival.told[0]

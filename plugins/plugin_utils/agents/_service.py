@@ -356,14 +356,20 @@ class Service:
         return record
 
     def in_use(self, wanted: dict[str, t.Any]) -> bool:
-        """Return whether another program listens at a port, or an instance of another service that
-        is still starting is to.
+        """Return whether another program listens at a port, or an instance of another service
+        has it.
+
+        One that is still starting is to listen there. To one that crashed, also in a reboot, load
+        balancers may send requests until its own service forgets it.
         """
         place = wanted["address"], wanted["port"]
         return bool(taken(*place)) or any(
             (record.get("address"), record.get("port")) == place
-            and record.get("boot") == self.boot
-            and not {"ended", "error"} & record.keys()
+            and "error" not in record
+            and not (
+                "stop_requested" in record
+                and ("ended" in record or record.get("boot") != self.boot)
+            )
             for record in neighbours(self.request["path"], self.request["service"])
         )
 

@@ -371,7 +371,7 @@ def _rotate(
     """Which instances to put in rotation, and which to take out in the same update without
     stopping them.
     """
-    old = [] if count.switched else [i for i in count.old.pending if can_admit(i)]
+    old = [] if count.switched else _old_to_admit(count, waypoint)
     standby: list[Instance] = []
     if waypoint.new_idle:
         admit = old
@@ -384,6 +384,24 @@ def _rotate(
     else:
         admit = old
     return [i for i in admit if i.id not in leaving], [i for i in standby if i.id not in leaving]
+
+
+def _old_to_admit(count: FleetCount, waypoint: Waypoint) -> list[Instance]:
+    """Which old instances to put in rotation.
+
+    Those of a superseded rollout may never have passed its gates: out of rotation, they get
+    requests only as far as the others are too few.
+    """
+    admitted: list[Instance] = []
+    idle: list[Instance] = []
+    for instance in filter(can_admit, count.old.pending):
+        is_superseded = waypoint.stable and instance.generation not in (
+            waypoint.stable,
+            waypoint.baseline,
+        )
+        (idle if is_superseded and not instance.in_rotation else admitted).append(instance)
+    missing = waypoint.desired - count.available - len(admitted)
+    return [*admitted, *idle[: max(0, missing)]]
 
 
 def _needed_to_switch(waypoint: Waypoint) -> int:

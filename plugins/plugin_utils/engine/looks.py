@@ -20,6 +20,9 @@ SHORTLY = 0.1  # that an instance takes to stop, as long as none was seen to
 LONGEST = 1.0  # that an instance is given to stop before the first look
 PATIENCE = 0.25  # of its age is waited from one look at an instance that stops to the next,
 PAUSES = (0.015, 2.0)  # at least and at most
+# At the latest it is told again then, also where looks show that it still stops: only an instance
+# that is told again is killed.
+REPEATED = 5.0
 ON_ITS_WAY = 1.0  # after it was told to stop, one that is seen to run has not heard it
 LEARNS = 0.3  # weight of the last instance in what one takes to stop
 

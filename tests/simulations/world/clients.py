@@ -64,7 +64,11 @@ class Clients:
 
     def _needed(self, service: str) -> bool:
         """Return whether an instance of a service has to be in rotation."""
-        return (self._world.floor > 0 or service != "shop") and not self._world.lost_unseen()
+        if service != "shop":  # a first deployment that fails leaves nothing
+            needed = self._world.is_deployed(service)
+        else:
+            needed = self._world.floor > 0
+        return needed and not self._world.lost_unseen()
 
     def _lost(self, balancer: Balancer, at: Endpoint, to: str) -> None:
         if not balancer.entries[at].restored:

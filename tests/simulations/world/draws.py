@@ -75,7 +75,7 @@ def drawn(seed: int) -> Story:
                 [{"set_weight": 30}, {"analysis": {"interval": "5s"}}, {"set_weight": 60}],
             ]
         )
-    if strategy == "blue_green" or dice.random() < 0.2:
+    if strategy == "blue_green" or (strategy == "canary" and dice.random() < 0.4):
         given["hold"] = dice.choice(["0s", "15s"])
     if dice.random() < 0.3:
         answer = dice.choice(["pass", "fail", "person"])

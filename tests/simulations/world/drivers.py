@@ -209,10 +209,10 @@ class Platform(PlatformDriver):
         if labels.id in host.instances:
             return
         taken = world.at(labels.endpoint)
-        if taken and taken.labels.service != labels.service:
+        if self._is_taken(host, labels):
             at = labels.endpoint
             self._occupied.setdefault(at.address, set()).add(at.port)
-            return  # another service has the port: it is passed over
+            return  # it is passed over
         if taken:
             world.broken(
                 f"{labels.id} is started at {labels.endpoint}, which {taken.labels.id} has"
@@ -225,6 +225,14 @@ class Platform(PlatformDriver):
         world.check_ceiling()
         if labels.service == "shop":
             world.check_autoscaler(labels.id)
+
+    def _is_taken(self, host: Host, labels: Labels) -> bool:
+        """Return whether another service has the port, also for an instance that crashed."""
+        return any(
+            one.labels.endpoint == labels.endpoint and one.gone is not Process.STOPPED
+            for one in host.instances.values()
+            if one.labels.service != labels.service
+        )
 
     def _stop(self, instance: Instance) -> None:
         world = self._world
@@ -284,7 +292,9 @@ class Traffic(TrafficDriver):
                 self._reach(balancer)
 
     def observe(self) -> dict[str, dict[Endpoint, Server]]:
-        with self._world.call("look at the balancers", TrafficError):
+        world = self._world
+        world.looked[world.machine.current.process.run] = world.now
+        with world.call("look at the balancers", TrafficError):
             for balancer in self._pool.values():
                 self._reach(balancer)
             return {name: self._show(balancer) for name, balancer in self._pool.items()}
@@ -555,6 +565,7 @@ class Worker:
         self._health, self._note, self._world = health, note, worlds[-1]
         self._process = self._world.machine.current.process
         self._asked: set[t.Any] = set()
+        self._failures: dict[str, int] = {}  # in a row, by instance
 
     def replace(self, begun: Sequence[t.Any], gone: Sequence[t.Any]) -> None:
         self._asked -= set(gone)
@@ -573,9 +584,19 @@ class Worker:
         if watched not in self._asked or not self._process.alive:
             return
         passed = self._world.answers(watched.target.endpoint) and self._is_asked_for(watched)
+        self._count(watched.id, passed)
         self._note(watched, Probe(passed, "200" if passed else "no answer"))
         new = watched.vital.health.value == "pending" and not watched.target.known
         self._again(watched, EAGER if new else self._health.interval)
+
+    def _count(self, name: str, passed: bool) -> None:
+        """Count the failures in a row: after some, the controller knows of them."""
+        known, key = self._world.known, (self._process.run, name)
+        self._failures[name] = 0 if passed else self._failures.get(name, 0) + 1
+        if passed:
+            known.pop(key, None)
+        elif self._failures[name] >= self._health.fall:
+            known.setdefault(key, self._world.now)
 
     def _is_asked_for(self, watched: t.Any) -> bool:
         """Return whether an instance answers the check that it is asked by."""

@@ -111,6 +111,7 @@ class _Telling:
         self.world.retries, self.world.tasks = story.retries, story.tasks
         self.world.settings = SETTINGS if story.differ else {}
         self.world.unfit = {"2"} if self._unfit() else set()
+        self.world.hidden = self.world.unfit if given["strategy"] == "blue_green" else set()
         self.jobs: list[Job] = []
         self.last: Run
         self.rollouts = 0
@@ -122,6 +123,8 @@ class _Telling:
         obeys = story.left or any(
             one.kind == "command" or one.what == "rollback" for one in story.faults
         )
+        # a new side that has lost the stable one may be promoted without its gates
+        obeys = obeys or story.given.get("on_stable_lost") == "promote"
         gates = story.given.get("gates", {}).get("confirm_promotion", [])
         analysed = any("analysis" in one for one in story.given.get("steps", ()))
         judged = analysed and all(life.errors for life in story.bad)

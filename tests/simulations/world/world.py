@@ -8,6 +8,7 @@ that befall calls to them; and the promises, checked at each change.
 from __future__ import annotations
 
 import json
+import math
 import typing as t
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -35,7 +36,7 @@ UNSEEN = 35.0
 REQUESTS = 100  # a second, at each balancer
 ROUNDING = 0.05  # weights are whole numbers
 MANY = 20_000  # calls of drivers that no story takes
-IN_PLACE = 8000  # the port of instances that tasks deploy
+IN_PLACE = 7000  # the port of instances that tasks deploy
 # A balancer that sends requests to a host again, on which tasks work, is told otherwise so soon.
 WATCHED = 5.0
 BY_HAND = Endpoint("10.9.9.9", 80)  # of a server that an operator has added
@@ -183,6 +184,10 @@ class World:
         self.lines: list[str] = []
         self.wrong = ""  # the first promise that was not kept
         self.leases: dict[int, int] = {}  # by process, the epoch that it was given
+        self.looked: dict[int, float] = {}  # by process, when it last looked at the balancers
+        # by process and instance, since when it knows that the instance does not answer
+        self.known: dict[tuple[int, str], float] = {}
+        self.hampered: dict[int, float] = {}  # by process, until when a call of it is delayed
         self.delayed: dict[int, float] = {}  # by process, when a call of it was last delayed
         self.late: dict[int, float] = {}  # by process, for how long its calls were delayed
         self.unwatched: set[int] = set()  # runs of which a process was ended
@@ -197,6 +202,7 @@ class World:
         self.wish: int | None = None  # how many instances the autoscaler wants
         self.even = 1.0  # the part of the requests that an instance may always get
         self.unfit: set[str] = set()  # revisions that no gate passes: not to be promoted
+        self.hidden: set[str] = set()  # of these, those that get no requests before a gate passes
         self.managed = ""  # how rollouts keep it from changing numbers, if they do
         self.settings: Mapping[str, str] = {}  # by revision, if each has a setting of its own
         self.at_switch: Callable[[], None] = _nothing  # what happens when requests are switched
@@ -281,6 +287,7 @@ class World:
         """Let time pass in a call, for the whole process if it is frozen."""
         if whole:
             process.until = self.now + span
+        self.hampered[process.run] = max(self.now + span, self.hampered.get(process.run, 0.0))
         self.machine.sleep(span)
         self.delayed[process.run] = self.now
         self.late[process.run] = self.late.get(process.run, 0.0) + span
@@ -357,12 +364,16 @@ class World:
         return {at: weight / total for at, weight in weights.items()}
 
     def check_shares(self, balancer: Balancer, before: Mapping[Endpoint, float]) -> None:
-        """No instance gets more than an even part, or than it had before."""
+        """No instance gets more than an even part, or than it had before, or has at another
+        balancer: one that had lost its state gets that of the others.
+        """
         after = self.shares(balancer)
         if balancer.is_disturbed(self.now) or self.lost_unseen():
             return
+        others = [self.shares(one) for one in self.balancers.values() if one is not balancer]
         for at, share in after.items():
-            if share > max(self.even, 1 / len(after), before.get(at, 0.0)) + ROUNDING:
+            had = max(one.get(at, 0.0) for one in (before, *others))
+            if share > max(self.even, 1 / len(after), had) + ROUNDING:
                 self.broken(
                     f"{at} gets {share:.0%} of the requests at {balancer.name}, before"
                     f" {before.get(at, 0.0):.0%}, and {len(after)} serve"
@@ -377,6 +388,23 @@ class World:
         )
         lost = [one for one in self.instances() if one.lost and one.lost > self.now - UNSEEN]
         return cut_off + len(lost)
+
+    def unknown(self, balancer: Balancer) -> int:
+        """Return how many instances that a balancer sends requests to do not answer, while the
+        process that acts could not know that when it last looked.
+        """
+        run = self.machine.current.process.run
+        looked = self.looked.get(run, 0.0)
+        return sum(
+            self.known.get((run, entry.name), math.inf) >= looked
+            for at, entry in balancer.entries.items()
+            if entry.ours and entry.rotation is Rotation.IN and not self.answers(at)
+        )
+
+    def is_deployed(self, service: str) -> bool:
+        """Return whether a service has a stable revision, as its journal has it."""
+        record = self.journals.get(service, {}).get("record", b"{}")
+        return bool(json.loads(record).get("stable"))
 
     def acts(self, what: str, epoch: int, service: str) -> None:
         """A controller changes something: it has to hold the lease, and say so."""
@@ -394,7 +422,7 @@ class World:
         after = self.serving(balancer)
         if balancer.is_disturbed(self.now):
             return
-        if after < min(before, self.floor) - self.lost_unseen():
+        if after < min(before, self.floor) - self.unknown(balancer):
             self.broken(f"{what}: {after} serve at {balancer.name}, {self.floor} have to")
 
     def check_ceiling(self) -> None:
@@ -423,7 +451,7 @@ class World:
         quiet = self.now - WATCHED
         if run in self.unwatched:
             return
-        if max(self.store_away, self.delayed.get(run, 0.0)) > quiet - UNSEEN or self.machine.jump:
+        if max(self.store_away, self.hampered.get(run, 0.0)) > quiet - UNSEEN or self.machine.jump:
             return
         if self.holder != run or self.expires < self.machine.wall():
             self.broken(f"tasks work on {host.name} without the lease")
@@ -473,6 +501,11 @@ class World:
             self.answers(endpoint) or instance.served or instance.well(self.now)
         ):
             self.broken(f"{balancer.name} sends requests to {endpoint}, which was never ready")
+        elif instance.labels.revision in self.hidden and self.serving(balancer) >= self.floor:
+            if not balancer.is_disturbed(self.now):
+                self.broken(
+                    f"{balancer.name} sends requests to {instance.labels.id} before its gate"
+                )
 
     # -- what befalls it ---------------------------------------------------------------------------
 
@@ -565,7 +598,7 @@ class World:
         """End all faults."""
         self.at_calls = {}
         self.store_away = self.machine.jump = 0.0
-        self.unfit = set()
+        self.unfit = self.hidden = set()
         self.receiving = ["gets it"]
         self.lives = lambda _revision, _number: Life()
         for host in self.hosts.values():

@@ -69,7 +69,8 @@ class Stops:
         if not stopping:
             return order.repeated + looks.ON_ITS_WAY
         looked = max(order.repeated, self._observer.looked.get(order.host, order.repeated))
-        return looks.next_look_at_stopping(order.at, looked, self._usual)
+        next_look = looks.next_look_at_stopping(order.at, looked, self._usual)
+        return min(next_look, order.repeated + looks.REPEATED)
 
     def _learn(self) -> None:
         """Learn from the instances that have ended how long one takes."""

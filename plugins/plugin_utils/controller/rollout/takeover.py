@@ -53,7 +53,11 @@ def _advice(rollout: Rollout, revision: str, replicas: int, held: LeaseHeld) -> 
 
 
 def _wait(step: StepContext, rollout: Rollout, revision: str, held: LeaseHeld) -> str:
-    """Tell the run to give way, and wait; withdraw the command if it is not waited for."""
+    """Tell the run to give way, and wait.
+
+    After that the command is withdrawn, or it would end a later run of a rollout that this one,
+    refused, does not supersede.
+    """
     number = post(step, rollout, commands.GIVE_WAY, why=revision)
     patience = step.settings.rules.progress_deadline
     step.loop.say(
@@ -62,12 +66,9 @@ def _wait(step: StepContext, rollout: Rollout, revision: str, held: LeaseHeld) -
     )
     try:
         return _await_lease(step, patience)
-    except AlreadyRunning:
-        raise
-    except RolloutError:
-        with suppress(RolloutError):  # the first error is the one to tell
+    finally:
+        with suppress(RolloutError):  # an error of the wait is the one to tell
             post(step, rollout, commands.WITHDRAW, of=number)
-        raise
 
 
 def _await_lease(step: StepContext, patience: float) -> str:
