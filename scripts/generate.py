@@ -466,7 +466,8 @@ def role_entries() -> dict[str, list[Entry]]:
             "rollback",
             "Roll back",
             "Returns to the stable revision, or, if no rollout is in progress, to the one before"
-            " it. Asks no gates.",
+            " it. Asks no gates, but for those of the steps if C(rollout_strategy=canary) is given"
+            " with C(-e).",
             some(
                 *(
                     "service",
@@ -480,6 +481,7 @@ def role_entries() -> dict[str, list[Entry]]:
                 ),
                 *("failure_limit", "on_failure", "watch_new", "headroom", "store", "lease", "to"),
                 *("report", "why", "follow", "notify", "metrics"),
+                *("strategy", "steps", "approval", "wait"),
                 **platform,
             ),
         ),

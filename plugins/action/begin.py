@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import typing as t
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from ..plugin_utils.base.errors import InputError, LeaseHeld
 from ..plugin_utils.config.variables import (
@@ -25,7 +25,7 @@ from ..plugin_utils.controller.rollout.validation import fewer
 from ..plugin_utils.controller.step import reason
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext, StepPart
-from ..plugin_utils.engine.strategy import rolling
+from ..plugin_utils.engine.strategy import Plan, rolling
 from ..plugin_utils.inputs.options import Options
 from ..plugin_utils.state import commands
 from ..plugin_utils.state.record import RolloutKind
@@ -163,15 +163,21 @@ class _Begin(StepPart):
             self.validation.check_same_balancers()
         for line in self.validation.risks(replicas, plan):
             step.say(line)
+        if kind == RolloutKind.ROLLOUT and self.settings.known_good:
+            from ..plugin_utils.controller.rollout import known_good  # few services have it
+
+            plan = known_good.plan_of(step, revision)
+        else:
+            plan = self.settings.plan if kind.forward else Plan()
         joins = membership is not None and kind.forward
         release = step.release.join(membership, revision) if membership and joins else None
         if step.check_mode:
-            return self.dry_run.open(kind, revision, generation, replicas)
+            return self.dry_run.open(kind, revision, generation, replicas, plan)
         if record.open is not None:
             self.lifecycle.supersede(record.open, revision)
         base = 0 if step.in_place else self.validation.kept_replicas(replicas, plan)
-        open_ = self.lifecycle.open
-        open_(kind, revision, generation, replicas, base, why=self.why, release=release)
+        open_ = partial(self.lifecycle.open, plan=plan, why=self.why, release=release)
+        open_(kind, revision, generation, replicas, base)
         return step.report(True, **fewer(record.service, base, replicas))
 
     def _kind_of_same(self, revision: str, generation: int, replicas: int) -> RolloutKind | None:

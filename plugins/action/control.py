@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from ..plugin_utils.base import clock
 from ..plugin_utils.base.errors import InputError, RolloutFailed
 from ..plugin_utils.config import remembered
-from ..plugin_utils.config.variables import COMMAND, FORCE, WHY
+from ..plugin_utils.config.variables import COMMAND, COUNT, FORCE, WHY
 from ..plugin_utils.controller.rollout import takeover
 from ..plugin_utils.controller.rollout.request import whole_replicas
 from ..plugin_utils.controller.step import reason
@@ -29,6 +29,7 @@ class ActionModule(StepAction):
         COMMAND,
         WHY,
         FORCE,
+        COUNT,
         Field(
             "withdraw",
             whole(1),
@@ -79,6 +80,8 @@ class ActionModule(StepAction):
             )
             return answer(step, False, last["number"], running, line)
         rollout = fitting(record, command, last["word"] if last else "", bool(asked.get("force")))
+        if command == "set_target":
+            refuse_target(record, rollout, asked["replicas"])
         if step.check_mode:
             return answer(
                 step, True, None, running, f"command '{command}' would be recorded; {effect}"
@@ -146,6 +149,15 @@ def parse(step: StepContext) -> dict[str, t.Any]:
             f"rollout_force: only promote can be forced, not {command}; remove it", "PR-107"
         )
     number = {"replicas": whole_replicas(step)} if command == "scale" else {}
+    count = options.get("count")
+    if (count is None) == (command == "set_target"):
+        raise InputError(
+            "rollout_count: required by set_target; give the number of new instances"
+            if count is None
+            else f"rollout_count: has no effect with {command}, only with set_target; remove it",
+            "PR-102" if count is None else "PR-107",
+        )
+    number = {"replicas": count} if count else number
     return (
         {"word": command, "why": reason.given(options)}
         | ({"force": True} if force else {})
@@ -173,6 +185,22 @@ def fitting(record: Record, command: str, before: str, force: bool) -> Rollout:
         )
         raise RolloutFailed(f"cannot {command.replace('_', ' ')}: {title}: {reason}", "PR-700")
     return rollout
+
+
+def refuse_target(record: Record, rollout: Rollout, number: int) -> None:
+    """Refuse a number of new instances that the rollout cannot have, as the journal knows it."""
+    why = ""
+    if rollout.strategy != "canary":
+        why = f"it is a {rollout.strategy.replace('_', '-')} rollout, and only a canary has steps"
+    elif (rollout.given.get("platform") or {}).get("driver") == "static":
+        why = "it is deployed in place, by your own tasks"
+    elif rollout.asked is not None:
+        why = "its steps divide the requests by weights; only a canary by number can be set"
+    elif number > rollout.replicas:
+        why = f"{number} is more than the {rollout.replicas} replicas; set at most that"
+    if why:
+        title = f"{record.service} {rollout.revision}"
+        raise RolloutFailed(f"cannot set target {number}: {title}: {why}", "PR-700")
 
 
 def answer(

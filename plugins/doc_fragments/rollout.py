@@ -1273,6 +1273,13 @@ options:
       is one switch. With O(strategy=blue_green), V(30s) if not given. With O(strategy=canary), none stay if not given;
       if given, all of them also stay until the promotion. A duration.
     type: raw
+  known_good:
+    description: 'With O(strategy=canary), how long ago a revision may have been the stable one to be rolled out again
+      without O(steps) and O(targets): all instances are replaced in one walk, which is watched as usual. It needs the
+      settings that it had. A revision that a rollback left is not known to be good. With V(0), each revision takes the
+      steps. A duration.'
+    type: raw
+    default: 0
   hold_replicas:
     description: With O(strategy=canary) and O(hold), how many old instances stay. Percentages are of the number before
       the rollout. V(100%) if not given. With fewer, a rollback starts the others. A whole number or a percentage.

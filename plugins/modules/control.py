@@ -32,6 +32,8 @@ options:
       retry: Continue where the rollout stopped after a failure.
       hold: Stop the rollout as it is, as after a failure.
       scale: Continue to O(replicas) instances. The gates of the stage are asked again.
+      set_target: Let a canary by number have O(count) new instances at its stage, more or fewer. The gates of the stage
+        are asked again.
   why:
     description: Reason, for readers of the journal. No secrets.
     type: str
@@ -39,6 +41,9 @@ options:
     description: With O(command=promote), switch with however many new instances are ready. The journal records this.
     type: bool
     default: false
+  count:
+    description: With O(command=set_target), how many new instances the canary is to have. 1 to 10000.
+    type: int
   withdraw:
     description: Number of a command, as in RV(number). Withdraws that command, unless it was already obeyed, so that
       the command of a failed run does not take effect later. At least 1.

@@ -36,8 +36,17 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record i
 ROOT = Path(__file__).resolve().parents[2]
 PHASES = list(Phase)
 BY_DESIGN = {
-    "progressing": {"pause", "promote_full", "skip", "abort", "hold", "scale"},
-    "paused": {"resume", "promote", "promote_full", "skip", "abort", "hold", "scale"},
+    "progressing": {"pause", "promote_full", "skip", "abort", "hold", "scale", "set_target"},
+    "paused": {
+        "resume",
+        "promote",
+        "promote_full",
+        "skip",
+        "abort",
+        "hold",
+        "scale",
+        "set_target",
+    },
     "awaiting_promotion": {"promote", "promote_full", "skip", "pause", "abort", "hold", "scale"},
     "promoting": {"abort", "hold", "scale"},
     "holding": {"abort", "skip", "promote_full", "hold", "scale"},

@@ -375,11 +375,14 @@ def test_every_command_in_every_phase(
     now: SimpleNamespace, phase: str, place: Callable[[SimpleNamespace], Walk], command: str
 ) -> None:
     walk, silent = place(now), place(now)
-    number = {"replicas": 5} if command == "scale" else {}
+    number = {"replicas": 5} if command in ("scale", "set_target") else {}
     walk.say(command, why="a hunch", **number)
-    expected = {"abort": "aborted", "hold": "hold", "scale": "renumbers"}.get(
-        command
-    ) or COMES_TO.get((phase, command), "")
+    expected = {
+        "abort": "aborted",
+        "hold": "hold",
+        "scale": "renumbers",
+        "set_target": "renumbers",
+    }.get(command) or COMES_TO.get((phase, command), "")
     if place is paused and command == "resume":
         expected = "waits"  # at the gate that it then comes to
     if place is paused_at_a_pause and command == "resume":

@@ -70,6 +70,7 @@ class Settings:
     older: bool  # whether an older revision may follow
     new_check: bool  # whether instances that run need not pass the check
     supersede: bool
+    known_good: float  # how long a revision that was stable needs no steps; 0: always
     wait: float  # how long a run waits for a person before it parks the rollout
     autoscaler: Autoscaler | None
     report: str | None  # the path of the rollout's report
@@ -150,6 +151,7 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
         "platform": platform,
         "checks": checks,
         "window": known["window"] or (),
+        "known_good": _known_good(known["known_good"], plan, known["release"]),
         "release": _release(known["release"], known["service"]),
     }
     return Settings(**{**plain, **derived})
@@ -187,6 +189,23 @@ def _check_refilled(plan: Plan, budget: Budget, autoscaler: Autoscaler | None) -
             " max_unavailable to at least 1",
             "PR-105",
         )
+
+
+def _known_good(given: float, plan: Plan, release: Mapping[str, t.Any] | None) -> float:
+    """Return how long a revision that was stable needs no steps; refuse what has no effect."""
+    if given and plan.strategy != "canary":
+        raise InputError(
+            f"rollout_known_good: has no effect with rollout_strategy {plan.strategy}, which has no"
+            " steps, only with canary; remove it",
+            "PR-107",
+        )
+    if given and (release or {}).get("with_canary"):
+        raise InputError(
+            "rollout_known_good: leaves out steps, which members of a release take together"
+            " (with_canary of rollout_release); remove one of them",
+            "PR-107",
+        )
+    return given
 
 
 def _release(given: Mapping[str, t.Any] | None, service: str) -> Membership | None:

@@ -128,6 +128,15 @@ VARIABLES = Options(
         " promotion.",
     ),
     Field(
+        "known_good",
+        DURATION,
+        "With O(strategy=canary), how long ago a revision may have been the stable one to be rolled"
+        " out again without O(steps) and O(targets): all instances are replaced in one walk, which"
+        " is watched as usual. It needs the settings that it had. A revision that a rollback left"
+        " is not known to be good. With V(0), each revision takes the steps.",
+        default=0,
+    ),
+    Field(
         "hold_replicas",
         AMOUNT,
         "With O(strategy=canary) and O(hold), how many old instances stay. Percentages are of the"

@@ -583,6 +583,11 @@ FORCE = Field(
     " this.",
     default=False,
 )
+COUNT = Field(
+    "count",
+    whole(1, values.MOST),
+    "With O(command=set_target), how many new instances the canary is to have.",
+)
 TASK_FILE = (
     "A relative path is looked up next to the playbook, in the working directory and next to the"
     " inventory."
@@ -626,6 +631,7 @@ OF_ROLES = Options(
     COMMAND,
     WHY,
     FORCE,
+    COUNT,
     Field(
         "members",
         MAPPING,

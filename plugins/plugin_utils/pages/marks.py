@@ -159,6 +159,13 @@ def _scaled(event: Event) -> Mark:
     return Mark(0, "warn" if refused else "person", clean(title), why=refused)
 
 
+def _target_set(event: Event) -> Mark:
+    refused = _text(event, "refused")
+    what = "refused" if refused else f"set at {_text(event, 'stage')}"
+    title = f"{event.get('new', '?')} new instances {what}"
+    return Mark(0, "warn" if refused else "person", clean(title), why=refused)
+
+
 def _switched(event: Event) -> Mark:
     took = event.get("milliseconds")
     why = f"within {took:.0f} ms" if isinstance(took, (int, float)) else ""
@@ -201,6 +208,7 @@ _MADE: Mapping[str, Callable[[Event], Mark | None]] = {
     "word": _command,
     "repair": _repair,
     "scale": _scaled,
+    "target": _target_set,
     "switch": _switched,
     "stable_lost": _plain("bad", "No stable instance serves", why="message"),
     "trouble": _plain("warn", "A host or load balancer does not answer or refuses", why="message"),

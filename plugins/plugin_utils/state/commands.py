@@ -27,14 +27,27 @@ COMMANDS: Mapping[str, str] = {
     "retry": "Continue where the rollout stopped after a failure.",
     "hold": "Stop the rollout as it is, as after a failure.",
     "scale": "Continue to O(replicas) instances. The gates of the stage are asked again.",
+    "set_target": (
+        "Let a canary by number have O(count) new instances at its stage, more or fewer. The gates"
+        " of the stage are asked again."
+    ),
 }
 GIVE_WAY = "give_way"  # sent by a run that supersedes this rollout: leave it as it is
 WITHDRAW = "withdraw"  # withdraws the command whose number is in `of`, unless it was obeyed
 
 # The commands that fit each phase.
 FITTING: Mapping[Phase, tuple[str, ...]] = {
-    Phase.PROGRESSING: ("pause", "promote_full", "skip", "abort", "hold", "scale"),
-    Phase.PAUSED: ("resume", "promote", "promote_full", "skip", "abort", "hold", "scale"),
+    Phase.PROGRESSING: ("pause", "promote_full", "skip", "abort", "hold", "scale", "set_target"),
+    Phase.PAUSED: (
+        "resume",
+        "promote",
+        "promote_full",
+        "skip",
+        "abort",
+        "hold",
+        "scale",
+        "set_target",
+    ),
     Phase.AWAITING_PROMOTION: (
         "promote",
         "promote_full",
@@ -150,7 +163,7 @@ def ahead(phase: Phase, command: str) -> Phase:
     """Return the phase by which to judge the next command, while `command` was sent in `phase` and
     is still pending.
     """
-    if command == "scale":
+    if command in ("scale", "set_target"):
         return phase
     return _AHEAD.get(command) or (
         Phase.PROMOTING if phase in (Phase.PROMOTING, Phase.HOLDING) else Phase.PROGRESSING

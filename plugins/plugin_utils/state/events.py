@@ -201,6 +201,15 @@ class Scaled(Event):
     )
 
 
+class TargetSet(Event):
+    """An operator set the number of new instances of a canary."""
+
+    kind = "target"
+    new: t.Annotated[int, "the number set"]
+    stage: t.Annotated[str | None, "the stage that has that number from then on"] = None
+    refused: t.Annotated[str | None, "why the number cannot be"] = None
+
+
 class Trouble(Event):
     """A host or load balancer did not answer or refused; the call is retried."""
 
@@ -282,7 +291,7 @@ class CommandTaken(Event):
     word: t.Annotated[str, "the command"]
     by: t.Annotated[str, "who sent it"]
     why: t.Annotated[str | None, "the operator's reason"] = None
-    replicas: t.Annotated[int | None, "of `scale`: how many"] = None
+    replicas: t.Annotated[int | None, "of `scale` and `set_target`: how many"] = None
     refused: t.Annotated[str, "why it was refused; empty if it was obeyed"]
 
 

@@ -18,12 +18,14 @@ from ..inputs import shapes
 from ..interfaces.platform import InstanceSettings, Labels
 
 # fields that the journal leaves out while they have these values
-OMITTED = (
+OMITTED: tuple[tuple[str, t.Any], ...] = (
     ("person", False),
     ("memory", None),
     ("id", None),
     ("order", None),
     ("release", None),
+    ("wanted_new", 0),
+    ("aim", {}),
 )
 KEPT = 20  # ended rollouts in the history
 MOVED = "moved"  # in a journal that must not be used, since it was moved, or is being moved here
@@ -150,6 +152,8 @@ class Rollout:
     # replicas that the last play asked for: an operator may have scaled the rollout since
     played: int = 0
     wanted: int = 0  # replicas that an operator asked for, until that is obeyed
+    wanted_new: int = 0  # new instances that an operator set, until that is obeyed
+    aim: dict[str, int] = field(default_factory=dict)  # by stage, those that an operator has set
     # replicas that the owner of the workload asked for there, as last taken; None: no others
     owner: int | None = None
     grown: int = 0  # new instances that existed when the rollout was scaled
@@ -320,6 +324,19 @@ class Record:
             past.get("order") for past in reversed(self.history) if past.get("revision") == revision
         ]
         return next((order for order in orders if order is not None), None)
+
+    def left_at(self, revision: str) -> float | None:
+        """Return when a newer revision replaced this one as the stable one; None: not known, or a
+        rollback left it, since it was not good.
+        """
+        for past in reversed(self.history):
+            previous = past.get("previous") or {}
+            changed = past.get("outcome") == Outcome.PROMOTED and previous.get(
+                "revision"
+            ) != past.get("revision")
+            if changed and previous.get("revision") == revision:
+                return None if past.get("kind") == RolloutKind.ROLLBACK else past.get("updated")
+        return None
 
     def new_id(self, now: float, pid: int) -> str:
         """Return an id for a rollout that this process begins now, other than those known."""

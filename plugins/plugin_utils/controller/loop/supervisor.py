@@ -37,7 +37,7 @@ class Proceed(Enum):
     GO = "go"
     HOLD = "hold"  # keep the fleet as it is, and in repair
     SKIP = "skip"  # leave this stage for the next one
-    RENUMBER = "renumber"  # leave it, since an operator asked for another number of replicas
+    RENUMBER = "renumber"  # leave it, since an operator asked for another number of instances
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Supervisor:
     def proceed(self, describe: Callable[[], Mapping[str, t.Any]]) -> Proceed:
         """Return what the stage may do now; raises RolloutFailed if a command or gate ends it."""
         skip = self._obey_commands()
-        if self.rollout.wanted:
+        if self.rollout.wanted or self.rollout.wanted_new:
             return Proceed.RENUMBER
         if self._back:
             return Proceed.GO
@@ -459,6 +459,9 @@ class Supervisor:
             return False
         if name == "scale":
             rollout.wanted = int(command["replicas"])
+            return False
+        if name == "set_target":
+            rollout.wanted_new = int(command["replicas"])
             return False
         return self._continue(command)
 

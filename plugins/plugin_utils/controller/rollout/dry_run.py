@@ -11,6 +11,7 @@ from ...engine.model import Composition, Phase
 from ...engine.strategy import Plan, rolling
 from ...state.record import Rollout, RolloutKind
 from ..step.context import Result, StepContext, StepPart
+from . import known_good
 from .lifecycle import Lifecycle
 from .request import requested
 from .rollback import Rollback, nothing_to_roll_back
@@ -35,12 +36,17 @@ class DryRun(StepPart):
         self.loop.observe_fleet()
         Lifecycle(self.step).adopt()
         if record.stable is not None and record.stable.revision == revision:
-            return self.open(RolloutKind.SCALE, revision, record.stable.generation, replicas)
-        return self.open(RolloutKind.ROLLOUT, revision, record.generation + 1, replicas)
+            return self.open(
+                RolloutKind.SCALE, revision, record.stable.generation, replicas, Plan()
+            )
+        generation, plan = record.generation + 1, known_good.plan_of(self.step, revision)
+        return self.open(RolloutKind.ROLLOUT, revision, generation, replicas, plan)
 
-    def open(self, kind: RolloutKind, revision: str, generation: int, replicas: int) -> Result:
-        """Return what a new rollout would do."""
-        plan, stable = self.settings.plan if kind.forward else Plan(), self.record.stable
+    def open(
+        self, kind: RolloutKind, revision: str, generation: int, replicas: int, plan: Plan
+    ) -> Result:
+        """Return what a new rollout that follows this plan would do."""
+        stable = self.record.stable
         base = self.validation.kept_replicas(replicas, plan)
         stages = self.stages.planned(
             generation, replicas, stable and replace(stable, replicas=base), plan
@@ -60,8 +66,8 @@ class DryRun(StepPart):
         ahead = [stage.waypoint for stage in self.stages.ahead(rollout)]
         return self.step.would(ahead or [rolling(rollout.generation, replicas)], rollout.revision)
 
-    def rollback(self, to: str | None = None) -> Result:
-        """Return what a rollback would do."""
+    def rollback(self, to: str | None = None, plan: Plan | None = None) -> Result:
+        """Return what a rollback would do; `plan`: its steps, where it has any."""
         if (rollout := self.record.open) is not None:
             back = (
                 rollout
@@ -72,4 +78,8 @@ class DryRun(StepPart):
         target = Rollback(self.step).target(to)
         if target is None:
             return self.step.report(False, msg=nothing_to_roll_back(self.record))
+        if plan:
+            return self.open(
+                RolloutKind.ROLLBACK, target.revision, target.generation, target.replicas, plan
+            )
         return self.step.would([rolling(target.generation, target.replicas)], target.revision)

@@ -20,7 +20,7 @@ from ...engine.budget import whole
 from ...engine.instances import is_orphaned
 from ...engine.model import Composition, Instance, Phase, Process, State
 from ...engine.shares import counted
-from ...engine.strategy import FINISH, Stage
+from ...engine.strategy import FINISH, InvalidSteps, Plan, Stage
 from ...interfaces.platform import Notable
 from ...state import events
 from ...state.record import (
@@ -108,15 +108,18 @@ class Lifecycle(StepPart):
         replicas: int,
         base: int = 0,
         *,
+        plan: Plan | None = None,
         why: str = "",
         release: MemberOf | None = None,
     ) -> Rollout:
         """Begin a rollout: it is in progress until it is closed.
 
-        `base` is the number of stable instances kept until the promotion; 0 keeps all. `why` is
-        the reason that the operator gives, `release` the one that the rollout is a member of.
+        `base` is the number of stable instances kept until the promotion; 0 keeps all. `plan` is
+        the one that it follows, if not that of the settings. `why` is the reason that the
+        operator gives, `release` the one that the rollout is a member of.
         """
-        record, plan, now, forward = self.record, self.settings.plan, clock.wall(), kind.forward
+        record, now, forward = self.record, clock.wall(), kind.forward
+        plan = plan or (self.settings.plan if forward else Plan())
         identity = self.step.session.identity
         baseline = baseline_of(plan, generation) if forward and record.stable else 0
         self._begin_settings(forward, revision, generation, baseline)
@@ -127,7 +130,7 @@ class Lifecycle(StepPart):
             revision=revision,
             generation=generation,
             replicas=replicas,
-            strategy=plan.strategy if forward else "rolling",
+            strategy=plan.strategy,
             previous=record.stable,
             started=now,
             kind=kind,
@@ -249,7 +252,8 @@ class Lifecycle(StepPart):
         self._check_release(rollout)
         if rollout.phase == Phase.ROLLING_BACK:
             return
-        if rollout.kind.forward and not self._follows_plan(rollout):
+        planned = rollout.kind.forward or rollout.strategy == "canary"
+        if planned and not self._follows_plan(rollout):
             raise RolloutFailed(
                 f"rollout_steps: strategy, steps or gates have changed since the rollout of {title}"
                 " began; rerun with the original ones, or roll it back (rollback.yml) and start"
@@ -423,6 +427,7 @@ class Lifecycle(StepPart):
 
     def rescale(self, rollout: Rollout) -> None:
         """Continue to the number of replicas that an operator asked for, or tell why not."""
+        self._take_aim(rollout)
         replicas, rollout.wanted = rollout.wanted, 0
         if replicas in (0, rollout.replicas):
             return
@@ -444,6 +449,26 @@ class Lifecycle(StepPart):
                 f"{title}: scaled from {before} to {replicas} replicas; gates of {stage} start"
                 " again"
             )
+        self.loop.commit()
+
+    def _take_aim(self, rollout: Rollout) -> None:
+        """Let the stage have as many new instances as an operator has set, or tell why not."""
+        number, rollout.wanted_new = rollout.wanted_new, 0
+        if not number:
+            return
+        from ...engine.aim import aimed_stage  # few rollouts are told
+
+        title = f"{self.settings.service} {rollout.revision}"
+        try:
+            name = aimed_stage(self.stages.ahead(rollout), number, rollout.replicas)
+        except InvalidSteps as exc:
+            self.loop.event(events.TargetSet(refused=str(exc), new=number))
+            self.loop.say(f"{title}: cannot set {number} new instances: {exc} [PR-701]")
+        else:
+            rollout.aim = {**rollout.aim, name: number}
+            rollout.gates, rollout.background, rollout.tally = {}, {}, None
+            self.loop.event(events.TargetSet(new=number, stage=name))
+            self.loop.say(f"{title}: {name} has {number} new instances; its gates start again")
         self.loop.commit()
 
     def _check_scale(self, rollout: Rollout, replicas: int) -> None:

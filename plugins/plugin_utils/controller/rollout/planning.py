@@ -24,6 +24,7 @@ from ...report.plan import lines as plan_lines
 from ...report.view import NextView
 from ..background.durations import MedianTimes
 from ..step.context import Result, StepContext
+from . import known_good
 from .expectation import measured
 from .generations import Generations
 from .stages import LaunchStages
@@ -133,7 +134,9 @@ def stages_to(step: StepContext, revision: str, replicas: int, base: int) -> Seq
     if record.stable and record.stable.revision == revision:
         return stages.planned(record.stable.generation, replicas, record.stable, Plan())
     stable = record.stable and replace(record.stable, replicas=base)
-    return stages.planned(record.generation + 1, replicas, stable, step.settings.plan)
+    return stages.planned(
+        record.generation + 1, replicas, stable, known_good.plan_of(step, revision)
+    )
 
 
 def unknown(stages: Sequence[Stage], measured: bool, balanced: bool) -> list[str]:

@@ -180,13 +180,18 @@ class Rollback(StepPart):
         given = self.settings.replicas
         return given if isinstance(given, int) else (given.of(known) if given else None) or known
 
-    def open(self, target: Composition, why: str = "") -> Rollout:
-        """Open a rollout back to the target."""
+    def open(self, target: Composition, why: str = "", plan: Plan | None = None) -> Rollout:
+        """Open a rollout back to the target; `plan`: its steps, where it has any."""
         failed, stable = self.record.rollout, self.record.stable
         left = failed if target == stable else stable
-        base = self.lifecycle.validation.kept_replicas(target.replicas, Plan())
+        base = self.lifecycle.validation.kept_replicas(target.replicas, plan or Plan())
         rollout = self.lifecycle.open(
-            RolloutKind.ROLLBACK, target.revision, target.generation, target.replicas, base
+            RolloutKind.ROLLBACK,
+            target.revision,
+            target.generation,
+            target.replicas,
+            base,
+            plan=plan,
         )
         rollout.step = "rollback"
         source = left.revision if left else "nothing"

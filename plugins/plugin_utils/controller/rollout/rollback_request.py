@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from ...base.errors import AlreadyRunning, LeaseHeld, RolloutFailed
+from ...base.errors import AlreadyRunning, InputError, LeaseHeld, RolloutFailed
 from ...engine.model import Composition
+from ...engine.plans import back_in_steps
 from ...engine.strategy import PROMOTE
 from ...state import commands
 from ...state.record import Outcome, Record, Rollout, RolloutKind
@@ -21,15 +22,23 @@ class RollbackRequest(StepPart):
     """Roll back to the stable revision; with no rollout in progress, to the previous one."""
 
     def __init__(
-        self, step: StepContext, *, to: str | None = None, why: str = "", of: str | None = None
+        self,
+        step: StepContext,
+        *,
+        to: str | None = None,
+        why: str = "",
+        of: str | None = None,
+        in_steps: bool = False,
     ) -> None:
         """Make a request.
 
         `to`: the revision to return to. `of`: the rollout that is to be undone; nothing is done
-        unless it is the last one, or the last one is its rollback.
+        unless it is the last one, or the last one is its rollback. `in_steps`: a rollback after a
+        promotion takes the steps of the canary.
         """
         super().__init__(step)
         self._to, self._why, self._of = to, why, of
+        self._plan = back_in_steps(self.settings.plan) if in_steps else None
         self._forward = Forward(step)
 
     def run(self) -> Result:
@@ -56,8 +65,11 @@ class RollbackRequest(StepPart):
             step.loop.await_fleet()
         self._forward.lifecycle.adopt()
         if step.check_mode:
-            return DryRun(step).rollback(self._to)
+            return DryRun(step).rollback(self._to, self._plan)
         if rollout is not None and rollout.kind != RolloutKind.ROLLBACK:
+            if self._plan:
+                title = f"{self.settings.service} {rollout.revision}"
+                step.say(f"{title}: its rollback has no steps, since it was not promoted")
             self._forward.rollback.run(rollout, self._why)
             return step.report(True)
         return self._return_to_earlier(rollout)
@@ -88,17 +100,34 @@ class RollbackRequest(StepPart):
             target = forward.rollback.target(self._to)
             if target is None:
                 return step.report(False, msg=nothing_to_roll_back(step.record))
+            self._check_plan(target)
             rollout = self._open_prepared(target)
+        elif self._plan is None:
+            rollout.strategy = "rolling"  # no further steps
+        elif rollout.strategy == "canary":
+            forward.lifecycle.check_resumable(rollout, rollout.revision)
         rollout.tally = None
         forward.run(rollout, PROMOTE)
         forward.lifecycle.make_stable(rollout)
         forward.lifecycle.close(Outcome.PROMOTED, rollout.reason)
         return step.report(True)
 
+    def _check_plan(self, target: Composition) -> None:
+        """Refuse steps that a rollback cannot take."""
+        if self._plan is None:
+            return
+        if self._plan.baseline:
+            raise InputError(
+                "rollout_steps: baseline compares a new revision with fresh instances of the stable"
+                " one, and a rollback has no new revision; remove it",
+                "PR-107",
+            )
+        self._forward.lifecycle.validation.check_capacity(target.replicas, self._plan)
+
     def _open_prepared(self, target: Composition) -> Rollout:
         """Open a rollout back to the target and prepare its hosts; if that fails, close it."""
         last = self.record.rollout
-        rollout = self._forward.rollback.open(target, self._why)
+        rollout = self._forward.rollback.open(target, self._why, self._plan)
         try:
             self._forward.prepare(rollout)
         except RolloutFailed as exc:

@@ -49,11 +49,21 @@ class Stages(StepPart, abc.ABC):
     def plan_of(self, rollout: Rollout) -> Plan:
         """Return the plan that a rollout follows.
 
-        Only a new revision or a restart has steps and gates.
+        Only a new revision or a restart has gates; a rollback has steps where they are asked for,
+        and a revision that is known to be good has none.
         """
+        asked = self.settings.plan
         if not rollout.kind.forward:
-            return Plan()
-        plan = replace(self.settings.plan, strategy=rollout.strategy)
+            if rollout.strategy != "canary":
+                return Plan()
+            from ...engine.plans import back_in_steps  # few rollbacks have steps
+
+            return back_in_steps(asked)
+        plan = replace(asked, strategy=rollout.strategy)
+        if (rollout.strategy, asked.strategy) == ("rolling", "canary"):
+            from ...engine.plans import one_walk  # few revisions are known to be good
+
+            plan = one_walk(asked)
         if rollout.release:
             from ...engine.release_plan import member_plan  # few rollouts are members
 
@@ -63,6 +73,15 @@ class Stages(StepPart, abc.ABC):
 
 class LaunchStages(Stages):
     """The stages where new instances are launched beside the old ones."""
+
+    def ahead(self, rollout: Rollout) -> Sequence[Stage]:
+        """Return the stages ahead, with the number of new instances that an operator has set."""
+        ahead = super().ahead(rollout)
+        if not rollout.aim:
+            return ahead
+        from ...engine.aim import with_aim  # few rollouts have any
+
+        return with_aim(ahead, rollout.aim)
 
     @property
     def targets(self) -> Sequence[Target]:
@@ -94,8 +113,8 @@ class LaunchStages(Stages):
         before = rollout.previous and replace(
             rollout.previous, replicas=rollout.base or rollout.previous.replicas
         )
-        if before and rollout.kind == RolloutKind.ROLLBACK:
-            # a rollback starts no instances of the revision it leaves
+        if before and rollout.kind == RolloutKind.ROLLBACK and rollout.strategy == "rolling":
+            # without steps, a rollback starts no instances of the revision it leaves
             before = replace(before, generation=0)
         listed = self.planned(
             rollout.generation, rollout.replicas, before, self.plan_of(rollout), rollout.grown
@@ -237,6 +256,7 @@ def renumber(
     stages_ahead(before, rollout)
     rollout.passed = still_passed(before, after, rollout.passed)
     rollout.replicas = replicas
+    rollout.aim = {name: min(number, replicas) for name, number in rollout.aim.items()}
     rollout.grown = grown
     rollout.gates, rollout.background = {}, {}
 
