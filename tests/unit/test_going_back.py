@@ -361,19 +361,19 @@ def test_progress_lines_leave_out_failures_of_an_earlier_attempt(shop: Service) 
     ("given", "words"),
     [
         (
-            ("rollout_strategy=canary", '{"rollout_steps": []}'),
+            {"rollout_strategy": "rolling", "rollout_steps": []},
             "rollout_strategy and rollout_steps",
         ),
-        (("rollout_steps=x",), "rollout_steps has no effect"),
-        (("rollout_to=1", "@rollout_steps.yml"), ""),
+        ({"rollout_steps": "x"}, "rollout_steps has no effect"),
+        ({"rollout_to": "1"}, ""),
     ],
 )
 def test_a_rollback_says_that_it_has_no_steps(
-    shop: Service, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], words: str
+    shop: Service, monkeypatch: pytest.MonkeyPatch, given: dict[str, t.Any], words: str
 ) -> None:
     shop.play(revision="2")
     shop.said.clear()
-    monkeypatch.setattr(rollback.context, "CLIARGS", {"extra_vars": given})
+    monkeypatch.setattr(rollback.ActionModule, "_demanded", given)
     shop.step(rollback)
     told = [line for line in shop.said if "no effect" in line]
     assert len(told) == bool(words)

@@ -172,6 +172,7 @@ USED = {
         "ramp.yml",
         "linear.yml",
         "hold.yml",
+        "known_good.yml",
         "replicas.yml",
         "groups.yml",
         "instances.yml",
@@ -179,7 +180,9 @@ USED = {
         "marked.yml",
     },
     f"{HOW_TO}/containers.md": {"containers.yml"},
-    f"{HOW_TO}/control.md": {"control", "follow"},
+    f"{HOW_TO}/control.md": {"control", "back_in_steps", "set_target", "follow"},
+    f"{HOW_TO}/leave.md": {"remove"},
+    "docs/examples/kubernetes/README.md": {"setup", "rollout", "patch", "in_git"},
     f"{HOW_TO}/drain-an-instance.md": {"drain.yml", "drain"},
     f"{HOW_TO}/envoy.md": {"envoy-files", "envoy.json", "envoy.yml"},
     f"{HOW_TO}/freeze.md": {"freeze.yml", "window.yml"},
@@ -326,6 +329,7 @@ def test_every_command_names_a_playbook_files_and_variables_that_exist(
     files = {name for texts in SNIPPETS.values() for name in texts} | {
         "setup.yml",
         "canary.yml",
+        "patch.yml",
         "db.yml",
     }
     for option, value in itertools.pairwise(words):
@@ -425,6 +429,7 @@ LISTED = {  # the stages of six instances, and new and old ones of each
         ),
         "linear.yml": "step 1 2+6, step 2 3+6, promote 6+0",
         "hold.yml": "step 1 2+6, prepare 6+6, promote 6+6, hold 6+6, retire 6+0",
+        "known_good.yml": "step 1 2+6, promote 6+0",
         "replicas.yml": "step 1 1+5, step 3 3+3, promote 6+0",
         "groups.yml": "group 1 2+4, group 2 4+2, group 3 6+0, promote 6+0",
         "instances.yml": "step 1 1+6, step 2 3+4, promote 6+0",
