@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,19 +36,6 @@ for step in given["steps"]:
         if name.startswith(start) and not hasattr(module, "__path__")
     ]
 print(json.dumps(imported))
-"""
-# Prints the modules of the collection that are compiled.
-COMPILED = """
-import sys
-from ansible.plugins.loader import action_loader, init_plugin_loader
-
-init_plugin_loader()
-compiled = []
-sys.addaudithook(
-    lambda event, given: compiled.append(str(given[1])) if event == "compile" else None
-)
-action_loader.get("progressive.rollout.begin", class_only=True)
-print("\\n".join(path for path in compiled if "/plugin_utils/" in path))
 """
 
 
@@ -88,22 +74,3 @@ def test_a_step_imports_what_it_uses(imported: dict[str, list[str]], step: str) 
     assert not fewer, (
         f"{step} does not import {', '.join(fewer)} any more; remove from {KNOWN.name}"
     )
-
-
-def test_bytecode_is_kept(tmp_path: Path) -> None:
-    """A start compiles no module that an earlier one has compiled."""
-
-    def start() -> list[str]:
-        done = subprocess.run(
-            [sys.executable, "-c", COMPILED],
-            env={**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return [line.rpartition("/plugin_utils/")[2] for line in done.stdout.splitlines()]
-
-    first, second = start(), start()
-    assert "engine/model.py" in first
-    # which Ansible imports, before Python can
-    assert second == ["base/__init__.py"]

@@ -18,7 +18,6 @@ import typing as t
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from importlib.abc import InspectLoader
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from types import ModuleType
@@ -153,9 +152,15 @@ def source(module: ModuleType) -> str:
 
 @functools.cache
 def code(module: ModuleType) -> bytes:
-    """Return a module as this Python has compiled it."""
-    loader = t.cast(InspectLoader, module.__loader__)
-    return marshal.dumps(loader.get_code(module.__name__))
+    """Return a module as this Python compiles it."""
+    return marshal.dumps(
+        compile(
+            source(module),
+            f"agents/{module.__name__.rpartition('.')[2]}.py",
+            "exec",
+            dont_inherit=True,
+        )
+    )
 
 
 def _answer(
