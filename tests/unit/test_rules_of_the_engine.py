@@ -102,6 +102,17 @@ def test_where_no_stable_instance_serves_is_known_although_too_many_failed() -> 
     assert not decide(some(1, 2), point, progress, Budget(1, 0)).stable_lost, "it goes back"
 
 
+@pytest.mark.parametrize(("stable", "admitted"), [(3, 0), (2, 1)])
+def test_what_a_superseded_rollout_left_out_of_rotation_stays_there_unless_it_is_needed(
+    stable: int, admitted: int
+) -> None:
+    """It may never have passed a gate; where it stays, nothing waits for it."""
+    idle = some(2, 2, rotation=Rotation.OUT)
+    point = Waypoint(3, 0, stable + 2, 3, stable=1)
+    decision = decide([*some(stable), *idle], point, SINCE, Budget(2, 0))
+    assert len(decision.admit) == admitted and decision.reached is not bool(admitted)
+
+
 def repaired(name: str, started: float) -> Failure:
     return Failure(name, "", stable=True, started=started)
 

@@ -20,7 +20,7 @@ from ..base.text import clean
 from ..engine.judges import counts, kayenta
 from ..engine.judges.comparison import SIDES, Comparison
 from ..engine.judges.counts import Counts, Span
-from ..engine.judges.fading import WarmUpLimit
+from ..engine.judges.fading import PLAIN, WarmUpLimit
 from ..engine.judges.latency import (
     Histogram,
     LatencyHistory,
@@ -143,13 +143,13 @@ def _patience(metric: Metric) -> int:
 def _warm_up(metric: Metric) -> WarmUpLimit:
     """Return how long a verdict on errors waits for new instances to warm up.
 
-    Where looks follow each other within seconds, only a fall that shows is waited for: such an
-    analysis is meant to decide soon.
+    Where looks follow each other within seconds, only a fall that is plain to see is waited for:
+    such an analysis is meant to decide soon.
     """
     interval, count = metric.limits.interval or SLOW, metric.limits.count
     most = math.ceil(WARM / interval)
-    young = YOUNG if interval >= SLOW else SOON
-    return WarmUpLimit(min(most, count // 2) if count else most, young)
+    most = min(most, count // 2) if count else most
+    return WarmUpLimit(most, YOUNG) if interval >= SLOW else WarmUpLimit(most, SOON, PLAIN)
 
 
 def _by_errors(metric: Metric, state: State, look: Sequence[Span]) -> Measurement:

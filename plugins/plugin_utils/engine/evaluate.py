@@ -264,7 +264,8 @@ def _stable_missing(count: FleetCount, waypoint: Waypoint) -> int:
     """How many of the old instances that are to serve do not exist, or are not in service yet."""
     if not waypoint.repairs or not waypoint.old or count.switched:
         return 0
-    return max(0, waypoint.old - len(count.old)) + count.old.starting
+    starting = count.old.starting - sum(map(is_starting, _kept_out(count, waypoint)))
+    return max(0, waypoint.old - len(count.old)) + starting
 
 
 def _is_stable_lost(count: FleetCount, waypoint: Waypoint) -> bool:
@@ -387,21 +388,24 @@ def _rotate(
 
 
 def _old_to_admit(count: FleetCount, waypoint: Waypoint) -> list[Instance]:
-    """Which old instances to put in rotation.
+    """Which old instances to put in rotation."""
+    kept_out = {instance.id for instance in _kept_out(count, waypoint)}
+    return [i for i in count.old.pending if can_admit(i) and i.id not in kept_out]
+
+
+def _kept_out(count: FleetCount, waypoint: Waypoint) -> list[Instance]:
+    """Which old instances get no requests though they are ready.
 
     Those of a superseded rollout may never have passed its gates: out of rotation, they get
     requests only as far as the others are too few.
     """
-    admitted: list[Instance] = []
-    idle: list[Instance] = []
-    for instance in filter(can_admit, count.old.pending):
-        is_superseded = waypoint.stable and instance.generation not in (
-            waypoint.stable,
-            waypoint.baseline,
-        )
-        (idle if is_superseded and not instance.in_rotation else admitted).append(instance)
-    missing = waypoint.desired - count.available - len(admitted)
-    return [*admitted, *idle[: max(0, missing)]]
+    if not waypoint.stable:
+        return []
+    known = (waypoint.stable, waypoint.baseline)
+    ready = [i for i in count.old.pending if can_admit(i)]
+    idle = [i for i in ready if i.generation not in known and not i.in_rotation]
+    missing = waypoint.desired - count.available - (len(ready) - len(idle))
+    return idle[max(0, missing) :]
 
 
 def _needed_to_switch(waypoint: Waypoint) -> int:

@@ -23,6 +23,7 @@ TAU = 6.0  # looks in which errors fade to 1/e, at the slowest
 UNLIKE = 1.0  # logarithm of how much likelier the errors are at a steady rate: they don't fade
 WAITS = 0.5  # standard deviations fewer errors in the later half: a verdict waits
 SEEN = 1.0  # so many: they fade
+PLAIN = 2.0  # so many: they fade, and a steady rate looks like that but once in forty times
 OVER = 5  # looks in a row in which they do not: the new side is warm
 
 
@@ -32,6 +33,7 @@ class WarmUpLimit:
 
     looks: int = 0  # at most
     young: int = 0  # at most, where there are too few errors to see whether they fade
+    fall: float = WAITS  # from which it waits, in standard deviations
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,9 @@ class Fading:
         if looks >= FEW:
             known = known or _steadier(last) >= UNLIKE * dispersion
         steady = self.steady + 1 if looks >= FEW and fall <= WAITS else 0
-        return Fading(last, looks, fall, self.seen or fall > SEEN, known, steady)
+        return Fading(
+            last, looks, fall, self.seen or fall > max(SEEN, patience.fall), known, steady
+        )
 
     def _is_over(self, patience: WarmUpLimit) -> bool:
         """Whether the new side is warm, or was waited for long enough."""
@@ -70,11 +74,11 @@ class Fading:
 
     def falls(self, patience: WarmUpLimit) -> bool:
         """Whether the new side fails less and less."""
-        return self.fall > WAITS and not self._is_over(patience)
+        return self.fall > patience.fall and not self._is_over(patience)
 
     def waits(self, patience: WarmUpLimit) -> bool:
         """Whether a verdict waits."""
-        return (self.fall > WAITS or not self.known) and not self._is_over(patience)
+        return (self.fall > patience.fall or not self.known) and not self._is_over(patience)
 
     def dump(self) -> dict[str, t.Any]:
         """Return plain data, for the journal."""
