@@ -126,7 +126,7 @@ def shop() -> Iterator[Shop]:
 
 
 def test_every_step_has_examples_that_are_run() -> None:
-    assert sorted([*ORDER, *WAVES, "move"]) == sorted(STEPS)
+    assert sorted([*ORDER, *WAVES, "move", "remove"]) == sorted(STEPS)
 
 
 @pytest.mark.parametrize("step", WAVES)
@@ -173,3 +173,10 @@ def test_check_mode_touches_nothing(shop: Shop) -> None:
     left_out = ("control", "release")
     shop.run([step for step in ORDER if step not in left_out], "--check", "--diff")
     assert shop.traces() == before
+
+
+def test_the_example_of_remove_leaves_nothing_to_remove(shop: Shop) -> None:
+    """On the same fleet, which nothing follows."""
+    for left in (True, False):
+        outcome = shop.run(["remove"])
+        assert [task.changed for task in outcome.tasks] == [left], outcome.output

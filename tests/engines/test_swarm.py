@@ -362,6 +362,7 @@ def test_the_example_runs_as_it_is(swarm: Swarm, tmp_path: Path) -> None:
     inventory["load_balancers"]["hosts"].pop("lb2")  # there is one socket of HAProxy
     path = tmp_path / "hosts.yml"
     path.write_text(yaml.safe_dump(inventory))
+    shutil.copytree(EXAMPLE / "group_vars", tmp_path / "group_vars")
     environment = {
         **os.environ,
         "SOCKET": SOCKET.replace("{host}", "manager1"),
