@@ -274,10 +274,11 @@ class HostsContract(PlatformContract):
         shop, cart = site.ending(), site.neighbour()
         wanted = labels(shop, "shop-1")
         shop.sync(start=wanted)
-        until(lambda: states(shop.sync()) == {"shop-1": FAILED})
+        until(lambda: any(one.process is FAILED or one.restarts for one in shop.sync()))
         (place,) = wanted
         mine = [replace(place, id="cart-1", service="cart")]
         assert not cart.sync(start=mine)
+        stopped(shop, ["shop-1"])
         shop.sync(forget=["shop-1"])
         assert [report.labels.id for report in site.neighbour().sync(start=mine)] == ["cart-1"]
 
