@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ..base.text import clean
 from ..engine.model import Phase, State
 from ..interfaces.store import Lease
+from ..state.events import total
 from ..state.record import Outcome, Record, Rollout
 
 GATES = 20  # analyses with a verdict, the last ones
@@ -170,10 +171,7 @@ def _instances(
 def _counted(events: Iterable[Mapping[str, t.Any]], what: str) -> Samples:
     """Return what the load balancers counted of each side; nothing where there are none."""
     counted = list(events)
-    return [
-        ({"side": side}, sum(int(event.get(side, {}).get(what) or 0) for event in counted))
-        for side in (SIDES if counted else ())
-    ]
+    return [({"side": side}, total(counted, side, what)) for side in (SIDES if counted else ())]
 
 
 def _verdicts(timeline: Iterable[Mapping[str, t.Any]]) -> Iterator[tuple[Labels, float]]:

@@ -9,7 +9,7 @@ docs/reference/timeline-events.md is made from this module.
 from __future__ import annotations
 
 import typing as t
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from ..engine.model import Phase
@@ -355,6 +355,11 @@ class End(Event):
 
 
 KINDS: Mapping[str, type[Event]] = {event.kind: event for event in Event.__subclasses__()}
+
+
+def total(counted: Iterable[Mapping[str, t.Any]], side: str, what: str) -> int:
+    """Return how many requests or errors (`what`) of a side these events of requests have."""
+    return sum(int(event.get(side, {}).get(what) or 0) for event in counted)
 
 
 def documented(event: type[Event]) -> dict[str, str]:

@@ -132,7 +132,7 @@ class Recorder:
         timeline = [*self._session.timeline(rollout), *self._events]
         counted = [event for event in timeline if event.get("kind") == events.RequestsCounted.kind]
         new, old = (
-            {key: sum(event[side][key] for event in counted) for key in ("requests", "errors")}
+            {key: events.total(counted, side, key) for key in ("requests", "errors")}
             for side in ("new", "old")
         )
         return new, old
