@@ -85,6 +85,11 @@ class Known:
     settings: Mapping[int, InstanceSettings] = field(default_factory=dict)
 
     @property
+    def fencing(self) -> dict[str, t.Any]:
+        """What a command carries, so that hosts refuse an older lease and another journal."""
+        return {"epoch": self.epoch, "journal": self.journal.named()}
+
+    @property
     def secret_keys(self) -> list[str]:
         """The keys of all secret settings that are still wanted."""
         return sorted({kept.key for kept in self.settings.values() if kept.key})

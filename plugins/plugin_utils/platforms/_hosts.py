@@ -419,9 +419,9 @@ class Hosts(PlatformDriver):
     def leave(self, dry: bool) -> Sequence[str]:
         from ..remote import leaving  # a service is removed once
 
-        known, service = self.context.known(), self.context.service
+        service = self.context.service
         places = {host: [leaving.of_host(self._path, host, service)] for host in self._hosts}
-        run = {"epoch": known.epoch, "journal": known.journal.named(), "dry": dry}
+        run = {**self.context.known().fencing, "dry": dry}
         return leaving.leave(self.context.transport, places, run, PlatformError)
 
     # -- settings of a generation

@@ -216,8 +216,7 @@ class Driver(TrafficDriver):
             folders = [os.path.dirname(stem), self.path]
             mine = leaving.LeftFiles(f"{stem}.lock", f"{stem}.epoch", marks, folders=folders)
             places.setdefault(host, []).append(mine)
-        known = self.context.known()
-        run = {"epoch": known.epoch, "journal": known.journal.named(), "dry": dry}
+        run = {**self.context.known().fencing, "dry": dry}
         return leaving.leave(self.context.transport, places, run, TrafficError)
 
     # -- the interface
@@ -402,13 +401,11 @@ class Driver(TrafficDriver):
     def _ask(self, work: Mapping[str, Mapping[str, t.Any]]) -> dict[str, list[str]]:
         """Return the balancers' answers to their lines; all hosts are asked at once."""
         requests: dict[str, dict[str, t.Any]] = {}
-        known = self.context.known()
         common = {
             "path": self.path,
             "service": self.context.service,
             "pool": self.backend,
-            "epoch": known.epoch,
-            "journal": known.journal.named(),
+            **self.context.known().fencing,
             "timeout": _TIMEOUT,
             "state_file": self.state_file,
         }

@@ -128,8 +128,7 @@ class Driver(TrafficDriver):
 
         stem = f"{self.options['path']}/{self.options['upstream']}"
         places = {host: [leaving.at_stem(stem, [f"{stem}.json"])] for host in self.hosts}
-        known = self.context.known()
-        run = {"epoch": known.epoch, "journal": known.journal.named(), "dry": dry}
+        run = {**self.context.known().fencing, "dry": dry}
         return leaving.leave(self.transport, places, run, TrafficError)
 
     def observe(self) -> Table:
@@ -226,9 +225,7 @@ class Driver(TrafficDriver):
 
     def _ask(self, requests: Mapping[str, Mapping[str, t.Any]]) -> dict[str, dict[str, t.Any]]:
         """Return what each agent answers; raise for all that answer with an error."""
-        known = self.context.known()
-        run = {"epoch": known.epoch, "journal": known.journal.named()}
-        common = {**self.common, **run}
+        common = {**self.common, **self.context.known().fencing}
         asked = {host: {**common, **request} for host, request in requests.items()}
         answers = agents.read(self.transport.ask("nginx", asked, TIMEOUT), "nginx")
         errors = []
