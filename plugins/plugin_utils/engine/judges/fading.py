@@ -59,11 +59,10 @@ class Fading:
             return self
         look = (new.requests, new.errors, stable.rate * new.requests)
         last, looks = (*self.last, look)[-LOOKS:], self.looks + 1
-        fall = _fall(last, dispersion) if looks >= FEW else 0.0
-        known = looks >= patience.young
-        if looks >= FEW:
-            known = known or _steadier(last) >= UNLIKE * dispersion
-        steady = self.steady + 1 if looks >= FEW and fall <= WAITS else 0
+        tells = looks >= FEW
+        fall = _fall(last, dispersion) if tells else 0.0
+        known = looks >= patience.young or (tells and _steadier(last) >= UNLIKE * dispersion)
+        steady = self.steady + 1 if tells and fall <= WAITS else 0
         return Fading(
             last, looks, fall, self.seen or fall > max(SEEN, patience.fall), known, steady
         )
