@@ -42,7 +42,7 @@ def main(request: Request) -> dict[str, t.Any]:
 
 
 def _leave(place: dict[str, t.Any], request: Request) -> list[str]:
-    """Remove what is of one place, its lock last; return it."""
+    """Remove the files of one place, its lock last; return their paths."""
     kept = _open_files()
     left = [path for path in _files_of(place) if path not in kept and os.path.lexists(path)]
     for path in place["marks"]:

@@ -169,6 +169,6 @@ def refuse_weights() -> t.NoReturn:
     raise InputError(
         "rollout_steps: set_weight divides the requests of one target, which needs load"
         f" balancers of its own in {VARIABLE}; name them, use set_replicas, or remove {VARIABLE}"
-        " if load balancers are before all clusters or parts",
+        " if the same load balancers serve all clusters or parts",
         "PR-107",
     )
