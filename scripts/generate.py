@@ -214,10 +214,29 @@ def dumped(data: t.Any, indent: int = 0) -> str:
 # Modules and their fragment -------------------------------------------------------------------
 
 
+FULL = "begin"  # the step that documents the options of all steps in full
+
+
+def common_fields() -> Sequence[Field]:
+    """Return the options that all steps take."""
+    variables = module("plugin_utils.config.variables")
+    return (*variables.COMMON.fields, variables.KEPT)
+
+
+def brief(field: Field) -> Docs:
+    """Return an option of all steps in a sentence, with a reference to where it is in full."""
+    option = documented(field)
+    text = f"{first_sentence(field.text)} {field.kind.note}".strip()
+    if option.pop("suboptions", None):
+        text += f" M(progressive.rollout.{FULL}) documents its options."
+    if field.kind.choices:
+        option["choices"] = list(field.kind.choices)
+    return {**option, "description": text}
+
+
 def fragment() -> str:
     """Return plugins/doc_fragments/rollout.py with the options that all steps take."""
-    variables = module("plugin_utils.config.variables")
-    options = {one.name: documented(one) for one in (*variables.COMMON.fields, variables.KEPT)}
+    options = {field.name: brief(field) for field in common_fields()}
     text = (ROOT / "plugins/doc_fragments/rollout.py").read_text()
     start, end = text.index("options:\n"), text.index("attributes:\n")
     return text[:start] + dumped({"options": options}) + text[end:]
@@ -228,9 +247,10 @@ def modules() -> dict[str, str]:
     found = {}
     for path in sorted((ROOT / "plugins/modules").glob("*.py")):
         name, text = path.stem, path.read_text()
-        own = {
-            one.name: documented(one) for one in module(f"action.{name}").ActionModule.own.fields
-        }
+        fields = module(f"action.{name}").ActionModule.own.fields
+        if name == FULL:
+            fields = (*fields, *common_fields())
+        own = {field.name: documented(field) for field in fields}
         head, _return, results = text.partition('RETURN = r"""\n')
         head = re.sub(
             r"^options:\n.*?(?=^extends_documentation_fragment:)", "", head, flags=re.M | re.S
@@ -391,7 +411,7 @@ def as_variable(field: Field) -> Docs:
     text = found["description"]
     lines = [as_variables(line) for line in ([text] if isinstance(text, str) else text)]
     if below:
-        lines.append("C(ansible-doc progressive.rollout.begin) shows its options.")
+        lines.append(f"C(ansible-doc progressive.rollout.{FULL}) shows its options.")
     if isinstance(allowed, dict):
         lines += [f"V({name}) - {as_variables(sentence)}" for name, sentence in allowed.items()]
     elif allowed:
