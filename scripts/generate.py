@@ -668,13 +668,54 @@ def drivers_page() -> str:
         if folder == "notifiers":
             common = module("plugin_utils.config.notify").NOTIFY
             text += f"\nAll notifiers have these options.\n\n{TABLE}{''.join(option_rows(common))}"
+        shared = shared_rows(folder)
+        for names, rows in shared.items():
+            text += f"\n### {title}: {', '.join(names)}\n\nOptions that these have in common.\n"
+            text += f"\n{TABLE}{''.join(rows)}"
         for name in DRIVERS[folder]:
-            found = module(f"plugin_utils.{folder}.{name}")
-            text += f"\n### {title}: {name}\n\n{first_sentence(found.__doc__)}\n"
-            if rows := "".join(option_rows(driver_options(folder, name))):
-                text += f"\n{TABLE}{rows}"
-            for key, why in found.Driver.unsupported.items():
-                text += f"\n`{key}` is refused: {why}.\n"
+            text += driver_section(folder, name, title, shared)
+    return text
+
+
+LEAST_SHARED = 3  # options that drivers have in common, from which on they are a table of their own
+
+
+def rows_of(folder: str, name: str) -> list[str]:
+    """Return the rows of a driver's options, each with those of the options below it."""
+    return ["".join(option_rows({key: one})) for key, one in driver_options(folder, name).items()]
+
+
+def shared_rows(folder: str) -> dict[tuple[str, ...], list[str]]:
+    """Return the rows that several drivers have alike, by the names of the drivers."""
+    drivers: dict[str, list[str]] = {}
+    for name in DRIVERS[folder]:
+        for row in rows_of(folder, name):
+            drivers.setdefault(row, []).append(name)
+    shared: dict[tuple[str, ...], list[str]] = {}
+    for row, names in drivers.items():
+        if len(names) > 1:
+            shared.setdefault(tuple(names), []).append(row)
+    return {names: rows for names, rows in shared.items() if len(rows) >= LEAST_SHARED}
+
+
+def driver_section(
+    folder: str, name: str, title: str, shared: Mapping[tuple[str, ...], Sequence[str]]
+) -> str:
+    """Return the section of one driver, with a link to each table that it shares with others."""
+    driver = module(f"plugin_utils.{folder}.{name}")
+    text = f"\n### {title}: {name}\n\n{first_sentence(driver.__doc__)}\n"
+    groups = [names for names in shared if name in names]
+    elsewhere = [row for names in groups for row in shared[names]]
+    anchor = title.lower().replace(" ", "-")
+    links = [f"[{', '.join(names)}](#{anchor}-{'-'.join(names)})" for names in groups]
+    if links:
+        *others, last = links
+        of = f"{', of '.join(others)} and of {last}" if others else last
+        text += f"It also has the options of {of}.\n"
+    if rows := "".join(row for row in rows_of(folder, name) if row not in elsewhere):
+        text += f"\n{TABLE}{rows}"
+    for key, why in driver.Driver.unsupported.items():
+        text += f"\n`{key}` is refused: {why}.\n"
     return text
 
 
