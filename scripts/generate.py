@@ -247,7 +247,7 @@ def modules() -> dict[str, str]:
     found = {}
     for path in sorted((ROOT / "plugins/modules").glob("*.py")):
         name, text = path.stem, path.read_text()
-        fields = module(f"action.{name}").ActionModule.own.fields
+        fields = module(f"action.{name}").ActionModule.options.fields
         if name == FULL:
             fields = (*fields, *common_fields())
         own = {field.name: documented(field) for field in fields}

@@ -36,7 +36,7 @@ if t.TYPE_CHECKING:
 
 
 class ActionModule(StepAction):
-    own = Options(RESTART, REBALANCE, WHY, VARIABLE_NAMES, UNPREPARED, PLAY_HOSTS, REACHED)
+    options = Options(RESTART, REBALANCE, WHY, VARIABLE_NAMES, UNPREPARED, PLAY_HOSTS, REACHED)
 
     def _run(self, task_vars: dict[str, t.Any]) -> Result:
         """Run the step, and return for which of the play's hosts the next steps continue."""
@@ -59,9 +59,9 @@ class _Begin(StepPart):
         super().__init__(step)
         self.lifecycle = Lifecycle(step)
         self.validation = self.lifecycle.validation
-        self.restart = step.own["restart"]
-        self.rebalance = step.own["rebalance"]
-        self.why = reason.given(step.own)
+        self.restart = step.options["restart"]
+        self.rebalance = step.options["rebalance"]
+        self.why = reason.given(step.options)
 
     @cached_property
     def in_place(self) -> InPlace:
@@ -119,14 +119,14 @@ class _Begin(StepPart):
             return takeover.supersede(self.step, revision, replicas, exc)
 
     def _validate(self) -> tuple[str, int]:
-        if unprepared := self.step.own.get("unprepared"):
+        if unprepared := self.step.options.get("unprepared"):
             raise InputError(
                 f"rollout_prepare_tasks: {', '.join(map(str, unprepared))}: not prepared, so"
                 " nothing was touched; run progressive.rollout.prepare first, and bring back hosts"
                 " that were not reached, or remove them from rollout_platform.hosts",
                 "PR-224",
             )
-        in_play = "hosts" in self.step.own
+        in_play = "hosts" in self.step.options
         if in_play:
             self.in_place.plan.check()
         revision, replicas = requested(self.step, self.restart)

@@ -25,7 +25,7 @@ from ..plugin_utils.state.record import Record, Rollout
 
 
 class ActionModule(StepAction):
-    own = Options(
+    options = Options(
         COMMAND,
         WHY,
         FORCE,
@@ -50,8 +50,8 @@ class ActionModule(StepAction):
         return False  # a command must be quick, and work where load balancers and hosts do not
 
     def perform(self, step: StepContext) -> Result:
-        if "withdraw" in step.own:
-            return withdraw(step, step.own["withdraw"])
+        if "withdraw" in step.options:
+            return withdraw(step, step.options["withdraw"])
         asked = parse(step)
         command = asked["word"]
         record = step.session.read()
@@ -119,7 +119,7 @@ def continues(step: StepContext, command: str) -> bool:
     known = remembered.of_rollout(step.record) if step.record.open else {}
     in_place = (known.get("platform") or {}).get("driver") == "static"
     stops = command in ("pause", "hold")
-    return step.own.get("continues", False) and not (step.check_mode or stops or in_place)
+    return step.options.get("continues", False) and not (step.check_mode or stops or in_place)
 
 
 def withdraw(step: StepContext, number: int) -> Result:
@@ -138,7 +138,7 @@ def withdraw(step: StepContext, number: int) -> Result:
 
 def parse(step: StepContext) -> dict[str, t.Any]:
     """Return the command, its reason and what else belongs to it, as the journal keeps them."""
-    options, command = step.own, step.own.get("command")
+    options, command = step.options, step.options.get("command")
     if command is None:
         raise InputError(
             f"rollout_command: not given; write one of {', '.join(commands.COMMANDS)}", "PR-102"
@@ -215,7 +215,7 @@ def answer(
         changed,
         number=number,
         running=running,
-        continues=not running and continues(step, step.own["command"]),
+        continues=not running and continues(step, step.options["command"]),
         settings=known,
         walker=walker,
         msg=f"{title}: {message}",

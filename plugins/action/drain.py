@@ -15,7 +15,7 @@ from ..plugin_utils.inputs.options import Field, Kind, Options, unparsed
 
 
 class ActionModule(StepAction):
-    own = Options(
+    options = Options(
         Field(
             "instances",
             Kind("list", unparsed, elements="str"),
@@ -25,7 +25,7 @@ class ActionModule(StepAction):
     )
 
     def perform(self, step: StepContext) -> Result:
-        names = step.own.get("instances")
+        names = step.options.get("instances")
         if (
             not isinstance(names, list)
             or not names

@@ -17,7 +17,7 @@ from ..plugin_utils.report.messages import ended
 
 
 class ActionModule(StepAction):
-    own = Options(
+    options = Options(
         ID,
         Field(
             "expected",
@@ -39,8 +39,8 @@ class ActionModule(StepAction):
 
     def perform(self, step: StepContext) -> Result:
         record = step.session.read()
-        id = step.own.get("id") or (record.open.id if record.open else "")
+        id = step.options.get("id") or (record.open.id if record.open else "")
         if id:
-            return Follower(step, id, step.own["expected"]).run()
+            return Follower(step, id, step.options["expected"]).run()
         last = ended(record.service, record.rollout) if record.rollout else "no rollout so far"
         return step.report(False, msg=f"nothing to follow: {last}", outcome="", waiting=False)

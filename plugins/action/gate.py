@@ -15,7 +15,7 @@ from ..plugin_utils.inputs.options import NAME, Field, Kind, Options, unparsed
 
 
 class ActionModule(StepAction):
-    own = Options(
+    options = Options(
         Field(
             "gate",
             Kind("dict", unparsed, fields=gates.GATE, drivers="gates"),
@@ -29,8 +29,8 @@ class ActionModule(StepAction):
     )
 
     def perform(self, step: StepContext) -> Result:
-        label = step.own["label"]
-        gate = gates.gate(step.own.get("gate"), label, "rollout_gate")
+        label = step.options["label"]
+        gate = gates.gate(step.options.get("gate"), label, "rollout_gate")
         gate_runner.check([gate], step.context)
         step.begin()
         rollout = step.record.open

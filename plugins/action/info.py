@@ -23,7 +23,7 @@ from ..plugin_utils.state.record import Record
 
 
 class ActionModule(StepAction):
-    own = Options(
+    options = Options(
         Field(
             "timeline",
             FLAG,
@@ -73,7 +73,7 @@ class ActionModule(StepAction):
             troubles=troubles,
             progress=far,
             lines=lines,
-            timeline=events if step.own["timeline"] else [],
+            timeline=events if step.options["timeline"] else [],
         )
 
 

@@ -17,19 +17,19 @@ from ..plugin_utils.inputs.options import Options
 
 
 class ActionModule(StepAction):
-    own = Options(ID, TRY, SHOW)
+    options = Options(ID, TRY, SHOW)
 
     def needs_platform(self, args: Mapping[str, t.Any]) -> bool:
         return False  # the journal has all, whatever hosts and load balancers do
 
     def perform(self, step: StepContext) -> Result:
-        change = step.own.get("try") or {}
+        change = step.options.get("try") or {}
         replay.check(change)
         store = step.session.store
         reports = Reports(step.session.read(), store)
         if not reports.rollouts:
             lines = [f"{reports.service}: no rollout so far"]
             return step.report(False, id="", analyses=[], lines=lines)
-        id = reports.known(step.own.get("id"))
+        id = reports.known(step.options.get("id"))
         analyses = replay.told(store.timeline(id), change)
         return step.report(False, id=id, analyses=analyses, lines=replay.lines(id, analyses))

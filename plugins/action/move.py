@@ -20,7 +20,7 @@ from ..plugin_utils.interfaces.store import StoreDriver
 
 
 class ActionModule(StepAction):
-    own = Options(
+    options = Options(
         Field(
             "to_store",
             driver(StoreDriver),
@@ -33,7 +33,7 @@ class ActionModule(StepAction):
         return False  # no instance is looked at
 
     def perform(self, step: StepContext) -> Result:
-        choice = step.own["to_store"]
+        choice = step.options["to_store"]
         target = choice.make(replace(step.context, transport=step.transport.apart()))
         source = step.session.store
         service = step.settings.service

@@ -26,7 +26,7 @@ from ..plugin_utils.inputs.options import (
 
 
 class ActionModule(StepAction):
-    own = Options(
+    options = Options(
         Field(
             "fleet",
             Kind("list", unparsed, elements="dict", fields=INSTANCE),
@@ -42,15 +42,15 @@ class ActionModule(StepAction):
         return "fleet" not in args or bool(args.get("platform"))
 
     def perform(self, step: StepContext) -> Result:
-        if "hosts" in step.own:
+        if "hosts" in step.options:
             plan = InPlacePlan(step)
             plan.check()
-            if "fleet" not in step.own:
+            if "fleet" not in step.options:
                 requested(step)
                 step.session.read()
                 step.loop.observe_fleet()
                 return plan.show()
-        if "fleet" in step.own:
+        if "fleet" in step.options:
             return plan_hypothetical(step)
         revision, replicas = requested(step)
         step.session.read()

@@ -18,7 +18,7 @@ from ..plugin_utils.report import history
 
 
 class ActionModule(StepAction):
-    own = Options(
+    options = Options(
         ID,
         Field(
             "show",
@@ -38,12 +38,12 @@ class ActionModule(StepAction):
         reports = Reports(record, step.session.store)
         entries = history.entries(record)
         known: Result = {"history": entries, "lines": history.lines(record, entries)}
-        show = step.own.get("show")
+        show = step.options.get("show")
         if show == "history" or (show and not reports.rollouts):
             step.show(known["lines"])
         if not reports.rollouts:
             return step.report(False, files=[], markdown="", **known)
-        id = reports.known(step.own.get("id"))
+        id = reports.known(step.options.get("id"))
         path = step.settings.report
         files = reports.files(id, path) if path else {}
         changed = write(reports, files, path or "", step.check_mode)

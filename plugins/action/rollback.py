@@ -22,7 +22,7 @@ OF_STEPS = ("strategy", "steps", "approval")  # what a rollback in steps follows
 
 
 class ActionModule(StepAction):
-    own = Options(TO, WHY)
+    options = Options(TO, WHY)
     _demanded: Mapping[str, t.Any] = MappingProxyType({})  # the variables given with -e
 
     def _run(self, task_vars: dict[str, t.Any]) -> Result:
@@ -40,7 +40,7 @@ class ActionModule(StepAction):
         if not in_steps and (notice := without_effect(self._demanded)):
             (step.warn or step.say)(f"{step.settings.service}: {notice}")
         refuse_in_place(step, rollback=True)
-        to, why = step.own.get("to"), step.own.get("why")
+        to, why = step.options.get("to"), step.options.get("why")
         return RollbackRequest(step, to=to, why=why or "", in_steps=in_steps).run()
 
 

@@ -20,7 +20,7 @@ from ..plugin_utils.inputs.options import MAPPING, Field, Options
 
 
 class ActionModule(StepAction):
-    own = Options(
+    options = Options(
         replace(PLAY_HOSTS, required=True),
         Field(
             "results",
@@ -41,7 +41,7 @@ class ActionModule(StepAction):
     def perform(self, step: StepContext) -> Result:
         in_place = InPlace(step)
         in_place.plan.check()
-        results = step.own.get("results")
+        results = step.options.get("results")
         if not isinstance(results, Mapping) or not all(
             isinstance(why, str) for why in results.values()
         ):
@@ -50,7 +50,7 @@ class ActionModule(StepAction):
                 f"failed, empty for success, got {results!r}",
                 "PR-118",
             )
-        watch.end(step.own.get("watch"), step.guard.check)
+        watch.end(step.options.get("watch"), step.guard.check)
         step.begin()
         rollout = step.record.open
         if rollout is None or step.check_mode:

@@ -21,7 +21,7 @@ from ..plugin_utils.state.record import Rollout
 
 
 class ActionModule(StepAction):
-    own = Options(
+    options = Options(
         Field(
             "share",
             whole(1, 100),
@@ -30,7 +30,7 @@ class ActionModule(StepAction):
     )
 
     def perform(self, step: StepContext) -> Result:
-        share = step.own.get("share")
+        share = step.options.get("share")
         return divide(step, share) if share else admit(step)
 
 

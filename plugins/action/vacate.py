@@ -25,7 +25,7 @@ from ..plugin_utils.inputs.options import Options
 
 
 class ActionModule(StepAction):
-    own = Options(replace(PLAY_HOSTS, required=True), REACHED)
+    options = Options(replace(PLAY_HOSTS, required=True), REACHED)
 
     def _run(self, task_vars: dict[str, t.Any]) -> Result:
         """Run the step, and leave a process behind that keeps the hosts out of rotation."""

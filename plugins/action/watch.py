@@ -16,10 +16,10 @@ from ..plugin_utils.state.record import RolloutKind
 
 
 class ActionModule(StepAction):
-    own = Options(WATCH)
+    options = Options(WATCH)
 
     def perform(self, step: StepContext) -> Result:
-        seconds = step.own["watch"]
+        seconds = step.options["watch"]
         after = AfterPromotion(step, seconds)
         if seconds:
             refuse_in_place(step, rollback=True)

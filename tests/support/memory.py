@@ -345,7 +345,7 @@ class MemoryRun(StepContext):
         self,
         service: Service,
         given: Mapping[str, t.Any],
-        own: Mapping[str, t.Any],
+        options: Mapping[str, t.Any],
         check_mode: bool,
     ) -> None:
         self.given = {**service.given, **given}
@@ -356,7 +356,7 @@ class MemoryRun(StepContext):
             traffic=choice(TrafficDriver, world.traffic),
             autoscaler=world.autoscaler(),
         )
-        self.own = own
+        self.options = options
         self.check_mode = check_mode
         self._parked = False
         self.say = service.said.append
@@ -392,12 +392,12 @@ class Service:
     def step(
         self,
         step: t.Any,
-        own: Mapping[str, t.Any] | None = None,
+        options: Mapping[str, t.Any] | None = None,
         check_mode: bool = False,
         **given: t.Any,
     ) -> Result:
         """One step, as its action plugin runs it."""
-        parsed = step.ActionModule.own.parse(own or {}, "rollout_")
+        parsed = step.ActionModule.options.parse(options or {}, "rollout_")
         with MemoryRun(
             self,
             given,

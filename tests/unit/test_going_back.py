@@ -260,7 +260,7 @@ def test_a_step_beside_a_held_rollout_leaves_the_lease_to_others(
 class Draining:
     """A step that ends when it has decided to drain an instance."""
 
-    own = Options()
+    options = Options()
 
     def perform(self, step: StepContext) -> Result:
         step.begin()

@@ -502,7 +502,7 @@ def test_the_stores_are_as_the_page_says() -> None:
         assert store.name == name and store.options["password"]
         assert store.module.options["password"].no_log
     new = yaml.safe_load(page["new.yml"])["rollout_to_store"]
-    assert move.ActionModule.own["to_store"].parse(new, "rollout_to_store").name == "etcd"
+    assert move.ActionModule.options["to_store"].parse(new, "rollout_to_store").name == "etcd"
     assert f"readwrite {etcd.OPTIONS['prefix'].default}/" in page["etcd-user"]
     cluster = parsed(**yaml.safe_load(page["kubernetes.yml"])).store
     needed = kubernetes_rights.role(
@@ -558,8 +558,8 @@ def test_the_autoscalers_of_the_page_are_accepted() -> None:
 def test_the_tutorials_own_service_is_accepted() -> None:
     shop = yaml.safe_load(SNIPPETS[f"{TUTORIAL}/first-rollout.md"]["group_vars/all.yml"])
     assert parsed(**shop).platform.name == "process"
-    own = yaml.safe_load(SNIPPETS[f"{TUTORIAL}/first-rollout.md"]["own.yml"])
-    assert parsed(**(shop | own)).platform.options["env"] == {"DATABASE": "postgres://db/shop"}
+    options = yaml.safe_load(SNIPPETS[f"{TUTORIAL}/first-rollout.md"]["own.yml"])
+    assert parsed(**(shop | options)).platform.options["env"] == {"DATABASE": "postgres://db/shop"}
 
 
 def test_the_webhook_receiver_knows_a_genuine_question() -> None:
@@ -635,9 +635,9 @@ def test_an_example_has_what_its_page_names_and_nothing_else(page: str) -> None:
 
 def test_the_members_of_a_release_are_accepted() -> None:
     given = yaml.safe_load(SNIPPETS[f"{HOW_TO}/release.md"]["release.yml"])
-    for name, own in given["rollout_members"].items():
+    for name, options in given["rollout_members"].items():
         of_member = parsed(
-            rollout_service=name, rollout_release=given["rollout_release"], **own
+            rollout_service=name, rollout_release=given["rollout_release"], **options
         ).release
         assert of_member is not None and of_member.member == name
         assert [member.name for member in of_member.members] == ["schema", "api", "worker"]

@@ -46,9 +46,9 @@ class InPlaceRun(Run):
         self,
         given: Mapping[str, t.Any],
         kept: Mapping[str, t.Any] | None = None,
-        **own: t.Any,
+        **options: t.Any,
     ) -> Result:
-        result = self.step(begin, given, kept, hosts=[*HOSTS], reached=self._reached(), **own)
+        result = self.step(begin, given, kept, hosts=[*HOSTS], reached=self._reached(), **options)
         if not result["changed"] and result["rollout"]["phase"] in (None, "finished"):
             return result
         for _batch in range(MOST):

@@ -23,7 +23,7 @@ class Deployments(StepPart):
 
     def unreachable(self) -> dict[str, str]:
         """Return the unreachable hosts with the reasons, as the play's task `raw` found them."""
-        reached = self.step.own.get("reached") or {}
+        reached = self.step.options.get("reached") or {}
         if not isinstance(reached, Mapping) or not all(
             isinstance(result, Mapping) for result in reached.values()
         ):

@@ -78,7 +78,7 @@ def plan_hypothetical(step: StepContext) -> Result:
     settings.traffic.make(step.context)
     if step.given.get("platform"):
         settings.platform.make(step.context)
-    fleet = parse_fleet(step.own["fleet"], settings.revision or "")
+    fleet = parse_fleet(step.options["fleet"], settings.revision or "")
     old = sum(1 for i in fleet if i.generation == OLD and i.state.counted)
     _revision, replicas = requested(step, present=old)
     stages = HypotheticalStages(step).planned(

@@ -35,7 +35,7 @@ class StepAction(ActionBase):
     _supports_check_mode = True
     _supports_async = False
 
-    own: t.ClassVar[Options] = Options()  # of this step alone, besides `COMMON`
+    options: t.ClassVar[Options] = Options()  # of this step alone, besides `COMMON`
 
     def needs_platform(self, args: Mapping[str, t.Any]) -> bool:
         """Return whether the step, with these arguments, works with a platform."""
@@ -87,7 +87,7 @@ class StepAction(ActionBase):
         """Make the step's context from its arguments. `outlives`: see `interrupt.Guard`."""
         for name, value in self._task.args.items():
             refuse_odd_numbers(values.data(value), PREFIX + name)
-        mine = Options(*self.own.fields, KEPT)
+        mine = Options(*self.options.fields, KEPT)
         texts = {
             option.name for option in (*COMMON.fields, *mine.fields) if option.kind.type == "str"
         }

@@ -56,7 +56,7 @@ class StepContext:
         action: t.Any,
         settings: Settings,
         given: Mapping[str, t.Any],
-        own: Mapping[str, t.Any],
+        options: Mapping[str, t.Any],
         task_vars: Mapping[str, t.Any],
         say: Callable[[str], None],
         *,
@@ -75,7 +75,7 @@ class StepContext:
         """
         self.settings = settings
         self.given = given
-        self.own = own
+        self.options = options
         self.check_mode = bool(action._task.check_mode)
         self.say = say
         self.facts: Result = {}  # what a failed step returns beside its message
@@ -91,7 +91,7 @@ class StepContext:
         # busy.
         journal = replace(self.context, transport=self.transport.apart())
         store = settings.store.make(journal)
-        asks = [action._task.action, settings.revision, *_request(own)]
+        asks = [action._task.action, settings.revision, *_request(options)]
         me = identity.identity(self.guard.parent, task_vars, action._task, asks)
         deadline = settings.rules.progress_deadline
         self.patience = Patience(deadline, self.transport.say, self.guard.check)
@@ -337,7 +337,7 @@ class StepContext:
         """
         if "msg" in more:
             self.say(more["msg"])
-        if self.own.get("show") is True:
+        if self.options.get("show") is True:
             self.show(more["lines"])
         return {"changed": changed, "rollout": self.describe(changed), **more}
 
