@@ -44,7 +44,7 @@ class ActionModule(StepAction):
             from ..plugin_utils.controller.step import plays  # in place alone
 
             plays.check(self._task.get_play())
-        return {"walker": str(task_vars.get("inventory_hostname")), **super()._run(task_vars)}
+        return {"acting_host": str(task_vars.get("inventory_hostname")), **super()._run(task_vars)}
 
     def perform(self, step: StepContext) -> Result:
         begin = _Begin(step)

@@ -210,13 +210,13 @@ def answer(
     rollout = step.record.open
     title = f"{step.record.service} {rollout.revision}" if rollout else step.record.service
     known = remembered.of_rollout(step.record) if rollout else {}
-    walker = step.session.identity.host
+    acting_host = step.session.identity.host
     return step.report(
         changed,
         number=number,
         running=running,
         continues=not running and continues(step, step.options["command"]),
         settings=known,
-        walker=walker,
+        acting_host=acting_host,
         msg=f"{title}: {message}",
     )

@@ -1684,7 +1684,7 @@ msg:
   description: What was found, if no new rollout was opened.
   returned: when there is nothing to do, or a rollout is continued
   type: str
-walker:
+acting_host:
   description: The play's host whose tasks continue the rollout. The rollout is done once, whatever the play's hosts.
   returned: success
   type: str

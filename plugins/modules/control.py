@@ -97,7 +97,7 @@ continues:
   description: Whether the playbook continues the rollout itself; see O(continues).
   returned: success
   type: bool
-walker:
+acting_host:
   description: The play's host whose tasks continue the rollout. The rollout is done once, whatever the play's hosts.
   returned: success
   type: str

@@ -326,7 +326,7 @@ class StepContext:
             " nothing to do for "
         )
         return self.report(
-            False, msg=what + self.session.identity.host, walker=host, elsewhere=True, **more
+            False, msg=what + self.session.identity.host, acting_host=host, elsewhere=True, **more
         )
 
     def report(self, changed: bool, **more: t.Any) -> Result:
