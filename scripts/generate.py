@@ -220,7 +220,7 @@ FULL = "begin"  # the step that documents the options of all steps in full
 def common_fields() -> Sequence[Field]:
     """Return the options that all steps take."""
     variables = module("plugin_utils.config.variables")
-    return (*variables.COMMON.fields, variables.KEPT)
+    return (*variables.COMMON.fields, variables.RESTORED_SETTINGS)
 
 
 def brief(field: Field) -> Docs:
@@ -367,7 +367,7 @@ def step_options(entries: Sequence[Entry]) -> str:
             if one.name in options
         }
         if entry.name == "main" and "replicas" in passed:
-            passed["kept"] = "{{ _rollout_kept | default({}) }}"
+            passed["restored_settings"] = "{{ _rollout_restored | default({}) }}"
         if entry.name == "rollback":
             passed["to"] = "{{ rollout_to | default('') }}"
             passed["why"] = "{{ rollout_why | default('') }}"

@@ -45,7 +45,7 @@ class ActionModule(StepAction):
                 kept = remembered.of_rollout(step.session.read())
             with suppress(InputError):  # secrets of it are missing: the journal alone is shown
                 remembered.restored(kept, self._task.args)
-                self._task.args["kept"] = kept
+                self._task.args["restored_settings"] = kept
         return super()._run(task_vars)
 
     def perform(self, step: StepContext) -> Result:

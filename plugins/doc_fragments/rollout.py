@@ -179,7 +179,7 @@ options:
       all. M(progressive.rollout.begin) documents its options.'
     type: dict
     default: {}
-  kept:
+  restored_settings:
     description: What M(progressive.rollout.control) returned as RV(progressive.rollout.control#module:settings).
     type: dict
 attributes:

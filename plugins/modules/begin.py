@@ -1616,7 +1616,7 @@ options:
           passed it.'
         type: bool
         default: false
-  kept:
+  restored_settings:
     description: What M(progressive.rollout.control) returned as RV(progressive.rollout.control#module:settings). Replaces
       all options except O(service) and O(store). Of the others, only secrets are used, since the journal does not keep
       them.

@@ -540,8 +540,8 @@ REACHED = Field(
     " example of M(ansible.builtin.raw). Hosts that were not reached are left as they are, and"
     " count as failed.",
 )
-KEPT = Field(
-    "kept",
+RESTORED_SETTINGS = Field(
+    "restored_settings",
     MAPPING,
     "What M(progressive.rollout.control) returned as"
     " RV(progressive.rollout.control#module:settings). Replaces all options except O(service) and"

@@ -16,7 +16,7 @@ from ...base.errors import InputError, Parked, RolloutError
 from ...base.text import printable
 from ...base.trace import shown
 from ...config import settings
-from ...config.variables import COMMON, KEPT, OF_ROLES, OF_STEPS, PREFIX
+from ...config.variables import COMMON, RESTORED_SETTINGS, OF_ROLES, OF_STEPS, PREFIX
 from ...inputs import values
 from ...inputs.options import Options
 from ...inputs.yaml_numbers import refuse_odd_numbers
@@ -87,7 +87,7 @@ class StepAction(ActionBase):
         """Make the step's context from its arguments. `outlives`: see `interrupt.Guard`."""
         for name, value in self._task.args.items():
             refuse_odd_numbers(values.data(value), PREFIX + name)
-        mine = Options(*self.options.fields, KEPT)
+        mine = Options(*self.options.fields, RESTORED_SETTINGS)
         texts = {
             option.name for option in (*COMMON.fields, *mine.fields) if option.kind.type == "str"
         }
@@ -101,7 +101,7 @@ class StepAction(ActionBase):
             name: value for name, value in mine.parse(given, PREFIX).items() if value is not None
         }
         self._check_spelling(arguments.pop("variables", ()))
-        known = arguments.pop("kept", None)
+        known = arguments.pop("restored_settings", None)
         if known:
             from ...config import remembered  # of runs that obey a command
 
