@@ -53,16 +53,16 @@ class ActionModule(StepAction):
         store, rollout = step.session.store, record.rollout
         lease = store.lease()
         if step.settings.platform is NO_PLATFORM:
-            troubles, known = ["instances, since rollout_platform is not given"], []
+            problems, known = ["instances, since rollout_platform is not given"], []
         else:
-            troubles = step.loop.observe_partly()
+            problems = step.loop.observe_partly()
             known = instances(step)
         held = (
             {"holder": lease.holder, "since": lease.since, "until": lease.until} if lease else None
         )
         events = list(store.timeline(rollout.id)) if rollout else []
         far = status.progress(record.open, events, clock.now()) if record.open else {}
-        lines = status.lines(record, held, known, troubles, far)
+        lines = status.lines(record, held, known, problems, far)
         if rollout and rollout.release:
             lines += step.release.lines()
         return step.report(
@@ -70,7 +70,7 @@ class ActionModule(StepAction):
             instances=known,
             history=record.history,
             lease=held,
-            troubles=troubles,
+            troubles=problems,
             progress=far,
             lines=lines,
             timeline=events if step.options["timeline"] else [],

@@ -87,7 +87,7 @@ class Notable(Enum):
     ENDED = "RolloutEnded"  # otherwise
 
     @property
-    def is_trouble(self) -> bool:
+    def is_failure(self) -> bool:
         """Whether it is shown as a warning."""
         return self in (Notable.HELD, Notable.ENDED)
 

@@ -114,7 +114,7 @@ def unready(pod: Object) -> Sequence[Object]:
     ]
 
 
-def trouble(pod: Object) -> str:
+def reason(pod: Object) -> str:
     """Return why a pod does not run or is not ready, in the words of Kubernetes."""
     status = pod.get("status") or {}
     if ended(pod):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ..base.text import clean
 from ..engine.model import UNKNOWN, Health, Process
 from ..interfaces.platform import NOWHERE, Endpoint, Labels, Report
-from ._pod import Object, condition, containers, ended, seconds, trouble
+from ._pod import Object, condition, containers, ended, reason, seconds
 from ._pods import Group
 
 LOST = 60.0  # seconds after its time to end from which a pod's node is taken for lost
@@ -78,7 +78,7 @@ class Reading:
             self.labels(pod, name, mark),
             process,
             self._at(pod["metadata"].get("creationTimestamp")),
-            trouble(pod),
+            reason(pod),
             restarts,
             restarted,
             health,

@@ -104,7 +104,7 @@ class WorkloadDriver(PlatformDriver):
                 "name": self._name,
                 "uid": metadata["uid"],
             },
-            "type": "Warning" if event.is_trouble else "Normal",
+            "type": "Warning" if event.is_failure else "Normal",
             "reason": event.value,
             "message": text[:LONGEST_EVENT],
             "source": {"component": "progressive.rollout"},

@@ -38,7 +38,7 @@ def lines(
     record: Record,
     lease: Mapping[str, t.Any] | None,
     instances: Sequence[Mapping[str, t.Any]],
-    troubles: Sequence[str] = (),
+    problems: Sequence[str] = (),
     far: Mapping[str, t.Any] | None = None,
 ) -> list[str]:
     """Return all lines.
@@ -47,13 +47,13 @@ def lines(
         record: The journal's.
         lease: As the step `info` returns it.
         instances: Likewise.
-        troubles: Likewise.
+        problems: What could not be observed.
         far: How far the rollout is, as `progress` returns it.
     """
-    unseen = [f"unknown at present: {error}" for error in troubles]
+    unseen = [f"unknown at present: {error}" for error in problems]
     far_lines = _far(far, lease is not None) if far else ()
     head = [_rollout(record), *_begun(record), _lease(record, lease), *far_lines]
-    idle = [UNSERVED] if not troubles and record.stable and _unserved(instances) else []
+    idle = [UNSERVED] if not problems and record.stable and _unserved(instances) else []
     return [printable(line) for line in (*idle, *head, *unseen, *_table(instances))]
 
 

@@ -364,14 +364,14 @@ class Driver(SharedStore):
             yield
             self._worked = True
         except ApiError as exc:
-            raise self._trouble(exc) from None
+            raise self._store_error(exc) from None
         except (ValueError, KeyError, TypeError, AttributeError):
             raise StoreAway(
                 f"rollout_store.context: {self.place}: an answer that is not that of an API server",
                 "PR-508",
             ) from None
 
-    def _trouble(self, exc: ApiError) -> StoreError:
+    def _store_error(self, exc: ApiError) -> StoreError:
         text = f"rollout_store.context: {self.place}: {exc}"
         if exc.status in (0, 408, 429) or exc.status >= 500:
             return StoreAway(text, "PR-508")

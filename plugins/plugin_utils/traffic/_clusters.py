@@ -80,13 +80,13 @@ class ClustersDriver(TrafficDriver):
     def _each(self, names: t.Iterable[str], work: Callable[[str], Result]) -> dict[str, Result]:
         """Return what clusters answer; raises what is wrong once all were asked."""
         results: dict[str, Result] = {}
-        troubles: list[RolloutError] = []
+        problems: list[RolloutError] = []
         for name in names:
             try:
                 results[name] = work(name)
             except RolloutError as exc:
                 exc.args = (f"cluster {name}: {exc}",)
-                troubles.append(exc)
-        for error in sorted(troubles, key=lambda error: not isinstance(error, LeaseLost)):
+                problems.append(exc)
+        for error in sorted(problems, key=lambda error: not isinstance(error, LeaseLost)):
             raise error
         return results

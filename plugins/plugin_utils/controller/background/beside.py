@@ -32,7 +32,7 @@ class Beside(abc.ABC):
     def __init__(self, service: str, store: StoreDriver, report: Callable[[str], None]) -> None:
         self.service, self.store, self._say = service, store, report
         self._closed = clock.event()
-        self._troubled = False  # whether the work failed the last time
+        self._failing = False  # whether the work failed the last time
         self._thread = clock.alongside(self._run, self.what)
 
     @abc.abstractmethod
@@ -57,7 +57,7 @@ class Beside(abc.ABC):
     def _try(self) -> None:
         try:
             self.work(Record.load(self.service, self.store.load(), self.store.place))
-            self._troubled = False
+            self._failing = False
         except OSError as exc:
             self._tell(f"{exc.filename or 'a file'}: {exc.strerror or exc}")
         except RolloutError as exc:
@@ -66,7 +66,7 @@ class Beside(abc.ABC):
             self._tell(f"internal error: {type(exc).__name__}: {exc}")
 
     def _tell(self, why: str) -> None:
-        new, self._troubled = not self._troubled, True
+        new, self._failing = not self._failing, True
         if new:
             self._say(self._line(why))
 

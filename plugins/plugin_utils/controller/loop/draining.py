@@ -83,7 +83,7 @@ def hold_drained(loop: ReconcileLoop) -> None:
             loop.actuator.apply(snapshot, Decision())
             loop.recorder.note_success()
         except TRANSIENT as exc:
-            loop.recorder.note_trouble(str(exc))
+            loop.recorder.note_error(str(exc))
         loop.checker.wait(timing.IN_PLACE)
 
 

@@ -107,22 +107,22 @@ class Observer:
 
         Without an answer of the load balancers, no instance is in rotation.
         """
-        troubles = []
+        problems = []
         try:
             self.sync()
         except TRANSIENT as exc:
             self.reports = (
                 t.cast("Sequence[Report]", exc.seen) if isinstance(exc, PlatformError) else ()
             )
-            troubles.append(str(exc))
+            problems.append(str(exc))
         try:
             self._table = self._traffic.observe() if self._traffic else None
             self.count()
         except TRANSIENT as exc:
             self._table = {}
-            troubles.append(str(exc))
+            problems.append(str(exc))
         self._assemble()
-        return troubles
+        return problems
 
     def observe_unchecked(self) -> Snapshot:
         """Observe platform and load balancers alone, without the instances' checks."""

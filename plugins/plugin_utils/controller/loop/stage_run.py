@@ -233,7 +233,7 @@ class StageRun:
             snapshot.fleet, waypoint, self._progress.total, self._loop.now(), force=True
         )
         self._loop.recorder.commit()
-        error = self._loop.trouble
+        error = self._loop.last_error
         last = f"; last: {error} [{error.id}]" if error else ""
         raise RolloutFailed(
             f"{self._decision.failed}{last}", self._decision.failed_id, then=self._decision.then

@@ -93,12 +93,12 @@ class AfterPromotion(StepPart):
             _lease, record = self.step.session.look()
             if record.rollout is None or record.rollout.id != rollout.id:
                 return "", f"{title}: another rollout has begun, so this watch ends"
-            troubles = self.loop.observe_partly()
+            problems = self.loop.observe_partly()
             described = self.step.describe()
             status = self._background.poll(described)
             if why := self._wants_rollback(status, described):
                 return why, ""
-            self._heartbeat(title, troubles[0] if troubles else status.message)
+            self._heartbeat(title, problems[0] if problems else status.message)
             self.step.checker.wait(timing.COMMANDS)
         return "", f"{title}: nothing failed until {moment(until)}"
 
