@@ -31,5 +31,5 @@ class ActionModule(StepAction):
             lines = [f"{reports.service}: no rollout so far"]
             return step.report(False, id="", analyses=[], lines=lines)
         id = reports.known(step.options.get("id"))
-        analyses = replay.told(store.timeline(id), change)
+        analyses = replay.replayed(store.timeline(id), change)
         return step.report(False, id=id, analyses=analyses, lines=replay.lines(id, analyses))

@@ -115,7 +115,7 @@ def sshd() -> Iterator[Sshd]:
 @pytest.fixture
 def fleet(sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
     monkeypatch.setattr(_calls, "PATIENCE", 8.0)
-    monkeypatch.setattr(pool, "TELL", 1.0)
+    monkeypatch.setattr(pool, "NAMED_AFTER", 1.0)
     made = Fleet(sshd, tmp_path)
     yield made
     made.close()

@@ -222,7 +222,7 @@ def test_an_instance_is_told_to_stop_once_and_looked_at_when_it_may_have_ended(
         if due := stops.due(["web2"]):
             asked.append(fleet.now - began)
             observer.sync(stop=due)
-            stops.told(due, fleet.now)
+            stops.note_orders(due, fleet.now)
         assert stops.next_look > fleet.now
         assert stops.next_look - fleet.now <= 2.0
         fleet.now += 0.01
@@ -244,7 +244,7 @@ def test_an_instance_is_told_again_however_often_its_host_is_looked_at(
         observer.sync()
         if due := stops.due(["web2"]):
             told.append(fleet.now - began)
-            stops.told(due, fleet.now)
+            stops.note_orders(due, fleet.now)
         fleet.now += 0.5
     assert max(after - before for before, after in pairwise(told)) <= REPEATED + 0.5
 
@@ -262,7 +262,7 @@ def test_how_long_instances_take_to_stop_is_learned(fleet: Fleet, observer: Obse
                 if fleet.now - began >= 0.3:
                     fleet.process["web2"] = Process.STOPPED
                     observer.sync()
-                stops.told(due, fleet.now)
+                stops.note_orders(due, fleet.now)
             fleet.now += 0.01
     assert looks <= 3, "told, looked at, and perhaps once more"
 

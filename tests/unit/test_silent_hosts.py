@@ -63,7 +63,7 @@ def test_hosts_that_fall_silent_together_share_a_line(now: SimpleNamespace) -> N
 
 @pytest.mark.parametrize("unreachable", ["", "no route to host"])
 def test_only_an_answer_ends_the_wait(monkeypatch: pytest.MonkeyPatch, unreachable: str) -> None:
-    monkeypatch.setattr(pool, "TELL", 0.01)
+    monkeypatch.setattr(pool, "NAMED_AFTER", 0.01)
     told, said = threading.Event(), list[str]()
 
     def say(line: str) -> None:

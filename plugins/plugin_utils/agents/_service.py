@@ -376,7 +376,7 @@ class Service:
     def hook(self, name: str, argv: list[str], env: dict[str, str]) -> str:
         """Run a hook, which may be none; return why it failed, or ""."""
         try:
-            status, said, _none = (
+            status, output, _none = (
                 run(*argv, timeout=self.request["hook_timeout"], together=True, env=env)
                 if argv
                 else (0, "", "")
@@ -384,7 +384,7 @@ class Service:
         except (OSError, Refused) as exc:
             return f"{name}: {argv[0]}: {exc}"
         return (
-            f"{name}: {argv[0]} ended with {status}: {last_lines(said) or 'it said nothing'}"
+            f"{name}: {argv[0]} ended with {status}: {last_lines(output) or 'it said nothing'}"
             if status
             else ""
         )

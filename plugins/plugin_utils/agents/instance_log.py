@@ -144,7 +144,7 @@ def _output(source: dict[str, str], mark: t.Any) -> list[Entry]:
 
 def _run(together: bool, *argv: str) -> str:
     """Return what a program prints, its times in UTC; `together`: and what it says of errors."""
-    status, out, said = _service.run(*argv, timeout=ANSWER, together=together, env={"TZ": "UTC"})
+    status, out, errors = _service.run(*argv, timeout=ANSWER, together=together, env={"TZ": "UTC"})
     if status:
-        raise _service.Refused(f"{argv[0]}: {_service.last_lines(said or out)[-200:] or status}")
+        raise _service.Refused(f"{argv[0]}: {_service.last_lines(errors or out)[-200:] or status}")
     return out

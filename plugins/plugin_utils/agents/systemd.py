@@ -248,12 +248,12 @@ class Service(_service.Service):
         if failed:
             _systemctl("reset-failed", *failed)
         _systemctl("enable", "--quiet", "--no-reload", *names)
-        status, _out, said = _service.run("systemctl", "start", "--no-block", *names)
-        if status and not any(name in said for name in names):
-            raise _service.Refused(f"systemctl start: {_service.last_lines(said)}")
+        status, _out, stderr = _service.run("systemctl", "start", "--no-block", *names)
+        if status and not any(name in stderr for name in names):
+            raise _service.Refused(f"systemctl start: {_service.last_lines(stderr)}")
         for record in records:
             record["begun"] = True
-            refused = [line for line in said.splitlines() if record["unit"] in line]
+            refused = [line for line in stderr.splitlines() if record["unit"] in line]
             if refused:
                 record.update(error=refused[0], ended=refused[0])
             self.save(record)
@@ -304,9 +304,9 @@ def _has_job(unit: Unit) -> bool:
 
 
 def _systemctl(*argv: str) -> str:
-    status, out, said = _service.run("systemctl", *argv)
+    status, out, stderr = _service.run("systemctl", *argv)
     if status:
-        raise _service.Refused(f"systemctl {argv[0]}: {_service.last_lines(said)}")
+        raise _service.Refused(f"systemctl {argv[0]}: {_service.last_lines(stderr)}")
     return out
 
 

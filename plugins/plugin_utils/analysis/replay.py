@@ -69,7 +69,7 @@ class Replay:
         return self.overall.verdict in (PASS, FAIL) or not self.whole
 
 
-def told(events: Iterable[Event], change: Mapping[str, t.Any]) -> list[Json]:
+def replayed(events: Iterable[Event], change: Mapping[str, t.Any]) -> list[Json]:
     """Return what each analysis of a timeline said then, and would say with these changes.
 
     Raises InputError for changes that cannot be.
@@ -85,7 +85,7 @@ def told(events: Iterable[Event], change: Mapping[str, t.Any]) -> list[Json]:
                 f" measured {known}",
                 "PR-132",
             )
-    return [_told(analysis, change) for analysis in analyses]
+    return [_replayed(analysis, change) for analysis in analyses]
 
 
 def check(change: Mapping[str, t.Any]) -> None:
@@ -195,7 +195,7 @@ def _names(events: Sequence[Event]) -> set[str]:
     }
 
 
-def _told(events: Sequence[Event], change: Mapping[str, t.Any]) -> Json:
+def _replayed(events: Sequence[Event], change: Mapping[str, t.Any]) -> Json:
     """Return what one analysis said then, and would say."""
     then, now = replay(events, {}), replay(events, change)
     said = [event for event in events if event.get("kind") == "verdict"]
@@ -203,7 +203,7 @@ def _told(events: Sequence[Event], change: Mapping[str, t.Any]) -> Json:
         "gate": clean(now.gate),
         "looks": max(then.looks, now.looks),
         "whole": then.whole and now.whole,
-        "then": _plain(then.overall, then) | (_said(said[-1]) if said else {}),
+        "then": _plain(then.overall, then) | (_verdict(said[-1]) if said else {}),
         "now": _plain(now.overall, now),
         "metrics": [
             {
@@ -217,7 +217,7 @@ def _told(events: Sequence[Event], change: Mapping[str, t.Any]) -> Json:
     }
 
 
-def _said(event: Event) -> Json:
+def _verdict(event: Event) -> Json:
     """Return the verdict that the timeline has, whatever a replay says."""
     return {"verdict": clean(event.get("verdict")), "message": clean(event.get("message"), 1000)}
 

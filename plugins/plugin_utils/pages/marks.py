@@ -55,9 +55,9 @@ def of(events: Sequence[Event], start: float, lanes: Mapping[str, int]) -> list[
         failures += event.get("kind") == "state"
         if event.get("kind") == "state" and failures > FAILURES:
             continue
-        said = event.get("kind") in REPEATING and _said_already(marks, mark)
-        if not (said and event.get("kind") == "gate"):
-            why = "" if said else mark.why
+        repeated = event.get("kind") in REPEATING and _is_repeated(marks, mark)
+        if not (repeated and event.get("kind") == "gate"):
+            why = "" if repeated else mark.why
             marks.append(replace(mark, at=max(0.0, event["at"] - start), why=why))
     if failures > FAILURES:
         more = f"{count(failures - FAILURES, 'more instance')} failed; see their lanes"
@@ -65,7 +65,7 @@ def of(events: Sequence[Event], start: float, lanes: Mapping[str, int]) -> list[
     return [replace(mark, number=n) for n, mark in enumerate(_bounded(marks), 1)]
 
 
-def _said_already(marks: Sequence[Mark], mark: Mark) -> bool:
+def _is_repeated(marks: Sequence[Mark], mark: Mark) -> bool:
     """Return whether the marks before say why: an analysis fails, so its gate, so the rollout."""
     whole = f"{mark.why} {mark.who}"
     return bool(mark.why) and any(

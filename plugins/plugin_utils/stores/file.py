@@ -116,7 +116,7 @@ class Driver(StoreDriver):
         return t.cast(int, self._ask("post", command=dict(command))["number"])
 
     def commands(self, after: int) -> Sequence[dict[str, t.Any]]:
-        said = t.cast("list[dict[str, t.Any]]", self._ask("commands", after=after)["commands"])
+        entries = t.cast("list[dict[str, t.Any]]", self._ask("commands", after=after)["commands"])
         nobody = {"rollout": "", "word": "", "by": "somebody"}
         return [
             {
@@ -126,7 +126,7 @@ class Driver(StoreDriver):
                     for key, value in command.items()
                 },
             }
-            for command in said
+            for command in entries
         ]
 
     def _acquire(self, **request: t.Any) -> Lease:

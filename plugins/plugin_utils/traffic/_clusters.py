@@ -46,11 +46,11 @@ class ClustersDriver(TrafficDriver):
         return self._shown(lambda name: self._members[name].observe())
 
     def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> Table:
-        def told(name: str) -> Table:
+        def apply_one(name: str) -> Table:
             (entry_name,) = self._members[name].observe()  # what the driver itself calls it
             return self._members[name].apply({entry_name: targets[name]})
 
-        return self._shown(told, targets)
+        return self._shown(apply_one, targets)
 
     def begin(self, divided: bool) -> None:
         for member in self._members.values():

@@ -78,7 +78,7 @@ class Observer:
         self._watch_new = watch_new
         self._check_of = check_of
         self._targets = targets
-        self._say = say
+        self._print = say
         self._now = now
         self._stopped = stopped
         self._table: Table | None = None
@@ -178,7 +178,7 @@ class Observer:
         self.looked |= dict.fromkeys(hosts, began)
         for host in sorted(set(record.away) - unreachable):
             known = "its last known state is used until it does [PR-221]"
-            self._say(f"{record.service}: {host} does not answer; {known}")
+            self._print(f"{record.service}: {host} does not answer; {known}")
 
     def _took(self, began: float, hosts: Collection[str]) -> None:
         """Set when to look again, after looks at these hosts."""

@@ -53,7 +53,7 @@ class Stops:
         self.next_look = min((again[name] for name in self.waiting), default=float("inf"))
         return [name for name in retired if name not in self.waiting]
 
-    def told(self, names: Iterable[str], began: float) -> None:
+    def note_orders(self, names: Iterable[str], began: float) -> None:
         """Note that instances were told to stop, in a call that began then."""
         hosts = {report.labels.id: report.labels.host for report in self._observer.reports}
         for name in names:

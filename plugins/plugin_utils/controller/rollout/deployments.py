@@ -87,7 +87,7 @@ class Deployments(StepPart):
             instance.revision, instance.generation, clock.now()
         )
         self.record.deployed[instance.id] = replace(known, failed=f"unreachable: {why}")
-        self._tell_failure(instance, why)
+        self._report_failure(instance, why)
 
     def begin(
         self, rollout: Rollout, out: Sequence[Instance], serving: Mapping[str, Composition]
@@ -135,9 +135,9 @@ class Deployments(StepPart):
             record.draining.setdefault(instance.id, clock.now())
         else:
             record.draining.pop(instance.id, None)
-        self._tell_failure(instance, why)
+        self._report_failure(instance, why)
 
-    def _tell_failure(self, instance: Instance, why: str) -> None:
+    def _report_failure(self, instance: Instance, why: str) -> None:
         self.loop.event(
             events.DeploymentFailed(instance=instance.id, host=instance.host, reason=why)
         )

@@ -217,7 +217,7 @@ class Lifecycle(StepPart):
         if forward or generation > record.generation:
             source = None if forward else last_of(record, revision)
             if source is not None:
-                self._say_changed(revision, source)
+                self._report_changed(revision, source)
             self.generations.begin(revision, generation, source, again=not forward)
         if baseline and record.stable:
             stable = record.stable
@@ -225,9 +225,9 @@ class Lifecycle(StepPart):
         if forward and (unknown := self.generations.unknown()):
             (self.step.warn or self.step.say)(f"{record.service}: {unknown}")
         if forward and record.stable and record.stable.generation != generation:
-            self._say_changed(record.stable.revision, record.stable.generation)
+            self._report_changed(record.stable.revision, record.stable.generation)
 
-    def _say_changed(self, revision: str, generation: int) -> None:
+    def _report_changed(self, revision: str, generation: int) -> None:
         """Say what instances of an earlier revision read that is not as it was then."""
         if changed := self.generations.changed_references(revision, generation):
             self.step.say(
@@ -528,7 +528,7 @@ class Lifecycle(StepPart):
         promoted = outcome == Outcome.PROMOTED
         ended = outcome.replace("_", " ") + (f": {reason}" if reason else "")
         self._note(Notable.PROMOTED if promoted else Notable.ENDED, f"{ended}, {rollout.id}")
-        self._tell_end(rollout)
+        self._report_end(rollout)
 
     def _without_verdict(self, rollout: Rollout) -> str:
         """Return the errors that count against the new revision, though no analysis decided."""
@@ -557,7 +557,7 @@ class Lifecycle(StepPart):
         text = uncompared(*(Counts(**side) for side in self.loop.recorder.requests(rollout.id)))
         return f"{WITHOUT_VERDICT}: {text}" if text else ""
 
-    def _tell_end(self, rollout: Rollout) -> None:
+    def _report_end(self, rollout: Rollout) -> None:
         from ...report.messages import ended, left_behind  # of the end alone
         from ..step import failures
 

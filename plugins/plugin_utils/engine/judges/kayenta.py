@@ -151,7 +151,7 @@ def judge(
         )
         return Judgement(Label.ERROR, 0.0, {}, results, why)
     groups = _groups(results)
-    score, said = _score(results, groups, weights or {})
+    score, note = _score(results, groups, weights or {})
     label = Label.PASS if score >= passing else Label.MARGINAL if score >= marginal else Label.FAIL
     if label is Label.FAIL and all(map(_is_no_failure, results)):
         label = Label.MARGINAL  # what is not known is no failure of the new revision
@@ -161,7 +161,7 @@ def judge(
         if result.judged is not Class.PASS
     ]
     return Judgement(
-        label, score, groups, results, "; ".join([f"score {score:g}, {label.value}{said}", *bad])
+        label, score, groups, results, "; ".join([f"score {score:g}, {label.value}{note}", *bad])
     )
 
 

@@ -191,12 +191,12 @@ def _finished(limits: Limits, counts: MeasurementCounts) -> tuple[AnalysisPhase,
         )
     if limits.measurements is None or counts.count < limits.measurements:
         return None
-    said = f"{counts.successful} of {counts.count} measurements successful"
+    sentence = f"{counts.successful} of {counts.count} measurements successful"
     if wanted <= 0:
-        return AnalysisPhase.SUCCESSFUL, said
-    said += f", never {wanted} in a row"
+        return AnalysisPhase.SUCCESSFUL, sentence
+    sentence += f", never {wanted} in a row"
     unlimited = limits.failures is None and limits.failures_in_a_row is None
-    return (AnalysisPhase.FAILED if unlimited else AnalysisPhase.INCONCLUSIVE), said
+    return (AnalysisPhase.FAILED if unlimited else AnalysisPhase.INCONCLUSIVE), sentence
 
 
 def due(
