@@ -317,11 +317,11 @@ def background(given: t.Any) -> tuple[tuple[Gate, ...], tuple[Gate, ...], int]:
     return (gate,), (timer("bake", max(bake, once)),), first
 
 
-def watched(plan: Plan, traffic: DriverChoice[TrafficDriver], alike: bool = True) -> Plan:
+def watched(plan: Plan, traffic: DriverChoice[TrafficDriver], same_hardware: bool = True) -> Plan:
     """Return a plan with an analysis of what the load balancers count.
 
     Where it has an analysis that decides, the default one is of refusals alone, since that does not
-    compare these. Latencies are compared where all instances run `alike`.
+    compare these. Latencies are compared where all instances run on the `same_hardware`.
     """
     logs, counted = bool(traffic.options.get("access_log")), traffic.module.driver.counts
     if plan.strategy == "blue_green":
@@ -331,7 +331,7 @@ def watched(plan: Plan, traffic: DriverChoice[TrafficDriver], alike: bool = True
     metrics = [
         {**metric, "interval": _LOGGED} if metric.get("driver") == "access_log" else metric
         for metric in [*standard, *spec.refusals(counted, logs)]
-        if alike or metric["name"] != "latency"
+        if same_hardware or metric["name"] != "latency"
     ]
     if not metrics:
         return plan

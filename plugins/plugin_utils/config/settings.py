@@ -85,8 +85,8 @@ class Settings:
             return self.asked
         from . import gates  # few steps move a rollout
 
-        alike = not self.platform.driver.capabilities.has_parts
-        return gates.watched(self.asked, self.traffic, alike)
+        same_hardware = not self.platform.driver.capabilities.has_parts
+        return gates.watched(self.asked, self.traffic, same_hardware)
 
     @property
     def to_find(self) -> dict[str, t.Any]:

@@ -104,7 +104,7 @@ class Generations(StepPart):
         aside.
         """
         kept, mine = self.record.settings.get(rollout.generation), given(self.settings)
-        return bool(kept and mine and not alike(kept, mine[0]))
+        return bool(kept and mine and not have_same_effect(kept, mine[0]))
 
     def resume(self, rollout: Rollout) -> None:
         """Resume a rollout with the settings of this run: secrets may have changed, others may not.
@@ -173,7 +173,7 @@ def salted(secret_options: Secrets) -> dict[str, t.Any]:
     return {**secret_options, "salt": secrets.token_hex(16)}
 
 
-def alike(settings: InstanceSettings, other: InstanceSettings) -> bool:
+def have_same_effect(settings: InstanceSettings, other: InstanceSettings) -> bool:
     """Return whether two settings are the same, secrets aside."""
     return replace(settings, key="") == replace(other, key="")
 

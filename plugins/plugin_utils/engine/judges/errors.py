@@ -334,8 +334,8 @@ def compare_errors(
     if seen.decided and history.stable.errors:
         text += f", {history.new.rate / history.stable.rate:.2g} times as often"
     text += f"; {compared(evidence, limit)}"
-    if (alike := history.dispersion.total(history.expected)) >= 1.5:
-        text += f", as {alike:.2g} errors count as one"
+    if (overdispersion := history.dispersion.total(history.expected)) >= 1.5:
+        text += f", as {overdispersion:.2g} errors count as one"
     verdict = Verdict(seen.decided, text, e_value(evidence), 1 / alpha)
     if seen.decided:
         return verdict
