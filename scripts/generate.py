@@ -219,8 +219,8 @@ FULL = "begin"  # the step that documents the options of all steps in full
 
 def common_fields() -> Sequence[Field]:
     """Return the options that all steps take."""
-    variables = module("plugin_utils.config.variables")
-    return (*variables.COMMON.fields, variables.RESTORED_SETTINGS)
+    restored = module("plugin_utils.config.step_options").RESTORED_SETTINGS
+    return (*module("plugin_utils.config.variables").COMMON.fields, restored)
 
 
 def brief(field: Field) -> Docs:
@@ -428,9 +428,9 @@ def as_variables(text: str) -> str:
 
 def role_entries() -> dict[str, list[Entry]]:
     """Return the entry points of the roles."""
-    variables = module("plugin_utils.config.variables")
     options = module("plugin_utils.inputs.options")
-    common, of_roles = variables.COMMON, variables.OF_ROLES
+    common = module("plugin_utils.config.variables").COMMON
+    of_roles = module("plugin_utils.config.step_options").OF_ROLES
     every = {**common, **of_roles}
 
     def some(*names: str, **changes: t.Any) -> Options:

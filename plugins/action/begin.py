@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 
 from ..plugin_utils.base.errors import InputError, LeaseHeld
-from ..plugin_utils.config.variables import (
+from ..plugin_utils.config.step_options import (
     PLAY_HOSTS,
     REACHED,
     REBALANCE,

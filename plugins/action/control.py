@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from ..plugin_utils.base import clock
 from ..plugin_utils.base.errors import InputError, RolloutFailed
 from ..plugin_utils.config import remembered
-from ..plugin_utils.config.variables import COMMAND, COUNT, FORCE, WHY
+from ..plugin_utils.config.step_options import COMMAND, COUNT, FORCE, WHY
 from ..plugin_utils.controller.rollout import takeover
 from ..plugin_utils.controller.rollout.request import whole_replicas
 from ..plugin_utils.controller.step import reason

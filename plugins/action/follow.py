@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping
 
-from ..plugin_utils.config.variables import ID
+from ..plugin_utils.config.step_options import ID
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.controller.step.follower import HELD, PROMOTED, ROLLED_BACK, Follower

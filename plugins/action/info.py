@@ -14,7 +14,7 @@ from ..plugin_utils.base import clock
 from ..plugin_utils.base.errors import InputError
 from ..plugin_utils.base.text import clean
 from ..plugin_utils.config.settings import NO_PLATFORM
-from ..plugin_utils.config.variables import SHOW
+from ..plugin_utils.config.step_options import SHOW
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.inputs.options import FLAG, Field, Options

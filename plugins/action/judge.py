@@ -9,7 +9,7 @@ import typing as t
 from collections.abc import Mapping
 
 from ..plugin_utils.analysis import replay
-from ..plugin_utils.config.variables import ID, SHOW, TRY
+from ..plugin_utils.config.step_options import ID, SHOW, TRY
 from ..plugin_utils.controller.background.reports import Reports
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext

@@ -8,7 +8,7 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping
 
-from ..plugin_utils.config.variables import PLAY_HOSTS, SHOW, VARIABLE_NAMES
+from ..plugin_utils.config.step_options import PLAY_HOSTS, SHOW, VARIABLE_NAMES
 from ..plugin_utils.controller.rollout.hypothetical import INSTANCE, plan_hypothetical
 from ..plugin_utils.controller.rollout.in_place_plan import InPlacePlan
 from ..plugin_utils.controller.rollout.lifecycle import Lifecycle

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from ..plugin_utils.base import clock
 from ..plugin_utils.base.errors import InputError, RolloutFailed
 from ..plugin_utils.config.release import Membership
-from ..plugin_utils.config.variables import SHOW, WHY
+from ..plugin_utils.config.step_options import SHOW, WHY
 from ..plugin_utils.controller.step import reason
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from ansible.utils.vars import load_extra_vars
 
-from ..plugin_utils.config.variables import TO, WHY
+from ..plugin_utils.config.step_options import TO, WHY
 from ..plugin_utils.controller.rollout.rollback_request import RollbackRequest
 from ..plugin_utils.controller.rollout.stages import refuse_in_place
 from ..plugin_utils.controller.step.action import StepAction

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..plugin_utils.base.errors import InputError
-from ..plugin_utils.config.variables import PLAY_HOSTS, REACHED
+from ..plugin_utils.config.step_options import PLAY_HOSTS, REACHED
 from ..plugin_utils.controller.background import watch
 from ..plugin_utils.controller.rollout.in_place import InPlace
 from ..plugin_utils.controller.step.action import StepAction

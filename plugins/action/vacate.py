@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from ..plugin_utils.base.errors import RolloutError
-from ..plugin_utils.config.variables import PLAY_HOSTS, REACHED
+from ..plugin_utils.config.step_options import PLAY_HOSTS, REACHED
 from ..plugin_utils.controller.background.watch import Watch
 from ..plugin_utils.controller.loop import draining
 from ..plugin_utils.controller.loop.interrupt import GONE

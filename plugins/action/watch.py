@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ..plugin_utils.config.variables import WATCH
+from ..plugin_utils.config.step_options import WATCH
 from ..plugin_utils.controller.rollout.after_promotion import AfterPromotion
 from ..plugin_utils.controller.rollout.stages import refuse_in_place
 from ..plugin_utils.controller.step.action import StepAction

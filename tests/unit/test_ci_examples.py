@@ -15,6 +15,7 @@ import pytest
 import yaml
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import (
     settings,
+    step_options,
     variables,
 )
 from ansible_collections.progressive.rollout.tests.support import pipelines
@@ -39,7 +40,7 @@ def loaded(name: str) -> t.Any:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_names_a_playbook_files_and_variables_that_exist(name: str) -> None:
-    known = {*variables.COMMON, *variables.OF_STEPS, *variables.OF_ROLES}
+    known = {*variables.COMMON, *step_options.OF_STEPS, *step_options.OF_ROLES}
     played = []
     for line in "\n".join(COMMANDS[name]).splitlines():
         words = shlex.split(line)

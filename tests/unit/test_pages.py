@@ -34,6 +34,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.config import 
     gates,
     notify,
     settings,
+    step_options,
     variables,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import (
@@ -325,7 +326,7 @@ def commands() -> list[t.Any]:
 def test_every_command_names_a_playbook_files_and_variables_that_exist(
     page: str, words: list[str]
 ) -> None:
-    known = {*variables.COMMON, *variables.OF_STEPS, *variables.OF_ROLES}
+    known = {*variables.COMMON, *step_options.OF_STEPS, *step_options.OF_ROLES}
     files = {name for texts in SNIPPETS.values() for name in texts} | {
         "setup.yml",
         "canary.yml",

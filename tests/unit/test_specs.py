@@ -14,7 +14,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings, variables
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import (
+    settings,
+    step_options,
+    variables,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.step.action import (
     StepAction,
 )
@@ -149,7 +153,7 @@ def test_roles_leave_the_checks_to_us(role: str) -> None:
 def test_the_guides_name_every_variable() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     text = "\n".join(page.read_text() for page in pages)
-    names = {*variables.COMMON, *variables.OF_ROLES}
+    names = {*variables.COMMON, *step_options.OF_ROLES}
     assert not [name for name in names if not re.search(rf"\brollout_{name}\b", text)]
 
 

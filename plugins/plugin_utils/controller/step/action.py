@@ -16,7 +16,8 @@ from ...base.errors import InputError, Parked, RolloutError
 from ...base.text import printable
 from ...base.trace import shown
 from ...config import settings
-from ...config.variables import COMMON, OF_ROLES, OF_STEPS, PREFIX, RESTORED_SETTINGS
+from ...config.step_options import OF_ROLES, OF_STEPS, RESTORED_SETTINGS
+from ...config.variables import COMMON, PREFIX
 from ...inputs import values
 from ...inputs.options import Options
 from ...inputs.yaml_numbers import refuse_odd_numbers
