@@ -92,7 +92,7 @@ class _Begin(StepPart):
         self.validation.check_order(revision)  # now that nobody else begins one
         rollout = self.record.open
         if rollout is None:
-            self.step.tell_release()  # what a killed run did not
+            self.step.notify_release()  # what a killed run did not
         if rollout is None or self.lifecycle.gives_way(rollout, revision):
             return self._open(revision, replicas)
         if not self.step.in_place and (command := commands.pending_abort(self.step.session)):
@@ -196,7 +196,7 @@ class _Begin(StepPart):
 
     def _nothing_to_do(self, revision: str, replicas: int) -> Result:
         if membership := self.settings.release:
-            self.step.tell_release()
+            self.step.notify_release()
             self.step.release.leave_out(membership, revision)
         places = self.lifecycle.places
         for line in filter(None, [*places.left(), places.idle_hosts()]):

@@ -241,7 +241,7 @@ class Service:
         """Begin an instance, whose record is saved no later; return why that failed, or ""."""
         raise NotImplementedError
 
-    def tell(self, record: Record, kill: bool) -> None:
+    def request_stop(self, record: Record, kill: bool) -> None:
         """Ask an instance to stop, or kill it; returns at once."""
         raise NotImplementedError
 
@@ -326,7 +326,7 @@ class Service:
         else:
             return False
         self.save(record)
-        self.tell(record, kill=not first)
+        self.request_stop(record, kill=not first)
         return True
 
     def start(self, wanted: dict[str, t.Any]) -> Record:

@@ -172,7 +172,7 @@ class Service(_service.Service):
             self.discard(record["id"])
         return f"{self.program} cannot start it: {_why(errors)}"
 
-    def tell(self, record: Record, kill: bool) -> None:
+    def request_stop(self, record: Record, kill: bool) -> None:
         """Send the stop signal by the program's `stop`.
 
         After `kill`, podman does what its restart policy says. The end is not waited for here: the

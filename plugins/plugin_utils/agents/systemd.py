@@ -194,7 +194,7 @@ class Service(_service.Service):
         self.save(record)
         return ""
 
-    def tell(self, record: Record, kill: bool) -> None:
+    def request_stop(self, record: Record, kill: bool) -> None:
         """Do nothing: `settle` tells all units at once."""
 
     def settle(self, stopping: list[Record]) -> None:

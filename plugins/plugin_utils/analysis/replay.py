@@ -198,12 +198,12 @@ def _names(events: Sequence[Event]) -> set[str]:
 def _replayed(events: Sequence[Event], change: Mapping[str, t.Any]) -> Json:
     """Return what one analysis said then, and would say."""
     then, now = replay(events, {}), replay(events, change)
-    said = [event for event in events if event.get("kind") == "verdict"]
+    verdicts = [event for event in events if event.get("kind") == "verdict"]
     return {
         "gate": clean(now.gate),
         "looks": max(then.looks, now.looks),
         "whole": then.whole and now.whole,
-        "then": _plain(then.overall, then) | (_verdict(said[-1]) if said else {}),
+        "then": _plain(then.overall, then) | (_verdict(verdicts[-1]) if verdicts else {}),
         "now": _plain(now.overall, now),
         "metrics": [
             {
@@ -264,8 +264,8 @@ def _sentence(analysis: Mapping[str, t.Any]) -> str:
     """Return what would have happened."""
     now, looks = analysis["now"], count(analysis["looks"], "measurement")
     if now["verdict"] == WAIT:
-        said = f"would not have decided by the end of {looks}: {now['message']}"
+        outcome = f"would not have decided by the end of {looks}: {now['message']}"
     else:
-        said = f"would {WORDS[now['verdict']]}: {now['message']}"
+        outcome = f"would {WORDS[now['verdict']]}: {now['message']}"
     rest = "" if analysis["whole"] else f"; results after {looks} are not kept"
-    return f"{analysis['gate']} {said}{rest}"
+    return f"{analysis['gate']} {outcome}{rest}"

@@ -293,13 +293,13 @@ def _judge(parent: Object, generation: int, refused: list[str], late: list[str])
             last = f" (its last report is of generation {seen})" if seen else ""
             late.append(f"{who} has not reported {kind} of generation {generation}{last}")
         elif condition["status"] == "False":
-            refused.append(_said(who, condition))
+            refused.append(_condition_text(who, condition))
     part = conditions.get("PartiallyInvalid") or {}
     if part.get("status") == "True" and int(part.get("observedGeneration") or 0) >= generation:
-        refused.append(_said(who, part))
+        refused.append(_condition_text(who, part))
 
 
-def _said(who: str, condition: Object) -> str:
+def _condition_text(who: str, condition: Object) -> str:
     words = [condition.get("type"), condition.get("reason"), condition.get("message")]
     return clean(f"{who}: {': '.join(str(word) for word in words if word)}")
 

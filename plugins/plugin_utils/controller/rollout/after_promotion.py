@@ -40,7 +40,7 @@ class AfterPromotion(StepPart):
         self._rollback = [
             RollbackGate(gate, context, clock.now, context.wake) for gate in plan.rollback_gates
         ]
-        self._said = clock.now()
+        self._shown_at = clock.now()
 
     def check(self) -> None:
         """Refuse a watch that could notice nothing."""
@@ -132,8 +132,8 @@ class AfterPromotion(StepPart):
         return "" if self.record.before else "not rolled back, since no revision before is known"
 
     def _heartbeat(self, title: str, what: str) -> None:
-        if clock.now() - self._said >= timing.HEARTBEAT:
-            self._said = clock.now()
+        if clock.now() - self._shown_at >= timing.HEARTBEAT:
+            self._shown_at = clock.now()
             self.step.say(f"{title}: {what}")
 
     def _over(self, message: str) -> Result:

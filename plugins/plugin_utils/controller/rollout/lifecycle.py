@@ -168,7 +168,7 @@ class Lifecycle(StepPart):
         self.note_plan(record.rollout)
         self.loop.recorder.note_requests()  # the next step counts from here
         self.loop.commit()
-        self.step.tell_release()
+        self.step.notify_release()
         self._note(Notable.BEGUN, f"{kind} begins, {record.rollout.id}")
         return record.rollout
 
@@ -325,7 +325,7 @@ class Lifecycle(StepPart):
         )
         self.loop.event(resumed)
         self.loop.commit()
-        self.step.tell_release()
+        self.step.notify_release()
         began = moment(rollout.started)
         return self.step.report(
             changed,
@@ -410,9 +410,9 @@ class Lifecycle(StepPart):
             reason = f"{rollout.reason}; and the rollback failed: {reason}"
         self.enter(rollout, Phase.HELD, reason)
         self.loop.commit()
-        self.step.tell_release()
+        self.step.notify_release()
         self._note(Notable.HELD, f"held until an operator decides: {reason}")
-        failures.tell(self.step, rollout)
+        failures.show(self.step, rollout)
         if rollout.previous:
             with suppress(*TRANSIENT):  # only a precaution
                 self.loop.refill_with(rollout.previous)
@@ -524,7 +524,7 @@ class Lifecycle(StepPart):
         prune(record)
         self.places.note()
         self.loop.commit()
-        self.step.tell_release()
+        self.step.notify_release()
         promoted = outcome == Outcome.PROMOTED
         ended = outcome.replace("_", " ") + (f": {reason}" if reason else "")
         self._note(Notable.PROMOTED if promoted else Notable.ENDED, f"{ended}, {rollout.id}")
@@ -564,7 +564,7 @@ class Lifecycle(StepPart):
         service = self.record.service
         bad = (Outcome.ROLLED_BACK, Outcome.FAILED, Outcome.REFUSED)
         if rollout.outcome in bad and rollout.cause:
-            failures.tell(self.step, rollout)
+            failures.show(self.step, rollout)
         else:
             self.loop.say(ended(service, rollout))
         for line in (

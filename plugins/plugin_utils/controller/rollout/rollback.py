@@ -62,7 +62,7 @@ class Rollback(StepPart):
         service = self.settings.service
         self.start(rollout, str(cause), cause)
         self.loop.commit()
-        self.step.tell_release()
+        self.step.notify_release()
         try:
             self.loop.turn_back()
         except RolloutFailed as away:

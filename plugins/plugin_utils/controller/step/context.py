@@ -115,7 +115,7 @@ class StepContext:
         """Return whether the release lets the rollout pass."""
         return self.release.ask(point, step)
 
-    def tell_release(self) -> None:
+    def notify_release(self) -> None:
         """Tell the release of the rollout, if it has one, where the rollout is."""
         rollout = self.record.rollout
         if rollout and rollout.release:

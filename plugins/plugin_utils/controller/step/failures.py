@@ -15,7 +15,7 @@ from ...state.record import Rollout
 from .context import StepContext
 
 
-def tell(step: StepContext, rollout: Rollout) -> None:
+def show(step: StepContext, rollout: Rollout) -> None:
     """Say what failed, where, its last log lines, what serves now, and what to do."""
     events: Sequence[dict[str, object]] = ()
     with suppress(*TRANSIENT):  # the block says what it can

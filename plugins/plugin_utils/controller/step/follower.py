@@ -113,14 +113,14 @@ class Follower(StepPart):
             return self.step.report(
                 False, msg=message, outcome=rollout.outcome.value, waiting=False
             )
-        failures.tell(self.step, rollout)
+        failures.show(self.step, rollout)
         raise RolloutFailed(message, "PR-705")
 
     def _held(self, rollout: Rollout) -> Result:
         message = f"{self._title(rollout)}: held: {rollout.reason}"
         if self._expected == HELD:
             return self.step.report(False, msg=message, outcome="", waiting=True)
-        failures.tell(self.step, rollout)
+        failures.show(self.step, rollout)
         raise RolloutFailed(message, "PR-705")
 
     def _waits(self, rollout: Rollout) -> Result:
