@@ -169,10 +169,10 @@ def _ready(counts: dict[State, int], wanted: int, failed: int) -> str:
         (counts[State.NOT_READY], "not ready"),
         (min(counts[State.FAILED], failed), "failed"),
     ]
-    counts = ", ".join(f"{count} {state}" for count, state in others if count)
+    shown = ", ".join(f"{count} {state}" for count, state in others if count)
     # more than are wanted while a service is scaled down
     numbers = f"{ready}/{wanted} ready" if ready <= wanted else f"{ready} ready of {wanted} wanted"
-    return f"{numbers} ({counts})" if counts else numbers
+    return f"{numbers} ({shown})" if shown else numbers
 
 
 def _share(part: int, whole: int) -> str:
