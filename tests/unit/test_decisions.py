@@ -467,7 +467,7 @@ def test_a_rollback_that_fails_is_held_and_says_so(monkeypatch: pytest.MonkeyPat
             balanced=False,
             say=said.append,
             describe=dict,
-            tell_release=lambda: None,
+            notify_release=lambda: None,
         ),
     )
     with pytest.raises(
