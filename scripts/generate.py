@@ -681,6 +681,7 @@ def options_of_drivers() -> dict[str, list[str]]:
 def files() -> dict[str, str]:
     """Return every generated file with its content."""
     import guides
+    import limits
     import messages
     import pictures
     import public_names
@@ -697,6 +698,7 @@ def files() -> dict[str, str]:
         "docs/reference/drivers.md": drivers_page(),
         "docs/reference/messages.md": messages.page(),
         "docs/reference/timeline-events.md": timeline.page(),
+        limits.PAGE: limits.page(),
         public_names.FILE: public_names.page(options_of_drivers()),
         **{
             f"docs/docsite/rst/{name.replace('-', '_')}.rst": guides.guide(name)

@@ -10,8 +10,8 @@ import sys
 from ansible_collections.progressive.rollout.tests.support.playbook import ROOT
 
 sys.path.insert(0, str(ROOT / "scripts"))
-import generate  # noqa: E402
-import public_names  # noqa: E402
+import generate
+import public_names
 
 NOW = public_names.present(generate.options_of_drivers())
 KNOWN = public_names.known()
