@@ -555,7 +555,10 @@ def role_entries() -> dict[str, list[Entry]]:
             "Send a command to the rollout in progress",
             "Writes the command to the journal. The run that holds the lease obeys it. If there is"
             " none, this play continues the rollout, unless the command is to stop.",
-            some("service", "command", "why", "replicas", "force", "store", "follow", **command),
+            some(
+                *("service", "command", "why", "replicas", "count", "force", "store", "follow"),
+                **command,
+            ),
         ),
         Entry(
             "release",
@@ -722,14 +725,25 @@ def first_sentence(text: str) -> str:
     return re.split(r"(?<=\.) ", " ".join(text.split()), maxsplit=1)[0]
 
 
+def options_of_drivers() -> dict[str, list[str]]:
+    """Return the names of the options of each driver, such as `traffic.haproxy`."""
+    return {
+        f"{folder}.{name}": list(driver_options(folder, name))
+        for folder, names in DRIVERS.items()
+        for name in names
+    }
+
+
 # Files ----------------------------------------------------------------------------------------
 
 
 def files() -> dict[str, str]:
     """Return every generated file with its content."""
     import guides
+    import limits
     import messages
     import pictures
+    import public_names
     import report_example
     import timeline
 
@@ -743,6 +757,8 @@ def files() -> dict[str, str]:
         "docs/reference/drivers.md": drivers_page(),
         "docs/reference/messages.md": messages.page(),
         "docs/reference/timeline-events.md": timeline.page(),
+        limits.PAGE: limits.page(),
+        public_names.FILE: public_names.page(options_of_drivers()),
         **{
             f"docs/docsite/rst/{name.replace('-', '_')}.rst": guides.guide(name)
             for name in guides.GUIDES
