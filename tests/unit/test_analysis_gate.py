@@ -673,7 +673,7 @@ def test_what_was_found_of_another_target_or_before_it_failed_says_nothing(
         session=SimpleNamespace(identity=SimpleNamespace(holder="ann", request="", host="")),
         loop=SimpleNamespace(fleet=[], event=lambda *_kind, **_what: None, commit=lambda: None),
         report=lambda _changed, msg: said.append(msg),
-        tell_release=lambda: None,
+        notify_release=lambda: None,
     )
     monkeypatch.setattr(Lifecycle, "_fingerprint", "")
     lifecycle = Lifecycle(t.cast(t.Any, run))

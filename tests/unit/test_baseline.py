@@ -82,7 +82,7 @@ def running(
             session=session,
             record=record,
             in_place=False,
-            tell_release=lambda: None,
+            notify_release=lambda: None,
         ),
     )
 
