@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import typing as t
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -82,8 +82,10 @@ class Pods(World):
     made: list[t.Any] = field(default_factory=list)
 
     def platform(self) -> t.Any:
-        self.made.append(driver(self.server))
-        return self.made[-1]
+        made = driver(self.server)
+        made.context = replace(made.context, known=self.known)
+        self.made.append(made)
+        return made
 
 
 class Shop(Service):
@@ -522,7 +524,7 @@ def test_missing_rights_are_told_as_a_role(path: str) -> None:
     assert {(rule["resources"][0], *rule["verbs"]) for rule in role["rules"]} == {
         (kind, "list", "watch", "patch"),
         ("controllerrevisions", "list"),
-        ("pods", "list", "watch", "delete"),
+        ("pods", "list", "watch", "patch", "delete"),
         ("events", "list"),
     }
 

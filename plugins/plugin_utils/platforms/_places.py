@@ -109,6 +109,12 @@ class Places:
         known = marked(pod)
         return known[0] if known else ADOPTED if _hash(pod) == self.first else 0
 
+    @property
+    def generations(self) -> list[tuple[Object, int]]:
+        """Each pod that is not ending, with its generation."""
+        living = [pod for pod in self.pods if not pod["metadata"].get("deletionTimestamp")]
+        return [(pod, self.generation(pod)) for pod in living]
+
     def by_id(self) -> Mapping[str, Object]:
         """Return the pods by the ids of their instances."""
         return {self.id(pod): pod for pod in self.pods}
