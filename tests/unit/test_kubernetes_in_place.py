@@ -612,6 +612,15 @@ def test_the_first_pods_are_the_most_common_ones() -> None:
     assert "nodeSelector" not in server.objects[DB]["spec"]["template"]["spec"]
 
 
+def test_a_statefulset_needs_no_service(tmp_path: Path) -> None:
+    """Since https://github.com/kubernetes/kubernetes/pull/130233, `serviceName` is optional."""
+    server = Server(3)
+    del server.objects[DB]["spec"]["serviceName"]
+    Shop(tmp_path, server).play(revision="2")
+    is_over(server, "2", 3)
+    assert deleted(server) == ["db-2", "db-1", "db-0"]
+
+
 # The documentation
 # --------------------------------------------------------------------------------------------------
 

@@ -140,7 +140,8 @@ class OnDeleteDriver(WorkloadDriver):
             workload = self._fence(workload, self._kinds)
         wanted = ",".join(f"{key}={value}" for key, value in _pods.selector(workload).items())
         pods = self._list("pods", labelSelector=wanted)
-        self._places = Places(workload, pods, clock.now(), self._cluster.skew)
+        numbered = self._kind == "statefulset"
+        self._places = Places(workload, pods, numbered, clock.now(), self._cluster.skew)
         return self._places
 
     def _why_vacant(self, places: Places) -> tuple[float, str]:

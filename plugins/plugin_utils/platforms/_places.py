@@ -52,6 +52,8 @@ class Places:
 
     workload: Object
     all_pods: Sequence[Object]
+    # whether each pod has a place of its own that it is named after, as in a StatefulSet
+    is_numbered: bool
     now: float = 0.0
     skew: float = 0.0  # seconds that our clock is ahead of the server's
 
@@ -72,11 +74,6 @@ class Places:
         spec = self.workload["spec"]
         start = int((spec.get("ordinals") or {}).get("start", 0))
         return range(start, start + int(spec.get("replicas", 1)))
-
-    @property
-    def is_numbered(self) -> bool:
-        """Whether each pod has a place of its own that it is named after, as in a StatefulSet."""
-        return "serviceName" in self.workload["spec"]
 
     @property
     def number(self) -> int:
