@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import typing as t
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -399,6 +400,14 @@ def test_a_revision_that_ran_before_gets_the_pod_template_that_it_had() -> None:
     made.refill("1", 4)
     assert server.template == "1"
     assert "nodeSelector" not in server.objects[DB]["spec"]["template"]["spec"]
+    for name in ("db-0", "db-1"):
+        server.end(f"{api.PODS}/{name}")
+    assert {(one.labels.generation, one.labels.revision) for one in made.sync()} == {(4, "1")}
+    tell(made, settings={5: InstanceSettings("kubernetes", {}, {}, again=True)})
+    made.refill("2", 5)
+    for name in ("db-0", "db-1"):
+        server.end(f"{api.PODS}/{name}")
+    assert {(one.labels.generation, one.labels.revision) for one in made.sync()} == {(5, "2")}
 
 
 @pytest.mark.parametrize("generation", [None, 2])
@@ -610,6 +619,20 @@ def test_the_first_pods_are_the_most_common_ones() -> None:
     assert [one.labels.generation for one in made.sync()] == [0, 2, 2], "they were the first ones"
     made.refill("1", 1)
     assert "nodeSelector" not in server.objects[DB]["spec"]["template"]["spec"]
+
+
+def test_a_rollout_that_kubectl_has_undone_is_followed_by_others(tmp_path: Path) -> None:
+    """`kubectl rollout undo` gives the workload the template before, and moves no pod."""
+    server = Server(2)
+    before = copy.deepcopy(server.objects[DB]["spec"]["template"])
+    shop = Shop(tmp_path, server)
+    shop.play(revision="2")
+    server._put(DB, {**server.objects[DB], "spec": {**server.objects[DB]["spec"], "template": before}})
+    server.reconcile()
+    shop.play(revision="3")
+    is_over(server, "3", 2)
+    shop.step(rollback)
+    is_over(server, "2", 2)
 
 
 def test_a_statefulset_needs_no_service(tmp_path: Path) -> None:

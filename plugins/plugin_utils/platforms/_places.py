@@ -175,6 +175,7 @@ def template_of(
 ) -> dict[str, t.Any] | None:
     """Return the pod template that a generation was made of, by the workload's history.
 
+    One with another mark, or of a generation that runs again without any, gets that of this one.
     `again` tells the revision of an unmarked template, where any generation of it will do: it ran
     before. None if it is not there: no pod was made of it yet, or it is too long ago.
     """
@@ -185,11 +186,7 @@ def template_of(
         if not template or not _pod.owned_by(revision_object, places.workload):
             continue
         known = marked(template)
-        first = (
-            known is None
-            and generation == ADOPTED
-            and revision_object["metadata"]["name"] in hashes
-        )
+        first = generation == ADOPTED and revision_object["metadata"]["name"] in hashes
         mine = known[1] if known else again(template) if again else ""
         if first or known == (generation, revision) or (again and mine == revision):
             templates.append((int(revision_object.get("revision", 0)), template))
@@ -197,4 +194,5 @@ def template_of(
         return None
     last = dict(max(templates, key=lambda entry: entry[0])[1])
     last.pop("$patch", None)
-    return last
+    unmarked = generation == ADOPTED and marked(last) is None
+    return last if unmarked else mark(last, generation, revision)

@@ -403,14 +403,13 @@ class Driver(WorkloadDriver):
         self, deployment: Object, revision: str, generation: int, replicas: int
     ) -> dict[str, t.Any]:
         """Return the ReplicaSet of a generation."""
-        name = f"{self._name}-g{generation}"
         groups = self._groups(deployment)
+        name, hashed = self._free_name(groups, generation)
         before = next((group.obj for group in groups if group.current), deployment)
         template = self._earlier(groups, revision, generation)
         if template is None and self._is_ordered(groups, deployment, revision):
             template = _pods.template_of(deployment)
         template = template or self._new_template(deployment, revision, generation)
-        hashed = {_pods.HASH: f"g{generation}"}
         template["metadata"]["labels"] |= hashed
         return {
             "apiVersion": "apps/v1",
@@ -432,6 +431,19 @@ class Driver(WorkloadDriver):
                 "template": template,
             },
         }
+
+    def _free_name(
+        self, groups: Sequence[Group], generation: int
+    ) -> tuple[str, Mapping[str, str]]:
+        """Return a name for the ReplicaSet of a generation, and the label of its pods alone.
+
+        A journal before the present one may have had the same generations.
+        """
+        names = {group.name for group in groups}
+        first = f"g{generation}"
+        more = (f"{first}-{number}" for number in range(2, len(names) + 3))
+        free = next(each for each in (first, *more) if f"{self._name}-{each}" not in names)
+        return f"{self._name}-{free}", {_pods.HASH: free}
 
     def _is_ordered(self, groups: Sequence[Group], deployment: Object, revision: str) -> bool:
         """Return whether the owner has paused the Deployment with the template of a revision."""
