@@ -627,7 +627,9 @@ def test_a_rollout_that_kubectl_has_undone_is_followed_by_others(tmp_path: Path)
     before = copy.deepcopy(server.objects[DB]["spec"]["template"])
     shop = Shop(tmp_path, server)
     shop.play(revision="2")
-    server._put(DB, {**server.objects[DB], "spec": {**server.objects[DB]["spec"], "template": before}})
+    server._put(
+        DB, {**server.objects[DB], "spec": {**server.objects[DB]["spec"], "template": before}}
+    )
     server.reconcile()
     shop.play(revision="3")
     is_over(server, "3", 2)

@@ -20,7 +20,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._han
 from ansible_collections.progressive.rollout.tests.support import kubernetes as api
 from ansible_collections.progressive.rollout.tests.support.gateways import Gateways
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
-from ansible_collections.progressive.rollout.tests.support.statefulsets import HISTORY, Server
+from ansible_collections.progressive.rollout.tests.support.statefulsets import Server
 from ansible_collections.progressive.rollout.tests.support.swarm import Managers
 from ansible_collections.progressive.rollout.tests.support.swarm import Server as Swarm
 from ansible_collections.progressive.rollout.tests.unit import (
@@ -157,9 +157,7 @@ class Services(World):
         return made
 
 
-def test_services_of_a_swarm(
-    tmp_path: Path, swarm: Swarm, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_services_of_a_swarm(tmp_path: Path, swarm: Swarm, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = Service(tmp_path, Services(managers=Managers(swarm, monkeypatch)), replicas=3)
     shop.play(revision="1")
     shop.play(revision="2")

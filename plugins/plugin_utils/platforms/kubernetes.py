@@ -432,9 +432,7 @@ class Driver(WorkloadDriver):
             },
         }
 
-    def _free_name(
-        self, groups: Sequence[Group], generation: int
-    ) -> tuple[str, Mapping[str, str]]:
+    def _free_name(self, groups: Sequence[Group], generation: int) -> tuple[str, Mapping[str, str]]:
         """Return a name for the ReplicaSet of a generation, and the label of its pods alone.
 
         A journal before the present one may have had the same generations.
@@ -584,7 +582,7 @@ class InClusters(ClustersDriver):
 
 
 def _roles(groups: Iterable[Group]) -> list[tuple[Object, int]]:
-    """Return the pods that get a role, each with its generation; the Deployment's own are stable."""
+    """Return the pods that get a role, each with its generation. Those owned are stable."""
     return [
         (pod, 0 if group.owned else group.generation)
         for group in groups
