@@ -114,6 +114,7 @@ class OnDeleteDriver(WorkloadDriver):
         self._known = _version(places), wanted
 
     def conclude(self, stable: Composition | None) -> str:
+        self._refuse_without_lease()
         if stable is not None:
             self.refill(stable.revision, stable.generation)
         places = self._look()
