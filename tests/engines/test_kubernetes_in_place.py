@@ -271,6 +271,7 @@ def test_what_rollouts_left_is_removed_and_a_first_rollout_can_go_back(
     deploy_db(namespace, 2)
     assert db.run(variables={"rollout_revision": "2"}).rc == 0
     uids = namespace.uids()
+    assert db.run("progressive.rollout.status", {}).rc == 0
     removed = db.run("progressive.rollout.remove", {})
     assert removed.rc == 0 and "statefulsets/db" in removed.output, removed.output
     assert "rollout.progressive" not in namespace.kubectl("get", "pod", "-o", "yaml")

@@ -13,7 +13,14 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from ansible_collections.progressive.rollout.plugins.action import begin, plan, rollback, scale
+from ansible_collections.progressive.rollout.plugins.action import (
+    begin,
+    info,
+    plan,
+    remove,
+    rollback,
+    scale,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     InputError,
     LeaseLost,
@@ -559,6 +566,15 @@ def test_nothing_is_started_beside_what_is_there() -> None:
 def test_settings_are_refused(given: t.Any, why: str) -> None:
     with pytest.raises(InputError, match=why):
         settings(**given)
+
+
+def test_steps_that_move_nothing_need_no_budget() -> None:
+    """They are not given it, and its default allows no pod to be unavailable."""
+    platform = {"driver": "kubernetes", "workload": "statefulset/db", "image": IMAGE}
+    for action in (info, remove):
+        assert parse({"service": "shop", "platform": platform}, moves=action.ActionModule.moves)
+    with pytest.raises(InputError, match="rollout_budget"):
+        parse({"service": "shop", "platform": platform}, moves=begin.ActionModule.moves)
 
 
 @pytest.mark.parametrize("replicas", [2, 4])
