@@ -21,6 +21,7 @@ from ..plugin_utils.state.record import Record
 
 
 class ActionModule(StepAction):
+    moves = False
     options = Options(
         Field(
             "timeline",
