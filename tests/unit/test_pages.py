@@ -180,7 +180,7 @@ USED = {
         "marked.yml",
     },
     f"{HOW_TO}/containers.md": {"containers.yml"},
-    f"{HOW_TO}/control.md": {"control", "back_in_steps", "set_target", "follow"},
+    f"{HOW_TO}/control.md": {"control", "back_in_steps", "set_target", "exclude", "follow"},
     f"{HOW_TO}/leave.md": {"remove"},
     "docs/examples/kubernetes/README.md": {"setup", "rollout", "patch", "in_git"},
     f"{HOW_TO}/drain-an-instance.md": {"drain.yml", "drain"},

@@ -83,6 +83,8 @@ class Known:
     away: Mapping[str, Sequence[Mapping[str, t.Any]]] = field(default_factory=dict)
     # By generation, what the journal has of its settings.
     settings: Mapping[int, InstanceSettings] = field(default_factory=dict)
+    # Hosts that an operator has taken out of the rollout: nothing is asked of them.
+    excluded: Collection[str] = ()
 
     @property
     def fencing(self) -> dict[str, t.Any]:

@@ -170,9 +170,22 @@ class ReconcileLoop:
     def observe(self) -> Snapshot:
         """Observe the service, and note what has changed."""
         snapshot = self.observer.observe()
+        if self._drain_excluded(snapshot.fleet):
+            snapshot = self.observer.assemble()
         self.recorder.note_fleet(snapshot.fleet)
         self.recorder.note_requests()
         return snapshot
+
+    def _drain_excluded(self, fleet: Sequence[Instance]) -> bool:
+        """Drain what is on hosts that are left out of the rollout; return whether that is new."""
+        rollout = self.session.record.open
+        if not rollout or not rollout.excluded:
+            return False
+        from ...engine.exclusion import leaving  # few rollouts leave hosts out
+
+        ids = leaving(fleet, rollout.excluded)
+        self.session.record.draining.update(dict.fromkeys(ids, self.now()))
+        return bool(ids)
 
     def observe_for(self, waypoint: Waypoint) -> Snapshot:
         """Observe the service on the way to a waypoint."""
