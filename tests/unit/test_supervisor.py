@@ -377,8 +377,8 @@ def test_every_command_in_every_phase(
 ) -> None:
     walk, silent = place(now), place(now)
     number = {"replicas": 5} if command in ("scale", "set_target") else {}
-    place = {"place": "web3"} if command in OF_HOSTS else {}
-    walk.say(command, why="a hunch", **number, **place)
+    place_named = {"place": "web3"} if command in OF_HOSTS else {}
+    walk.say(command, why="a hunch", **number, **place_named)
     expected = {
         "abort": "aborted",
         "hold": "hold",
@@ -391,7 +391,7 @@ def test_every_command_in_every_phase(
         expected = "waits"  # the pause was by a command: it goes on as if it had not been sent
     why_not = refusal(phase, command)
     came_to = outcome(walk)
-    assert came_to == (outcome(silent) if why_not else expected)
+    assert came_to == (outcome(silent) if why_not or place_named else expected)
     if why_not:
         assert (walk.rollout.phase, walk.rollout.paused.keys()) == (
             silent.rollout.phase,
@@ -406,10 +406,10 @@ def test_every_command_in_every_phase(
         "why": "a hunch",
         "refused": why_not,
     } | number
-    told |= {"host": "web3"} if place else {}
+    told |= {"host": "web3"} if place_named else {}
     assert walk.rollout.excluded == (["web3"] if command == "exclude" else [])
     assert walk.kinds("word") == silent.kinds("word") + ([] if ignored else [told])
-    about = " to 5" if number else " web3" if place else ""
+    about = " to 5" if number else " web3" if place_named else ""
     assert ignored or f"{command}{about} sent by ann: a hunch" in "\n".join(walk.lines)
 
 
