@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from .zones import ZoneFloor
+
 
 @dataclass(frozen=True)
 class Rules:
@@ -34,6 +36,7 @@ class Rules:
     settle: float = 0.0  # the least time between leaving rotation and being stopped
     # how long a new instance has to last before it makes good earlier ones that broke
     watch_new: float = 120.0
+    zone_floor: ZoneFloor | None = None  # how many instances each zone keeps
 
 
 @dataclass(frozen=True)

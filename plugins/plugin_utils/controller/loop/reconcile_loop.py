@@ -39,6 +39,7 @@ from .recorder import Recorder
 
 if t.TYPE_CHECKING:
     from ...engine.shares import Target
+    from ...engine.zones import ZoneFloor
     from ...report.progress import Lines
     from .actuator import Actuator
     from .autoscaling import Autoscaling
@@ -372,4 +373,19 @@ class ReconcileLoop:
                 " the rollout; raise the deadline",
                 "PR-104",
             )
-        return replace(rules, drain_timeout=drain, settle=self.traffic.settle_time)
+        rules = replace(rules, drain_timeout=drain, settle=self.traffic.settle_time)
+        most = self.settings.budget.max_unavailable_per_zone
+        return rules if most is None else replace(rules, zone_floor=self._zone_floor(most))
+
+    def _zone_floor(self, most: int) -> ZoneFloor:
+        """Return how many instances each zone keeps; raises InputError without zones."""
+        from ...engine.zones import ZoneFloor  # few services have zones
+
+        if not self.platform.zones:
+            raise InputError(
+                "rollout_budget.max_unavailable_per_zone: the platform knows no zones; set"
+                " rollout_platform.zone to a host variable (drivers docker, podman, process and"
+                " systemd), or remove it",
+                "PR-107",
+            )
+        return ZoneFloor(self.platform.zones, most)
