@@ -34,5 +34,5 @@ def most_at_once(replicas: int, kept: int, second_set: bool, budget: Budget) -> 
     are beside them.
     """
     desired = max(replicas, kept)
-    both = replicas + kept if second_set else 0
-    return max(desired + budget.resolve(desired).surge, both)
+    sets = replicas + kept if second_set else 0
+    return max(desired + budget.resolve(desired).surge, sets)
