@@ -12,10 +12,12 @@ that were repaired and ran at the same time, all that fail count as one: a host 
 
 from __future__ import annotations
 
+import typing as t
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from .zones import ZoneFloor
+if t.TYPE_CHECKING:
+    from .zones import ZoneFloor  # few services have zones
 
 
 @dataclass(frozen=True)
