@@ -79,6 +79,7 @@ class Session:
     def known(self) -> Known:
         """Return what drivers need to know of the lease and the journal, as they are now."""
         record = self.record
+        stable = record.stable or (record.rollout and record.rollout.previous)
         excluded = record.open.excluded if record.open else ()
         return Known(
             self.epoch,
@@ -86,6 +87,7 @@ class Session:
             record.deployed,
             record.away,
             record.settings,
+            stable.generation if stable else 0,
             {*excluded, *self._ordered},
         )
 
