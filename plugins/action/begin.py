@@ -129,6 +129,7 @@ class _Begin(StepPart):
             self.in_place.plan.check()
         revision, replicas = requested(self.step, self.restart)
         self.step.session.read()
+        self.step.session.foresee_exclusions()
         if not in_play and commands.pending_abort(self.step.session):
             return revision, replicas  # nothing of the plan is ahead
         self.validation.check_order(revision)

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import typing as t
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ..plugin_utils.base import clock
 from ..plugin_utils.base.errors import InputError, RolloutFailed
 from ..plugin_utils.config import remembered
-from ..plugin_utils.config.step_options import COMMAND, COUNT, FORCE, WHY
+from ..plugin_utils.config.drivers import driver
+from ..plugin_utils.config.step_options import COMMAND, COUNT, FORCE, HOST, WHY
+from ..plugin_utils.config.variables import budget
 from ..plugin_utils.controller.rollout import takeover
 from ..plugin_utils.controller.rollout.request import whole_replicas
 from ..plugin_utils.controller.step import reason
@@ -17,6 +20,7 @@ from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.engine.model import Phase
 from ..plugin_utils.inputs.options import FLAG, Field, Options, whole
+from ..plugin_utils.interfaces.platform import PlatformDriver
 from ..plugin_utils.interfaces.store import Lease
 from ..plugin_utils.state import commands, identity
 from ..plugin_utils.state.record import Record, Rollout
@@ -28,6 +32,7 @@ class ActionModule(StepAction):
         WHY,
         FORCE,
         COUNT,
+        HOST,
         Field(
             "withdraw",
             whole(1),
@@ -80,6 +85,8 @@ class ActionModule(StepAction):
         rollout = fitting(record, command, last["word"] if last else "", bool(asked.get("force")))
         if command == "set_target":
             refuse_target(record, rollout, asked["replicas"])
+        if command in commands.OF_HOSTS:
+            refuse_host(step, rollout, asked)
         if step.check_mode:
             return answer(
                 step, True, None, running, f"command '{command}' would be recorded; {effect}"
@@ -160,12 +167,26 @@ def parse(step: StepContext) -> dict[str, t.Any]:
         {"word": command, "why": reason.given(options)}
         | ({"force": True} if force else {})
         | number
+        | _place(command, options.get("host"))
     )
+
+
+def _place(command: str, host: str | None) -> dict[str, str]:
+    """Return the host that a command is about, where it is about any."""
+    if (host is None) == (command in commands.OF_HOSTS):
+        raise InputError(
+            f"rollout_host: required by {command}; name a host"
+            if host is None
+            else f"rollout_host: has no effect with {command}, only with exclude and include;"
+            " remove it",
+            "PR-102" if host is None else "PR-107",
+        )
+    return {"place": host} if host else {}
 
 
 def same(sent: Mapping[str, t.Any], other: Mapping[str, t.Any]) -> bool:
     """Return whether two commands ask for the same."""
-    return all(sent.get(key) == other.get(key) for key in ("word", "force", "replicas"))
+    return all(sent.get(key) == other.get(key) for key in ("word", "force", "replicas", "place"))
 
 
 def fitting(record: Record, command: str, before: str, force: bool) -> Rollout:
@@ -199,6 +220,26 @@ def refuse_target(record: Record, rollout: Rollout, number: int) -> None:
     if why:
         title = f"{record.service} {rollout.revision}"
         raise RolloutFailed(f"cannot set target {number}: {title}: {why}", "PR-700")
+
+
+def refuse_host(step: StepContext, rollout: Rollout, asked: Mapping[str, t.Any]) -> None:
+    """Refuse a host that cannot be left out or brought back, as far as the journal knows."""
+    known = remembered.of_rollout(step.record)
+    if not known.get("platform"):
+        return  # an earlier version did not keep it; the run that obeys refuses
+    from ..plugin_utils.controller.loop import exclusion  # few commands are about hosts
+
+    platform = driver(PlatformDriver).parse(known["platform"], "rollout_platform")
+    sent = step.session.store.commands(step.record.obeyed)
+    why = exclusion.refusal(
+        asked,
+        replace(rollout, excluded=commands.left_out(rollout, sent)),
+        platform.make(step.context),
+        budget(known.get("budget") or {}, "rollout_budget"),
+    )
+    if why:
+        title = f"{step.record.service} {rollout.revision}"
+        raise RolloutFailed(f"cannot {asked['word']} {asked['place']}: {title}: {why}", "PR-700")
 
 
 def answer(

@@ -109,6 +109,11 @@ options:
         description: 'Replaces the other two: that many extra instances, none unavailable, and at most that many new instances
           in progress at a time. A whole number or a percentage.'
         type: raw
+      max_unavailable_per_zone:
+        description: How many instances may be missing in a zone (C(zone) of O(platform)) of those that an even spread
+          gives it. No more are taken out there, even if the rest of the budget allows it. Not limited if not given. 1
+          to 10000.
+        type: int
   platform:
     description:
       - 'Where instances run: C(driver) and its options. Required, except for M(progressive.rollout.control), and for

@@ -34,6 +34,9 @@ options:
       scale: Continue to O(replicas) instances. The gates of the stage are asked again.
       set_target: Let a canary by number have O(count) new instances at its stage, more or fewer. The gates of the stage
         are asked again.
+      exclude: 'Leave O(host) out of the rollout: its instances leave the load balancers at once, are replaced on other
+        hosts and stopped when the host answers.'
+      include: Place instances on O(host) again, which was left out.
   why:
     description: Reason, for readers of the journal. No secrets.
     type: str
@@ -44,6 +47,10 @@ options:
   count:
     description: With O(command=set_target), how many new instances the canary is to have. 1 to 10000.
     type: int
+  host:
+    description: With O(command=exclude) and O(command=include), the inventory host to leave out or to bring back. It
+      is not left out of the next rollout.
+    type: str
   withdraw:
     description: Number of a command, as in RV(number). Withdraws that command, unless it was already obeyed, so that
       the command of a failed run does not take effect later. At least 1.

@@ -157,6 +157,11 @@ rollout:
         by: ada@controller pid 4711 (pause.yml)
         why: prices look wrong
         at: 1795253412.1
+    excluded:
+      description: The hosts that an operator left out of the rollout (V(exclude)).
+      type: list
+      elements: str
+      sample: [web3]
     step:
       description: The last step that worked on the rollout.
       type: str

@@ -189,6 +189,11 @@ orders:
   returned: success, without O(fleet)
   type: list
   elements: int
+excluded:
+  description: The hosts that an operator left out of the rollout in progress (C(exclude)).
+  returned: success, without O(fleet)
+  type: list
+  elements: str
 stopped:
   description: The freeze, or the window that is not open yet, that the rollout would wait for now. Empty if there is none.
   returned: success, without O(fleet)

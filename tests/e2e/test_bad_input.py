@@ -207,6 +207,16 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
         ("rollout_budget: max_surge 0", "1"),
     ),
     (
+        "none may be missing in a zone",
+        {"rollout_budget": {"max_unavailable_per_zone": 0}},
+        ("rollout_budget.max_unavailable_per_zone: 0", "1"),
+    ),
+    (
+        "a floor for zones that nobody knows",
+        {"rollout_budget": {"max_unavailable_per_zone": 1}},
+        ("rollout_budget.max_unavailable_per_zone", "rollout_platform.zone", "PR-107"),
+    ),
+    (
         "over 100 %",
         {"rollout_budget.max_surge": "101%"},
         ("rollout_budget.max_surge: '101%'", "100%"),

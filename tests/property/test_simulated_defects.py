@@ -77,3 +77,12 @@ def test_a_set_whose_gate_has_not_passed_gets_no_requests_when_it_is_superseded(
     person = {"driver": "simulated", "after": 2, "answer": "person"}
     gates = {"confirm_promotion": [person]}
     check(follows=("next",), strategy="blue_green", gates=gates)
+
+
+def test_a_host_that_is_away_for_long_is_left_out() -> None:
+    """Nothing waits for it, in the run that obeys and in one that continues after a kill."""
+    away, out = Fault("host away", 3.0, 400.0, "web1"), Fault("command", 5.0, 0.0, "exclude")
+    check(away, out)
+    for call in range(60, 90, 10):
+        check(away, out, Fault("dies before", call), follows=("same",))
+    check(Fault("command", 2.0, 0.0, "exclude"), Fault("command", 4.0, 0.0, "include"))

@@ -33,8 +33,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record i
 
 ROOT = Path(__file__).resolve().parents[2]
 PHASES = list(Phase)
+OF_HOSTS = {"exclude", "include"}
 BY_DESIGN = {
-    "progressing": {"pause", "promote_full", "skip", "abort", "hold", "scale", "set_target"},
+    "progressing": {"pause", "promote_full", "skip", "abort", "hold", "scale", "set_target"}
+    | OF_HOSTS,
     "paused": {
         "resume",
         "promote",
@@ -44,12 +46,14 @@ BY_DESIGN = {
         "hold",
         "scale",
         "set_target",
-    },
-    "awaiting_promotion": {"promote", "promote_full", "skip", "pause", "abort", "hold", "scale"},
-    "promoting": {"abort", "hold", "scale"},
-    "holding": {"abort", "skip", "promote_full", "hold", "scale"},
-    "held": {"retry", "resume", "abort", "scale"},
-    "rolling_back": {"hold"},
+    }
+    | OF_HOSTS,
+    "awaiting_promotion": {"promote", "promote_full", "skip", "pause", "abort", "hold", "scale"}
+    | OF_HOSTS,
+    "promoting": {"abort", "hold", "scale"} | OF_HOSTS,
+    "holding": {"abort", "skip", "promote_full", "hold", "scale"} | OF_HOSTS,
+    "held": {"retry", "resume", "abort", "scale"} | OF_HOSTS,
+    "rolling_back": {"hold"} | OF_HOSTS,
     "finished": set(),
 }
 

@@ -179,7 +179,7 @@ USED = {
         "marked.yml",
     },
     f"{HOW_TO}/containers.md": {"containers.yml"},
-    f"{HOW_TO}/control.md": {"control", "back_in_steps", "set_target", "follow"},
+    f"{HOW_TO}/control.md": {"control", "back_in_steps", "set_target", "exclude", "follow"},
     f"{HOW_TO}/leave.md": {"remove"},
     "docs/examples/kubernetes/README.md": {"setup", "rollout", "patch", "in_git"},
     f"{HOW_TO}/drain-an-instance.md": {"drain.yml", "drain"},
@@ -204,7 +204,7 @@ USED = {
     },
     f"{HOW_TO}/nginx.md": {"nginx-files", "nginx.conf", "nginx.yml"},
     f"{HOW_TO}/prepare-hosts.md": {"prepare.yml"},
-    f"{HOW_TO}/scale-and-rebalance.md": {"within.yml"},
+    f"{HOW_TO}/scale-and-rebalance.md": {"within.yml", "zones.yml"},
     f"{HOW_TO}/kubernetes.md": {
         *("kubernetes.yml", "service.yml", "gateway.yml", "prestop", "clusters.yml", "waves.yml"),
         *("template.yml", "paused"),
@@ -475,7 +475,10 @@ LISTED = {  # the stages of six instances, and new and old ones of each
     },
     f"{HOW_TO}/blue-green.md": {"blue-green.yml": "prepare 6+6, switch 6+6, hold 6+6, retire 6+0"},
     f"{HOW_TO}/gates-and-hooks.md": {"gates.yml": "confirm 0+6, replace 6+0, promote 6+0"},
-    f"{HOW_TO}/scale-and-rebalance.md": {"within.yml": "replace 6+0, promote 6+0"},
+    f"{HOW_TO}/scale-and-rebalance.md": {
+        "within.yml": "replace 6+0, promote 6+0",
+        "zones.yml": "replace 6+0, promote 6+0",
+    },
     f"{HOW_TO}/freeze.md": {
         "freeze.yml": "replace 6+0, promote 6+0",
         "window.yml": "replace 6+0, promote 6+0",

@@ -43,6 +43,7 @@ PLAN: dict[str, t.Any] = {
             "lasts": 300.0,
         }
     ],
+    "excluded": [],
     "watched": ["analysis: errors, latency (the default)"],
     "unknown": ["how long step 3 analysis (analysis) takes to pass"],
     "next": {"reached": False},
@@ -76,6 +77,10 @@ def test_the_order_and_what_it_waits_for_are_shown() -> None:
     stopped = "frozen: year end, until 2027-01-04 00:00:00Z"
     found = lines("shop", {**PLAN, "orders": [17, 18], "stopped": stopped})
     assert found[2:4] == ["  order       18, after 17", f"  begins      {stopped}"]
+
+
+def test_hosts_that_are_left_out_are_named() -> None:
+    assert "  left out    web2, web3" in lines("shop", {**PLAN, "excluded": ["web2", "web3"]})
 
 
 def test_a_first_deployment_replaces_nothing() -> None:

@@ -65,6 +65,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gat
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands import (
     COMMANDS,
+    OF_HOSTS,
     refusal,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.events import Event
@@ -374,7 +375,8 @@ def test_every_command_in_every_phase(
 ) -> None:
     walk, silent = place(now), place(now)
     number = {"replicas": 5} if command in ("scale", "set_target") else {}
-    walk.say(command, why="a hunch", **number)
+    place_named = {"place": "web3"} if command in OF_HOSTS else {}
+    walk.say(command, why="a hunch", **number, **place_named)
     expected = {
         "abort": "aborted",
         "hold": "hold",
@@ -387,7 +389,7 @@ def test_every_command_in_every_phase(
         expected = "waits"  # the pause was by a command: it goes on as if it had not been sent
     why_not = refusal(phase, command)
     came_to = outcome(walk)
-    assert came_to == (outcome(silent) if why_not else expected)
+    assert came_to == (outcome(silent) if why_not or place_named else expected)
     if why_not:
         assert (walk.rollout.phase, walk.rollout.paused.keys()) == (
             silent.rollout.phase,
@@ -402,10 +404,11 @@ def test_every_command_in_every_phase(
         "why": "a hunch",
         "refused": why_not,
     } | number
+    told |= {"host": "web3"} if place_named else {}
+    assert walk.rollout.excluded == (["web3"] if command == "exclude" else [])
     assert walk.kinds("word") == silent.kinds("word") + ([] if ignored else [told])
-    assert ignored or f"{command}{' to 5' if number else ''} sent by ann: a hunch" in "\n".join(
-        walk.lines
-    )
+    about = " to 5" if number else " web3" if place_named else ""
+    assert ignored or f"{command}{about} sent by ann: a hunch" in "\n".join(walk.lines)
 
 
 @pytest.mark.parametrize(("phase", "place"), PLACES)
@@ -414,7 +417,7 @@ def test_commands_for_another_rollout_are_passed_over(
 ) -> None:
     walk, silent = place(now), place(now)
     for command in COMMANDS:
-        walk.say(command, rollout="r0")
+        walk.say(command, rollout="r0", place="web3")
     assert outcome(walk) == outcome(silent)
     assert (walk.rollout.phase, walk.rollout.paused.keys()) == (
         silent.rollout.phase,

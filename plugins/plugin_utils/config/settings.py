@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typing as t
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -133,7 +133,7 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True, moves: bool = True) -
             _check_refilled(plan, known["budget"], known["autoscaler"])
         # Nothing is started beside what is there, and no part of a fleet with an identity is given
         # up at once.
-        known["budget"] = Budget(0, known["budget"].max_unavailable)
+        known["budget"] = replace(known["budget"], max_surge=0, max_in_flight=None)
         known["headroom"] = Fraction(0)
     plain = {field.name: known[field.name] for field in fields(Settings) if field.name in known}
     derived = {

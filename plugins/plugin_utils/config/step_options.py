@@ -91,6 +91,12 @@ COUNT = Field(
     whole(1, values.MOST),
     "With O(command=set_target), how many new instances the canary is to have.",
 )
+HOST = Field(
+    "host",
+    TEXT,
+    "With O(command=exclude) and O(command=include), the inventory host to leave out or to bring"
+    " back. It is not left out of the next rollout.",
+)
 TASK_FILE = (
     "A relative path is looked up next to the playbook, in the working directory and next to the"
     " inventory."
@@ -135,6 +141,7 @@ OF_ROLES = Options(
     WHY,
     FORCE,
     COUNT,
+    HOST,
     Field(
         "members",
         MAPPING,

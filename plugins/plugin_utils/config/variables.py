@@ -61,6 +61,13 @@ _BUDGET = Options(
         "Replaces the other two: that many extra instances, none unavailable, and at most that many"
         " new instances in progress at a time.",
     ),
+    Field(
+        "max_unavailable_per_zone",
+        whole(1, values.MOST),
+        "How many instances may be missing in a zone (C(zone) of O(platform)) of those that an even"
+        " spread gives it. No more are taken out there, even if the rest of the budget allows it."
+        " Not limited if not given.",
+    ),
 )
 _FAILURES = Options(
     Field("in_a_row", whole(1), "The same as a plain number.", default=3),
@@ -103,6 +110,7 @@ def budget(given: t.Any, variable: str) -> Budget:
     surge, unavailable, flight = (
         parsed[name] for name in ("max_surge", "max_unavailable", "max_in_flight")
     )
+    zone = parsed["max_unavailable_per_zone"]
     if flight is not None:
         if surge is not None or unavailable is not None:
             raise InputError(
@@ -110,7 +118,8 @@ def budget(given: t.Any, variable: str) -> Budget:
                 " the other",
                 "PR-107",
             )
-        return Budget(max_in_flight=_positive(flight, f"{variable}.max_in_flight"))
+        flight = _positive(flight, f"{variable}.max_in_flight")
+        return Budget(max_in_flight=flight, max_unavailable_per_zone=zone)
     surge = values.amount("25%", variable) if surge is None else surge
     unavailable = 0 if unavailable is None else unavailable
     if _is_zero(surge) and _is_zero(unavailable):
@@ -119,7 +128,7 @@ def budget(given: t.Any, variable: str) -> Budget:
             " allow at least 1 of either",
             "PR-105",
         )
-    return Budget(surge, unavailable)
+    return Budget(surge, unavailable, max_unavailable_per_zone=zone)
 
 
 def failures(given: t.Any, variable: str) -> tuple[int, Amount | None]:

@@ -70,6 +70,7 @@ class Budget:
     max_surge: Amount = 1
     max_unavailable: Amount = 0
     max_in_flight: Amount | None = None
+    max_unavailable_per_zone: int | None = None  # see `zones.py`
 
     def resolve(self, desired: int) -> ResolvedBudget:
         """Return the budget for so many replicas.

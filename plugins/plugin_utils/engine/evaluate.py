@@ -18,7 +18,7 @@ from __future__ import annotations
 import heapq
 import typing as t
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from . import targets, wording
 from .budget import Budget, ResolvedBudget
@@ -118,6 +118,7 @@ def evaluate(
     if waypoint.parts:
         parts = _parts(fleet, waypoint, allowed, rules, began, now)
     else:
+        count.pinned = _pinned(count, waypoint, rules)
         parts = [_Part(None, waypoint, count, allowed)]
     may_switch = all(_may_switch(part) for part in parts)
     moves = [_move(part, rules, progress, now, may_switch) for part in parts]
@@ -176,6 +177,8 @@ def _parts(
     """Return the part of each target. What is safe for each of them is safe for all together."""
     divided = targets.split(fleet, waypoint)
     counts = [count_fleet(part, point, rules, began, now) for _target, point, part in divided]
+    for count, (target, point, _part) in zip(counts, divided, strict=True):
+        count.pinned = _pinned(count, point, rules, target)
     shares = targets.apportion(
         allowed, [(point, count) for (_t, point, _p), count in zip(divided, counts, strict=True)]
     )
@@ -183,6 +186,22 @@ def _parts(
         _Part(target, point, count, budget)
         for (target, point, _part), count, budget in zip(divided, counts, shares, strict=True)
     ]
+
+
+def _pinned(
+    count: FleetCount, waypoint: Waypoint, rules: Rules, target: Target | None = None
+) -> frozenset[str]:
+    """Return the available instances that stay, since their zones have no more to spare."""
+    floor, hosts = rules.zone_floor, target.hosts if target else None
+    if floor is None:
+        return frozenset()
+    groups = count.new.available, count.old.available
+    slack = floor.slack([*groups[0], *groups[1]], waypoint.desired, hosts)
+    pinned: set[str] = set()
+    for group in groups:  # only one of them is drained at a time
+        pinned.update(ids(group))
+        pinned.difference_update(ids(floor.free(sorted(group, key=_by_age(waypoint)), slack)))
+    return frozenset(pinned)
 
 
 def _may_switch(part: _Part) -> bool:
@@ -430,6 +449,8 @@ def _drain(
     gone = {instance.id for instance in hopeless}
     stays = staying > 0 and group is count.old
     pending = [i for i in group.pending if i.id not in gone and not (stays and is_starting(i))]
+    may_go = [i for i in group.available if i.id not in count.pinned]
+    group = replace(group, available=may_go) if count.pinned else group
     return [*hopeless, *_excess(group, pending, excess, serving, count.available - floor, waypoint)]
 
 

@@ -75,6 +75,8 @@ class FleetCount:
     serving: int = 0  # get requests from load balancers, whatever our own checks found
     lasting: int = 0  # new instances that have been ready for long
     failures: list[Failure] = field(default_factory=list)  # of instances that this stage started
+    # ids of the available instances that stay, since their zones have no more to spare
+    pinned: frozenset[str] = frozenset()
     switched: bool = False  # the waypoint is a switch, and no old instance is in rotation any more
 
     @property

@@ -10,8 +10,12 @@ that were repaired and ran at the same time, all that fail count as one: a host 
 
 from __future__ import annotations
 
+import typing as t
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+
+if t.TYPE_CHECKING:
+    from .zones import ZoneFloor  # few services have zones
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,7 @@ class Rules:
     settle: float = 0.0  # the least time between leaving rotation and being stopped
     # how long a new instance has to last before it makes good earlier ones that broke
     watch_new: float = 120.0
+    zone_floor: ZoneFloor | None = None  # how many instances each zone keeps
 
 
 @dataclass(frozen=True)

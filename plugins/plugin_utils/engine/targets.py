@@ -14,7 +14,7 @@ from operator import add
 
 from . import strategy
 from .budget import Budget, ResolvedBudget
-from .fleet_count import FleetCount
+from .fleet_count import FleetCount, GroupCount
 from .model import Instance
 from .shares import Target, cluster_of, share
 from .strategy import PROMOTE, REPLACE, Gate, Plan, RolloutTarget, Stage, Wave, Waypoint
@@ -273,4 +273,12 @@ def _missing(point: Waypoint, count: FleetCount) -> int:
 
 
 def _excess(point: Waypoint, count: FleetCount) -> int:
-    return max(0, len(count.new) - point.new) + max(0, len(count.old) - point.old)
+    return sum(
+        max(0, min(len(group) - kept, len(group) - _pinned(group, count)))
+        for group, kept in ((count.new, point.new), (count.old, point.old))
+    )
+
+
+def _pinned(group: GroupCount, count: FleetCount) -> int:
+    """Return how many instances of a group stay whatever is allowed."""
+    return sum(i.id in count.pinned for i in group.available) if count.pinned else 0

@@ -82,6 +82,8 @@ class Known:
     # By generation, what the journal has of its settings.
     settings: Mapping[int, InstanceSettings] = field(default_factory=dict)
     stable: int = 0  # the generation that is stable; 0: none is yet
+    # Hosts that an operator has taken out of the rollout: nothing is asked of them.
+    excluded: Collection[str] = ()
 
     @property
     def fencing(self) -> dict[str, t.Any]:

@@ -139,7 +139,8 @@ def _verdict(event: Event) -> Mark:
 def _command(event: Event) -> Mark:
     word, refused = _text(event, "word"), _text(event, "refused")
     number = event.get("replicas")
-    title = f"Command {word.replace('_', ' ')}{f' to {number}' if isinstance(number, int) else ''}"
+    what = f" to {number}" if isinstance(number, int) else f" {_text(event, 'host')}".rstrip()
+    title = f"Command {word.replace('_', ' ')}{what}"
     why = "; ".join(x for x in (_text(event, "why"), f"refused: {refused}" if refused else "") if x)
     decides = word in DECIDING and not refused
     return Mark(0, "person", title, _text(event, "by"), why, decides=decides)

@@ -112,6 +112,11 @@ class Hosts(PlatformDriver):
     def hosts(self) -> Sequence[str]:
         return self._hosts
 
+    def _included(self) -> list[str]:
+        """Return the hosts that are not left out of the rollout in progress."""
+        excluded = self.context.known().excluded
+        return [host for host in self._hosts if host not in excluded]
+
     def capacity(self, among: Collection[str] | None = None) -> int:
         """Return how many instances fit; hosts that share an address share its ports."""
         hosts = [host for host in self._hosts if among is None or host in among]
@@ -153,7 +158,7 @@ class Hosts(PlatformDriver):
             "check": {"path": self._path, **self._needs()},
             "service": self.context.service,
         }
-        requests = {host: {**request, "host": host} for host in self._hosts}
+        requests = {host: {**request, "host": host} for host in self._included()}
         answers = self._ask_all("look at", requests, TIMEOUT, InputError)
         owners = {host: answer.get("journal") for host, answer in answers.items()}
         files = f"{self._path}/HOST/SERVICE/journal"
@@ -169,8 +174,12 @@ class Hosts(PlatformDriver):
         """Return the answer of each host's agent."""
         known = {"revision": revision, "service": self.context.service}
         requests = {
-            host: {"prepare": self._artefacts({**known, "host": host, "address": address})}
-            for host, address in self._addresses.items()
+            host: {
+                "prepare": self._artefacts(
+                    {**known, "host": host, "address": self._addresses[host]}
+                )
+            }
+            for host in self._included()
         }
         return self._ask_all("prepare", requests, self._prepare_timeout, PlatformError)
 
@@ -181,12 +190,12 @@ class Hosts(PlatformDriver):
         timeout: float,
         wrong: type[RolloutError],
     ) -> dict[str, dict[str, t.Any]]:
-        """Return every host's answer; raise `wrong` with all problems that hosts have."""
+        """Return the answer of every host asked; raise `wrong` with all problems that they have."""
         asked = self.context.transport.ask(self._agent, requests, timeout)
         answers = {host: shaped(answer, Problems | Failed) for host, answer in asked.items()}
-        refuse_silent(what, self._hosts, answers)
-        refuse_problems(self._hosts, answers, wrong)
-        return {host: answers[host].value or {} for host in self._hosts}
+        refuse_silent(what, list(requests), answers)
+        refuse_problems(list(requests), answers, wrong)
+        return {host: answers[host].value or {} for host in requests}
 
     # -- instances
 
@@ -248,8 +257,9 @@ class Hosts(PlatformDriver):
         answers = self._calls.ask(requests, bool(start or stop or forget), self._seen.hosts)
         now = clock.now()
         refuse_stale(answers)
+        lost = self._lose_excluded(answers, now)
         self._refuse_unknown(answers, now)
-        for host in {**requests, **answers}:
+        for host in {**requests, **answers}.keys() - lost:
             answer = answers.get(host)
             self._seen.update(host, answer, starts[host], now)
             if answer and answer.value is not None:
@@ -355,6 +365,19 @@ class Hosts(PlatformDriver):
         if not busy <= set(self._hosts) or len(self._seen.hosts) < len(self._hosts):
             return self._hosts
         return [host for host in self._hosts if host in busy]
+
+    def _lose_excluded(self, answers: dict[str, Answer], now: float) -> set[str]:
+        """Take hosts that are left out, and do not say what they have, for silent; return them."""
+        excluded = self.context.known().excluded
+        lost = {
+            host
+            for host, answer in answers.items()
+            if host in excluded and (answer.value is None or "error" in answer.value)
+        }
+        for host in lost:
+            self._seen.lose(host, (), now)
+            del answers[host]
+        return lost
 
     def _refuse_unknown(self, answers: Mapping[str, Answer], now: float) -> None:
         """Raise PlatformError if it is not known what runs on a host."""

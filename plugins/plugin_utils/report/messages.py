@@ -19,12 +19,13 @@ def ended(service: str, rollout: Rollout, why: bool = True) -> str:
     """Return how a rollout ended, in a line, with the reason unless `why` is false."""
     outcome, title = rollout.outcome.replace("_", " "), f"{service} {rollout.revision}"
     failed = f", {count(rollout.failed, 'start')} failed" if rollout.failed else ""
-    took = f"{failed}{',' if failed else ''} in {lasted(rollout)}"
+    without = f" without {', '.join(rollout.excluded)}" if rollout.excluded else ""
+    took = f"{failed}{',' if failed else ''} in {lasted(rollout)}{without}"
     reason = f". Why: {rollout.reason}" if rollout.reason and why else ""
     if rollout.outcome == Outcome.REFUSED:
         return f"{title} {NOTHING_STARTED}{reason}"
     if rollout.outcome != Outcome.PROMOTED:
-        return f"{title} {outcome}{back(rollout)} after {lasted(rollout)}{failed}{reason}"
+        return f"{title} {outcome}{back(rollout)} after {lasted(rollout)}{without}{failed}{reason}"
     if rollout.kind == RolloutKind.SCALE:
         return f"{title} scaled: {count(rollout.replicas, 'instance')}{took}"
     if rollout.kind == RolloutKind.REBALANCE:

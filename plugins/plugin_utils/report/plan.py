@@ -31,6 +31,7 @@ def _rows(plan: Plan) -> Iterator[str]:
         ("begins", [plan["stopped"]] if plan["stopped"] else []),
         ("stages", [_stage(stage) for stage in plan["waypoints"]]),
         ("instances", [_instances(plan), *_started(plan)]),
+        ("left out", [", ".join(plan["excluded"])] if plan["excluded"] else []),
         ("replaced", _order(plan["order"])),
         ("traffic", _traffic(plan)),
         ("time", [_time(plan)]),

@@ -50,7 +50,13 @@ def lines(
     """
     unseen = [f"unknown at present: {error}" for error in problems]
     far_lines = _far(far, lease is not None) if far else ()
-    head = [_rollout(record), *_begun(record), _lease(record, lease), *far_lines]
+    head = [
+        _rollout(record),
+        *_begun(record),
+        *_left_out(record),
+        _lease(record, lease),
+        *far_lines,
+    ]
     idle = [UNSERVED] if not problems and record.stable and _unserved(instances) else []
     return [printable(line) for line in (*idle, *head, *unseen, *_table(instances))]
 
@@ -193,6 +199,14 @@ def _begun(record: Record) -> list[str]:
     """Return who began the rollout and why, where a reason was given."""
     rollout = record.rollout
     return [f"begun by {rollout.by}: {rollout.why}"] if rollout and rollout.why else []
+
+
+def _left_out(record: Record) -> list[str]:
+    """Return the hosts that an operator left out of the rollout in progress."""
+    rollout = record.open
+    if rollout is None or not rollout.excluded:
+        return []
+    return [f"left out: {', '.join(rollout.excluded)} (exclude; include brings a host back)"]
 
 
 def _lease(record: Record, lease: Mapping[str, t.Any] | None) -> str:

@@ -179,6 +179,10 @@ class RolloutView:
             },
         ),
     ]
+    excluded: t.Annotated[
+        list[str],
+        FieldDoc("The hosts that an operator left out of the rollout (V(exclude)).", ["web3"]),
+    ]
     step: t.Annotated[str | None, FieldDoc("The last step that worked on the rollout.", "replace")]
     started: t.Annotated[
         float | None,
@@ -224,6 +228,7 @@ class RolloutView:
             "waiting": rollout.waiting if rollout else [],
             "analysis": rollout.analysis if rollout else {},
             "paused": rollout.paused if rollout else {},
+            "excluded": list(rollout.excluded) if rollout else [],
             "fleet": fleet,
             "changed": changed,
         }

@@ -14,6 +14,7 @@ from ..engine.model import Phase
 
 if t.TYPE_CHECKING:
     from .lease import Session
+    from .record import Rollout
 
 COMMANDS: Mapping[str, str] = {
     "pause": "Stop before the next action, without a deadline, until told to continue.",
@@ -29,13 +30,28 @@ COMMANDS: Mapping[str, str] = {
         "Let a canary by number have O(count) new instances at its stage, more or fewer. The gates"
         " of the stage are asked again."
     ),
+    "exclude": (
+        "Leave O(host) out of the rollout: its instances leave the load balancers at once, are"
+        " replaced on other hosts and stopped when the host answers."
+    ),
+    "include": "Place instances on O(host) again, which was left out.",
 }
+OF_HOSTS = ("exclude", "include")
 GIVE_WAY = "give_way"  # sent by a run that supersedes this rollout: leave it as it is
 WITHDRAW = "withdraw"  # withdraws the command whose number is in `of`, unless it was obeyed
 
 # The commands that fit each phase.
 FITTING: Mapping[Phase, tuple[str, ...]] = {
-    Phase.PROGRESSING: ("pause", "promote_full", "skip", "abort", "hold", "scale", "set_target"),
+    Phase.PROGRESSING: (
+        "pause",
+        "promote_full",
+        "skip",
+        "abort",
+        "hold",
+        "scale",
+        "set_target",
+        *OF_HOSTS,
+    ),
     Phase.PAUSED: (
         "resume",
         "promote",
@@ -45,6 +61,7 @@ FITTING: Mapping[Phase, tuple[str, ...]] = {
         "hold",
         "scale",
         "set_target",
+        *OF_HOSTS,
     ),
     Phase.AWAITING_PROMOTION: (
         "promote",
@@ -54,11 +71,12 @@ FITTING: Mapping[Phase, tuple[str, ...]] = {
         "abort",
         "hold",
         "scale",
+        *OF_HOSTS,
     ),
-    Phase.PROMOTING: ("abort", "hold", "scale"),
-    Phase.HOLDING: ("promote_full", "skip", "abort", "hold", "scale"),
-    Phase.HELD: ("resume", "retry", "abort", "scale"),
-    Phase.ROLLING_BACK: ("hold",),
+    Phase.PROMOTING: ("abort", "hold", "scale", *OF_HOSTS),
+    Phase.HOLDING: ("promote_full", "skip", "abort", "hold", "scale", *OF_HOSTS),
+    Phase.HELD: ("resume", "retry", "abort", "scale", *OF_HOSTS),
+    Phase.ROLLING_BACK: ("hold", *OF_HOSTS),
     Phase.FINISHED: (),
 }
 
@@ -99,6 +117,14 @@ _FOR_COMMAND: Mapping[tuple[Phase, str], str] = {
     ): "a rollback cannot be undone; roll the revision out again (rollout.yml) after it",
     (
         Phase.FINISHED,
+        "exclude",
+    ): "no rollout is in progress; run rollout.yml without the host in rollout_platform.hosts",
+    (
+        Phase.FINISHED,
+        "include",
+    ): "no rollout is in progress; the next one, as by rollout.yml, has all hosts",
+    (
+        Phase.FINISHED,
         "scale",
     ): "no rollout is in progress; run rollout.yml with another rollout_replicas",
     (
@@ -128,6 +154,17 @@ def not_withdrawn(sent: Iterable[Mapping[str, t.Any]]) -> list[Mapping[str, t.An
         for command in listed
         if command["word"] != WITHDRAW and command["number"] not in withdrawn
     ]
+
+
+def left_out(rollout: Rollout, sent: Iterable[Mapping[str, t.Any]]) -> list[str]:
+    """Return the hosts that are left out of a rollout once it has obeyed these commands."""
+    hosts = dict.fromkeys(rollout.excluded)
+    for command in not_withdrawn(sent):
+        if command["rollout"] == rollout.id and command["word"] == "exclude":
+            hosts[command["place"]] = None
+        elif command["rollout"] == rollout.id and command["word"] == "include":
+            hosts.pop(command["place"], None)
+    return list(hosts)
 
 
 def pending_abort(session: Session) -> Mapping[str, t.Any] | None:
@@ -161,7 +198,7 @@ def ahead(phase: Phase, command: str) -> Phase:
     """Return the phase by which to judge the next command, while `command` was sent in `phase` and
     is still pending.
     """
-    if command in ("scale", "set_target"):
+    if command in ("scale", "set_target", *OF_HOSTS):
         return phase
     return _AHEAD.get(command) or (
         Phase.PROMOTING if phase in (Phase.PROMOTING, Phase.HOLDING) else Phase.PROGRESSING
@@ -171,5 +208,6 @@ def ahead(phase: Phase, command: str) -> Phase:
 def sentence(command: Mapping[str, t.Any]) -> str:
     """Return a command, who sent it and why, for people."""
     number = f" to {command['replicas']}" if command.get("replicas") else ""
+    place = f" {command['place']}" if command.get("place") else ""
     why = f": {command['why']}" if command.get("why") else ""
-    return f"{command['word']}{number} sent by {command['by']}{why}"
+    return f"{command['word']}{place}{number} sent by {command['by']}{why}"

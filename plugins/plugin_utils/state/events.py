@@ -290,6 +290,7 @@ class CommandTaken(Event):
     by: t.Annotated[str, "who sent it"]
     why: t.Annotated[str | None, "the operator's reason"] = None
     replicas: t.Annotated[int | None, "of `scale` and `set_target`: how many"] = None
+    host: t.Annotated[str | None, "of `exclude` and `include`: which host"] = None
     refused: t.Annotated[str, "why it was refused; empty if it was obeyed"]
 
 

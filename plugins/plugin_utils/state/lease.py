@@ -14,6 +14,7 @@ from ..base.errors import AlreadyRunning, LeaseHeld, LeaseLost, RolloutError
 from ..interfaces.context import Journal, Known
 from ..interfaces.store import Lease, StoreDriver
 from . import identity as holder
+from .commands import left_out
 from .patience import Patience
 from .record import Record
 
@@ -44,6 +45,7 @@ class Session:
         self.record = Record(service)
         self.journal = Journal(place=store.home or store.place)
         self.changed = False  # whether the record is to be written soon
+        self._ordered: list[str] = []  # hosts left out by commands not obeyed yet
         self._renewed = 0.0
         self._writing = clock.lock()
         self._closed = clock.event()  # set once the lease is not renewed any more
@@ -76,6 +78,7 @@ class Session:
         """Return what drivers need to know of the lease and the journal, as they are now."""
         record = self.record
         stable = record.stable or (record.rollout and record.rollout.previous)
+        excluded = record.open.excluded if record.open else ()
         return Known(
             self.epoch,
             self.journal,
@@ -83,7 +86,13 @@ class Session:
             record.away,
             record.settings,
             stable.generation if stable else 0,
+            {*excluded, *self._ordered},
         )
+
+    def foresee_exclusions(self) -> None:
+        """Let drivers ask nothing of hosts that commands leave out which no run has obeyed yet."""
+        rollout = self.record.open
+        self._ordered = left_out(rollout, self.commands()) if rollout else []
 
     def look(self) -> tuple[Lease | None, Record]:
         """Return the lease in force, and the record as it was after that; changes neither."""

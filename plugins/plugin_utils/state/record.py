@@ -24,6 +24,7 @@ OMITTED: tuple[tuple[str, t.Any], ...] = (
     ("release", None),
     ("wanted_new", 0),
     ("aim", {}),
+    ("excluded", []),
 )
 KEPT = 20  # ended rollouts in the history
 MOVED = "moved"  # in a journal that must not be used, since it was moved, or is being moved here
@@ -152,6 +153,8 @@ class Rollout:
     wanted: int = 0  # replicas that an operator asked for, until that is obeyed
     wanted_new: int = 0  # new instances that an operator set, until that is obeyed
     aim: dict[str, int] = field(default_factory=dict)  # by stage, those that an operator has set
+    # hosts that an operator has taken out: what is there goes, and nothing is placed there
+    excluded: list[str] = field(default_factory=list)
     # replicas that the owner of the workload asked for there, as last taken; None: no others
     owner: int | None = None
     grown: int = 0  # new instances that existed when the rollout was scaled

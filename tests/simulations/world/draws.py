@@ -19,7 +19,19 @@ ENDS = ("promoted", "rolled_back", "aborted", "failed")
 RECEIVING = ("gets it", "gets it", "is late", "hangs", "refuses")
 LOOKS = ("status", "plan")
 OTHERS = ("same", "next", "rollback", "restart", "scale run", *LOOKS)
-WORDS = ("pause", "resume", "promote", "promote_full", "skip", "abort", "retry", "hold", "scale")
+WORDS = (
+    "pause",
+    "resume",
+    "promote",
+    "promote_full",
+    "skip",
+    "abort",
+    "retry",
+    "hold",
+    "scale",
+    "exclude",
+    "include",
+)
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ class Platform(PlatformDriver):
         return HOSTS
 
     def capacity(self, among: Collection[str] | None = None) -> int:
-        return 20 * len(HOSTS)
+        return 20 * len(HOSTS if among is None else set(HOSTS) & set(among))
 
     def check(self) -> None:
         with self._world.call("check of the hosts", PlatformError):
@@ -105,8 +105,9 @@ class Platform(PlatformDriver):
             self._refuse_away()
 
     def _refuse_away(self) -> None:
+        excluded = self.context.known().excluded
         for host in self._world.hosts.values():
-            if host.away > self._world.now:
+            if host.away > self._world.now and host.name not in excluded:
                 self._world.machine.sleep(SILENT)
                 raise PlatformError(f"{host.name} does not answer", "PR-219")
 
@@ -335,7 +336,7 @@ class Traffic(TrafficDriver):
     def _change(self, balancer: Balancer, wanted: Mapping[Endpoint, Target]) -> None:
         world = self._world
         shares = world.shares(balancer)
-        before = len(shares)
+        before = len(shares) - world.left_out(balancer)
         world.count(balancer)
         refused = []
         for at, target in wanted.items():

@@ -218,10 +218,12 @@ class Run:
         """`status.yml` or `plan.yml`."""
         return self.step(info if what == "status" else plan, given, show=True)
 
-    def control(self, word: str, given: Mapping[str, t.Any], **options: t.Any) -> Result:
+    def control(
+        self, word: str, given: Mapping[str, t.Any], host: str | None = None, **options: t.Any
+    ) -> Result:
         """`control.yml`: where no run obeys, this one continues the rollout."""
         journal = {name: given[name] for name in ("service", "store")}
-        sent = self.step(control, {**journal, **options}, command=word, continues=True)
+        sent = self.step(control, {**journal, **options}, command=word, host=host, continues=True)
         if not sent["continues"]:
             return sent
         try:

@@ -295,6 +295,8 @@ class _Telling:
         open = journal(self.world).open
         given = self._of(open.revision if open else "2", self.story.given)
         more = {"replicas": self.story.given["replicas"] + 1} if word == "scale" else {}
+        if word in ("exclude", "include"):
+            more = {"host": HOSTS[0]}
         return self._begin(f"{word}.yml", "control", lambda run: run.control(word, given, **more))
 
     def _follow(self, what: str) -> Job:

@@ -460,6 +460,15 @@ class World:
             if entry and entry.rotation is Rotation.IN and known < quiet:
                 self.broken(f"tasks work on {host.name}, and {balancer.name} sends requests there")
 
+    def left_out(self, balancer: Balancer) -> int:
+        """Return how many instances it sends requests to on hosts that an operator left out."""
+        rollout = json.loads(self.texts.get("record", b"{}")).get("rollout") or {}
+        out = [ADDRESSES[host] for host in rollout.get("excluded", ())]
+        return sum(
+            at.address in out and entry.rotation is Rotation.IN
+            for at, entry in balancer.entries.items()
+        )
+
     def phase(self) -> str:
         """Return the phase of the rollout, as the journal has it."""
         rollout = json.loads(self.texts.get("record", b"{}")).get("rollout")

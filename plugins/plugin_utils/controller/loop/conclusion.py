@@ -18,11 +18,13 @@ from .reconcile_loop import ReconcileLoop
 def stop_orphaned(loop: ReconcileLoop) -> None:
     """Stop the drained instances whose hosts answer again by a rollout's end.
 
-    Raises RolloutFailed if an instance does not end although its host answers.
+    Nothing waits for hosts that are left out. Raises RolloutFailed if an instance does not end
+    although its host answers.
     """
     if not loop.platform.capabilities.starts_instances:
         return  # its instances are drained for the user's tasks, and never stopped
-    draining = loop.session.record.draining
+    draining, rollout = loop.session.record.draining, loop.session.record.open
+    excluded = rollout.excluded if rollout else ()
     patience = loop.now() + timing.LAST_LOOK
 
     def stop() -> str:
@@ -32,7 +34,8 @@ def stop_orphaned(loop: ReconcileLoop) -> None:
         answering = [i for i in left if i.state is not State.UNREACHABLE]
         drained = (i for i in answering if can_stop(i, loop.rules, loop.now()))
         loop.actuator.apply(snapshot, Decision(retire=ids(drained)))
-        return states(left if loop.now() < patience else answering)
+        awaited = left if loop.now() < patience else answering
+        return states([i for i in awaited if i.host not in excluded])
 
     if draining and (left := _retry(loop, stop, loop.rules.progress_deadline)):
         raise RolloutFailed(f"not within {loop.rules.progress_deadline:g} s: {left}", "PR-616")

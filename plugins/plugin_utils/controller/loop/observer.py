@@ -98,7 +98,7 @@ class Observer:
                 self.count()
         for pool in self._previews if self._session.epoch else ():
             pool.observe()
-        return self._assemble()
+        return self.assemble()
 
     def observe_partly(self) -> list[str]:
         """Observe what can be observed now; return why the rest cannot be.
@@ -119,7 +119,7 @@ class Observer:
         except TRANSIENT as exc:
             self._table = {}
             problems.append(str(exc))
-        self._assemble()
+        self.assemble()
         return problems
 
     def observe_unchecked(self) -> Snapshot:
@@ -274,8 +274,8 @@ class Observer:
             for _endpoint, server in entries
         )
 
-    def _assemble(self) -> Snapshot:
-        """Make a snapshot of what was observed."""
+    def assemble(self) -> Snapshot:
+        """Make a snapshot of what was observed, with what the journal says now."""
         self._watch()
         now, previews = self._now(), [pool.table for pool in self._previews]
         self._silent = {

@@ -109,6 +109,10 @@ class Placement:
         """
         living = [*self._observer.living(), *others]
         among = {"among": target.hosts} if target else {}
+        if rollout := self._session.record.open:
+            if rollout.excluded:
+                hosts = target.hosts if target else self._platform.hosts()
+                among = {"among": frozenset(hosts).difference(rollout.excluded)}
         if leaving is not None:
             from ...engine.rebalance import LEAVING  # as above
 

@@ -37,6 +37,7 @@ from .recorder import Recorder
 
 if t.TYPE_CHECKING:
     from ...engine.shares import Target
+    from ...engine.zones import ZoneFloor
     from ...report.progress import Lines
     from .actuator import Actuator
     from .autoscaling import Autoscaling
@@ -168,9 +169,22 @@ class ReconcileLoop:
     def observe(self) -> Snapshot:
         """Observe the service, and note what has changed."""
         snapshot = self.observer.observe()
+        if self._drain_excluded(snapshot.fleet):
+            snapshot = self.observer.assemble()
         self.recorder.note_fleet(snapshot.fleet)
         self.recorder.note_requests()
         return snapshot
+
+    def _drain_excluded(self, fleet: Sequence[Instance]) -> bool:
+        """Drain what is on hosts that are left out of the rollout; return whether that is new."""
+        rollout = self.session.record.open
+        if not rollout or not rollout.excluded:
+            return False
+        from ...engine.exclusion import leaving  # few rollouts leave hosts out
+
+        ids = leaving(fleet, rollout.excluded)
+        self.session.record.draining.update(dict.fromkeys(ids, self.now()))
+        return bool(ids)
 
     def observe_for(self, waypoint: Waypoint) -> Snapshot:
         """Observe the service on the way to a waypoint."""
@@ -357,4 +371,19 @@ class ReconcileLoop:
                 " the rollout; raise the deadline",
                 "PR-104",
             )
-        return replace(rules, drain_timeout=drain, settle=self.traffic.settle_time)
+        rules = replace(rules, drain_timeout=drain, settle=self.traffic.settle_time)
+        most = self.settings.budget.max_unavailable_per_zone
+        return rules if most is None else replace(rules, zone_floor=self._zone_floor(most))
+
+    def _zone_floor(self, most: int) -> ZoneFloor:
+        """Return how many instances each zone keeps; raises InputError without zones."""
+        from ...engine.zones import ZoneFloor  # few services have zones
+
+        if not self.platform.zones:
+            raise InputError(
+                "rollout_budget.max_unavailable_per_zone: the platform knows no zones; set"
+                " rollout_platform.zone to a host variable (drivers docker, podman, process and"
+                " systemd), or remove it",
+                "PR-107",
+            )
+        return ZoneFloor(self.platform.zones, most)

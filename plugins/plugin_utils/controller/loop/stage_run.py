@@ -22,7 +22,7 @@ from ...engine.weights import WeightSplit
 from ...report.progress import Expected, Heading, Lines
 from ...state import events
 from ...state.record import Rollout, RolloutKind
-from . import timing
+from . import exclusion, timing
 from .gate_runner import GateRunner
 from .observer import Snapshot
 from .owner import follow_owner
@@ -450,6 +450,14 @@ def _supervise(
             loop.checker.wake,
             loop.platform.question,
             lambda command: me.command(command, service, loop.settings.to_find),
+            lambda command: exclusion.refusal(
+                command,
+                rollout,
+                loop.platform,
+                loop.settings.budget,
+                fleet=loop.fleet,
+                targets=loop.targets,
+            ),
         ),
         now=loop.now,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import typing as t
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from ...base import clock
@@ -48,6 +48,8 @@ class Reporter:
     wake: Callable[[], None]  # ends a wait of the loop
     question: Callable[[], str]  # what the platform wants a person to decide; "": nothing
     command: Callable[[str], str]  # how a person sends this operator command
+    # why a host cannot be left out, or brought back; "": it can
+    refuse: Callable[[Mapping[str, t.Any]], str] = lambda _command: ""
 
 
 class Supervisor:
@@ -417,9 +419,15 @@ class Supervisor:
             if name in ("retry", "resume") and self._phase_for_commands == Phase.PROGRESSING:
                 continue  # sent while no run was active: this run does as they say
             refused = commands.refusal(self._phase_for_commands, name, bool(command.get("force")))
-            why, replicas = command.get("why") or None, command.get("replicas") or None
+            if name in commands.OF_HOSTS:
+                refused = refused or self._report.refuse(command)
             taken = events.CommandTaken(
-                word=name, by=command["by"], why=why, replicas=replicas, refused=refused
+                word=name,
+                by=command["by"],
+                why=command.get("why") or None,
+                replicas=command.get("replicas") or None,
+                host=command.get("place") or None,
+                refused=refused,
             )
             self._report.event(taken)
             sent = commands.sentence(command)
@@ -460,6 +468,10 @@ class Supervisor:
             return False
         if name == "set_target":
             rollout.wanted_new = int(command["replicas"])
+            return False
+        if name in commands.OF_HOSTS:
+            rollout.excluded = commands.left_out(rollout, [command])
+            rollout.tally = rollout.tally and replace(rollout.tally, since=self._now())
             return False
         return self._continue(command)
 

@@ -51,6 +51,7 @@ def show_plan(step: StepContext, revision: str, replicas: int, base: int) -> Res
         "shares": "by the load balancers' weights" if weighted else "by the number of instances",
         "orders": [stable.order if stable else None, step.settings.order],
         "stopped": stopped_now(step),
+        "excluded": list(record.open.excluded) if record.open else [],
         "watched": watched(step, forecast["seconds"]),
         "requests": requests(step, path),
         "measured": times is not None,

@@ -433,6 +433,6 @@ def _request(options: Mapping[str, t.Any]) -> list[str]:
     """Return the options that tell one request of a step from another; none of them is secret."""
     return [
         f"{key} {options[key]}"
-        for key in ("restart", "rebalance", "to", "command", "force")
+        for key in ("restart", "rebalance", "to", "command", "force", "count", "host")
         if options.get(key)
     ]

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A host that hangs is left out of a rollout by a command, under load, and comes back with the
+next rollout.
+"""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Iterator
+
+import pytest
+from ansible_collections.progressive.rollout.tests.e2e.test_hung_host import Site, of, promoted
+from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Playground
+from ansible_collections.progressive.rollout.tests.support.shop import (
+    BehindHAProxy,
+    Load,
+    failures,
+)
+from ansible_collections.progressive.rollout.tests.support.sshd import Sshd
+from ansible_collections.progressive.rollout.tests.support.waiting import until
+
+pytestmark = pytest.mark.long
+CONTROL = "progressive.rollout.control"
+CANARY: dict[str, t.Any] = {
+    "rollout_strategy": "canary",
+    "rollout_steps": [{"set_replicas": 2}, {"pause": {}}],
+    "rollout_wait": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def sshd() -> Iterator[Sshd]:
+    with Sshd(3) as server:
+        yield server
+
+
+@pytest.fixture
+def site(sshd: Sshd) -> Iterator[Site]:
+    """Where a rollout would wait for a hung host for minutes."""
+    front = BehindHAProxy()
+    with Site(sshd, front) as made:
+        made.variables |= {
+            "rollout_progress_deadline": "20m",
+            "rollout_traffic": front.traffic,
+        }
+        yield made
+        for host in made.hosts:
+            (made.home / f"{host}.hangs").unlink(missing_ok=True)
+    front.close()
+
+
+def command(shop: Playground, name: str, host: str) -> Outcome:
+    return shop.run(CONTROL, {"rollout_command": name, "rollout_host": host})
+
+
+def hosts(site: Site, revision: str) -> set[str]:
+    return {record["host"] for record in of(site, revision) if "ended" not in record}
+
+
+def test_a_host_that_hangs_is_left_out(site: Site) -> None:
+    promoted(site.to("1"))
+    front = t.cast(BehindHAProxy, site.front)
+    with Load(front.url, connections=4) as load:
+        run = site.to("2")
+        until(lambda: "web3" in hosts(site, "2"), "a new instance is started there")
+        site.hang("web3")
+        until(lambda: "web3 does not answer" in run.output, "the host is named")
+        refused = command(site, "exclude", "web9").failed.msg
+        assert "web9 is not in rollout_platform.hosts" in refused and "[PR-700]" in refused
+        sent = command(site, "exclude", "web3")
+        assert sent.rc == 0, sent.output
+        outcome = promoted(run)
+        assert "exclude web3 sent by " in outcome.output
+        assert outcome.rollout["excluded"] == ["web3"] and " without web3" in outcome.output
+        assert site.serving() == 6 and len(front.serving()) == 6
+        site.mend("web3")
+        promoted(site.to("2"))
+        assert site.revisions() == ["2"] * 6 and "web3" not in hosts(site, "2")
+        promoted(site.to("3"))
+        assert site.revisions() == ["3"] * 6 and "web3" in hosts(site, "3")
+        reports = load.stop()
+    assert failures(reports) == []
+
+
+def test_a_rollout_that_no_run_works_on_goes_on_without_it(site: Site) -> None:
+    """The run that obeys asks nothing of the host, which no run has ever seen hanging."""
+    promoted(site.to("1"))
+    front = t.cast(BehindHAProxy, site.front)
+    with Load(front.url, connections=4) as load:
+        started = site.run(variables={**CANARY, "rollout_revision": "2"})
+        assert started.rc == 0, started.output
+        site.hang("web3")
+        sent = command(site, "exclude", "web3")
+        assert sent.rc == 0, sent.output
+        assert site.serving() == 6
+        status = site.run("progressive.rollout.status", {"rollout_platform": None})
+        assert "left out: web3" in status.output
+        goes_on = site.run("progressive.rollout.promote")
+        assert goes_on.rc == 0 and goes_on.rollout["outcome"] == "promoted", goes_on.output
+        reports = load.stop()
+    assert failures(reports) == []
+    assert hosts(site, "2") == {"web1", "web2"}
+
+
+def test_a_host_that_is_well_is_emptied_and_brought_back(playground: Playground) -> None:
+    started = playground.run()
+    assert started.rc == 0, started.output
+    paused = playground.run(variables={**CANARY, "rollout_revision": "2"})
+    assert paused.rc == 0, paused.output
+
+    def on(host: str) -> int:
+        alive = [record for record in playground.records() if "ended" not in record]
+        return sum(record["host"] == host for record in alive)
+
+    for name, number in (("exclude", 0), ("include", 0)):
+        sent = command(playground, name, "web2")
+        assert sent.rc == 0, sent.output
+        assert on("web2") == number and len(playground.revisions()) == 3
+        again = command(playground, name, "web2")
+        assert "left out" in again.failed.msg and "[PR-700]" in again.failed.msg
+    for host in ("web1", "web3"):
+        sent = command(playground, "exclude", host)
+        assert sent.rc == 0, sent.output
+    last = command(playground, "exclude", "web2").failed.msg
+    assert "no other host is left" in last
+    assert on("web2") == 3
+    done = playground.run("progressive.rollout.promote")
+    assert done.rc == 0 and playground.revisions() == ["2"] * 3, done.output

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A floor for each zone, under load: the load balancer always has enough servers of each rack."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+from ansible_collections.progressive.rollout.tests.support.shop import (
+    BehindHAProxy,
+    Load,
+    Shop,
+    failures,
+)
+
+RACKS = {
+    f"rack_{name}": {"hosts": {host: {"rack": name} for host in hosts}}
+    for name, hosts in {"a": ["web1", "web2"], "b": ["web3", "web4"]}.items()
+}
+
+
+class Racks:
+    """Watches how many servers of each rack get requests."""
+
+    def __init__(self, shop: Shop, front: BehindHAProxy) -> None:
+        self._front, self._over = front, threading.Event()
+        racks = {"web1": "a", "web2": "a", "web3": "b", "web4": "b"}
+        self._racks = {shop.addresses[host]: rack for host, rack in racks.items()}
+        self.least = self._now()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _now(self) -> Counter[str]:
+        return Counter(self._racks[host] for host, _port in self._front.serving())
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.02):
+            now = self._now()
+            self.least = Counter({rack: min(self.least[rack], now[rack]) for rack in "ab"})
+
+    def stop(self) -> Counter[str]:
+        self._over.set()
+        self._thread.join()
+        return self.least
+
+
+def test_each_rack_keeps_its_share() -> None:
+    """Half of all may be missing, but only one in each rack."""
+    front = BehindHAProxy()
+    try:
+        with Shop(front, machines=4, inventory=RACKS, rollout_replicas=8) as shop:
+            shop.variables["rollout_platform"]["zone"] = "rack"
+            shop.variables["rollout_budget"] = {
+                "max_surge": 0,
+                "max_unavailable": 4,
+                "max_unavailable_per_zone": 1,
+            }
+            shop.to("1")
+            with Load(front.url, connections=4) as load:
+                racks = Racks(shop, front)
+                shop.to("2")
+                assert racks.stop() == {"a": 3, "b": 3}
+                reports = load.stop()
+            assert failures(reports) == []
+            assert shop.revisions() == ["2"] * 8
+    finally:
+        front.close()
