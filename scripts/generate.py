@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Write what is made from the tables of options, results and messages; with --check, say which
 files are stale.
@@ -219,8 +217,8 @@ FULL = "begin"  # the step that documents the options of all steps in full
 
 def common_fields() -> Sequence[Field]:
     """Return the options that all steps take."""
-    variables = module("plugin_utils.config.variables")
-    return (*variables.COMMON.fields, variables.KEPT)
+    restored = module("plugin_utils.config.step_options").RESTORED_SETTINGS
+    return (*module("plugin_utils.config.variables").COMMON.fields, restored)
 
 
 def brief(field: Field) -> Docs:
@@ -247,7 +245,7 @@ def modules() -> dict[str, str]:
     found = {}
     for path in sorted((ROOT / "plugins/modules").glob("*.py")):
         name, text = path.stem, path.read_text()
-        fields = module(f"action.{name}").ActionModule.own.fields
+        fields = module(f"action.{name}").ActionModule.options.fields
         if name == FULL:
             fields = (*fields, *common_fields())
         own = {field.name: documented(field) for field in fields}
@@ -367,7 +365,7 @@ def step_options(entries: Sequence[Entry]) -> str:
             if one.name in options
         }
         if entry.name == "main" and "replicas" in passed:
-            passed["kept"] = "{{ _rollout_kept | default({}) }}"
+            passed["restored_settings"] = "{{ _rollout_restored | default({}) }}"
         if entry.name == "rollback":
             passed["to"] = "{{ rollout_to | default('') }}"
             passed["why"] = "{{ rollout_why | default('') }}"
@@ -428,9 +426,9 @@ def as_variables(text: str) -> str:
 
 def role_entries() -> dict[str, list[Entry]]:
     """Return the entry points of the roles."""
-    variables = module("plugin_utils.config.variables")
     options = module("plugin_utils.inputs.options")
-    common, of_roles = variables.COMMON, variables.OF_ROLES
+    common = module("plugin_utils.config.variables").COMMON
+    of_roles = module("plugin_utils.config.step_options").OF_ROLES
     every = {**common, **of_roles}
 
     def some(*names: str, **changes: t.Any) -> Options:

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Validate everything, take the lease, and resume a rollout, open one, or find nothing to do."""
 
@@ -10,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 
 from ..plugin_utils.base.errors import InputError, LeaseHeld
-from ..plugin_utils.config.variables import (
+from ..plugin_utils.config.step_options import (
     PLAY_HOSTS,
     REACHED,
     REBALANCE,
@@ -36,7 +34,7 @@ if t.TYPE_CHECKING:
 
 
 class ActionModule(StepAction):
-    own = Options(RESTART, REBALANCE, WHY, VARIABLE_NAMES, UNPREPARED, PLAY_HOSTS, REACHED)
+    options = Options(RESTART, REBALANCE, WHY, VARIABLE_NAMES, UNPREPARED, PLAY_HOSTS, REACHED)
 
     def _run(self, task_vars: dict[str, t.Any]) -> Result:
         """Run the step, and return for which of the play's hosts the next steps continue."""
@@ -44,7 +42,7 @@ class ActionModule(StepAction):
             from ..plugin_utils.controller.step import plays  # in place alone
 
             plays.check(self._task.get_play())
-        return {"walker": str(task_vars.get("inventory_hostname")), **super()._run(task_vars)}
+        return {"acting_host": str(task_vars.get("inventory_hostname")), **super()._run(task_vars)}
 
     def perform(self, step: StepContext) -> Result:
         begin = _Begin(step)
@@ -59,9 +57,9 @@ class _Begin(StepPart):
         super().__init__(step)
         self.lifecycle = Lifecycle(step)
         self.validation = self.lifecycle.validation
-        self.restart = step.own["restart"]
-        self.rebalance = step.own["rebalance"]
-        self.why = reason.given(step.own)
+        self.restart = step.options["restart"]
+        self.rebalance = step.options["rebalance"]
+        self.why = reason.given(step.options)
 
     @cached_property
     def in_place(self) -> InPlace:
@@ -92,7 +90,7 @@ class _Begin(StepPart):
         self.validation.check_order(revision)  # now that nobody else begins one
         rollout = self.record.open
         if rollout is None:
-            self.step.tell_release()  # what a killed run did not
+            self.step.notify_release()  # what a killed run did not
         if rollout is None or self.lifecycle.gives_way(rollout, revision):
             return self._open(revision, replicas)
         if not self.step.in_place and (command := commands.pending_abort(self.step.session)):
@@ -119,14 +117,14 @@ class _Begin(StepPart):
             return takeover.supersede(self.step, revision, replicas, exc)
 
     def _validate(self) -> tuple[str, int]:
-        if unprepared := self.step.own.get("unprepared"):
+        if unprepared := self.step.options.get("unprepared"):
             raise InputError(
                 f"rollout_prepare_tasks: {', '.join(map(str, unprepared))}: not prepared, so"
                 " nothing was touched; run progressive.rollout.prepare first, and bring back hosts"
                 " that were not reached, or remove them from rollout_platform.hosts",
                 "PR-224",
             )
-        in_play = "hosts" in self.step.own
+        in_play = "hosts" in self.step.options
         if in_play:
             self.in_place.plan.check()
         revision, replicas = requested(self.step, self.restart)
@@ -197,7 +195,7 @@ class _Begin(StepPart):
 
     def _nothing_to_do(self, revision: str, replicas: int) -> Result:
         if membership := self.settings.release:
-            self.step.tell_release()
+            self.step.notify_release()
             self.step.release.leave_out(membership, revision)
         places = self.lifecycle.places
         for line in filter(None, [*places.left(), places.idle_hosts()]):

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Send an operator command to the rollout in progress, by the journal and without its lease."""
 
@@ -13,7 +11,8 @@ from ..plugin_utils.base import clock
 from ..plugin_utils.base.errors import InputError, RolloutFailed
 from ..plugin_utils.config import remembered
 from ..plugin_utils.config.drivers import driver
-from ..plugin_utils.config.variables import COMMAND, COUNT, FORCE, HOST, WHY, budget
+from ..plugin_utils.config.step_options import COMMAND, COUNT, FORCE, HOST, WHY
+from ..plugin_utils.config.variables import budget
 from ..plugin_utils.controller.rollout import takeover
 from ..plugin_utils.controller.rollout.request import whole_replicas
 from ..plugin_utils.controller.step import reason
@@ -28,7 +27,7 @@ from ..plugin_utils.state.record import Record, Rollout
 
 
 class ActionModule(StepAction):
-    own = Options(
+    options = Options(
         COMMAND,
         WHY,
         FORCE,
@@ -54,8 +53,8 @@ class ActionModule(StepAction):
         return False  # a command must be quick, and work where load balancers and hosts do not
 
     def perform(self, step: StepContext) -> Result:
-        if "withdraw" in step.own:
-            return withdraw(step, step.own["withdraw"])
+        if "withdraw" in step.options:
+            return withdraw(step, step.options["withdraw"])
         asked = parse(step)
         command = asked["word"]
         record = step.session.read()
@@ -125,7 +124,7 @@ def continues(step: StepContext, command: str) -> bool:
     known = remembered.of_rollout(step.record) if step.record.open else {}
     in_place = (known.get("platform") or {}).get("driver") == "static"
     stops = command in ("pause", "hold")
-    return step.own.get("continues", False) and not (step.check_mode or stops or in_place)
+    return step.options.get("continues", False) and not (step.check_mode or stops or in_place)
 
 
 def withdraw(step: StepContext, number: int) -> Result:
@@ -144,7 +143,7 @@ def withdraw(step: StepContext, number: int) -> Result:
 
 def parse(step: StepContext) -> dict[str, t.Any]:
     """Return the command, its reason and what else belongs to it, as the journal keeps them."""
-    options, command = step.own, step.own.get("command")
+    options, command = step.options, step.options.get("command")
     if command is None:
         raise InputError(
             f"rollout_command: not given; write one of {', '.join(commands.COMMANDS)}", "PR-102"
@@ -250,13 +249,13 @@ def answer(
     rollout = step.record.open
     title = f"{step.record.service} {rollout.revision}" if rollout else step.record.service
     known = remembered.of_rollout(step.record) if rollout else {}
-    walker = step.session.identity.host
+    acting_host = step.session.identity.host
     return step.report(
         changed,
         number=number,
         running=running,
-        continues=not running and continues(step, step.own["command"]),
+        continues=not running and continues(step, step.options["command"]),
         settings=known,
-        walker=walker,
+        acting_host=acting_host,
         msg=f"{title}: {message}",
     )

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Take instances out of rotation at every load balancer, wait for their requests, and stop them."""
 
@@ -15,7 +13,7 @@ from ..plugin_utils.inputs.options import Field, Kind, Options, unparsed
 
 
 class ActionModule(StepAction):
-    own = Options(
+    options = Options(
         Field(
             "instances",
             Kind("list", unparsed, elements="str"),
@@ -25,7 +23,7 @@ class ActionModule(StepAction):
     )
 
     def perform(self, step: StepContext) -> Result:
-        names = step.own.get("instances")
+        names = step.options.get("instances")
         if (
             not isinstance(names, list)
             or not names

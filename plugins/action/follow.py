@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Show a rollout that another run works on, until it ends or waits for a person. Reads only."""
 
@@ -8,7 +6,7 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping
 
-from ..plugin_utils.config.variables import ID
+from ..plugin_utils.config.step_options import ID
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.controller.step.follower import HELD, PROMOTED, ROLLED_BACK, Follower
@@ -17,7 +15,7 @@ from ..plugin_utils.report.messages import ended
 
 
 class ActionModule(StepAction):
-    own = Options(
+    options = Options(
         ID,
         Field(
             "expected",
@@ -39,8 +37,8 @@ class ActionModule(StepAction):
 
     def perform(self, step: StepContext) -> Result:
         record = step.session.read()
-        id = step.own.get("id") or (record.open.id if record.open else "")
+        id = step.options.get("id") or (record.open.id if record.open else "")
         if id:
-            return Follower(step, id, step.own["expected"]).run()
+            return Follower(step, id, step.options["expected"]).run()
         last = ended(record.service, record.rollout) if record.rollout else "no rollout so far"
         return step.report(False, msg=f"nothing to follow: {last}", outcome="", waiting=False)

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Wait for a gate at the rollout's present stage, keeping the fleet as it is and in repair."""
 
@@ -15,7 +13,7 @@ from ..plugin_utils.inputs.options import NAME, Field, Kind, Options, unparsed
 
 
 class ActionModule(StepAction):
-    own = Options(
+    options = Options(
         Field(
             "gate",
             Kind("dict", unparsed, fields=gates.GATE, drivers="gates"),
@@ -29,8 +27,8 @@ class ActionModule(StepAction):
     )
 
     def perform(self, step: StepContext) -> Result:
-        label = step.own["label"]
-        gate = gates.gate(step.own.get("gate"), label, "rollout_gate")
+        label = step.options["label"]
+        gate = gates.gate(step.options.get("gate"), label, "rollout_gate")
         gate_runner.check([gate], step.context)
         step.begin()
         rollout = step.record.open

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Return the rollout, the fleet and the history as data. Reads only."""
 
@@ -14,7 +12,7 @@ from ..plugin_utils.base import clock
 from ..plugin_utils.base.errors import InputError
 from ..plugin_utils.base.text import clean
 from ..plugin_utils.config.settings import NO_PLATFORM
-from ..plugin_utils.config.variables import SHOW
+from ..plugin_utils.config.step_options import SHOW
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.inputs.options import FLAG, Field, Options
@@ -24,7 +22,7 @@ from ..plugin_utils.state.record import Record
 
 class ActionModule(StepAction):
     moves = False
-    own = Options(
+    options = Options(
         Field(
             "timeline",
             FLAG,
@@ -46,7 +44,7 @@ class ActionModule(StepAction):
                 kept = remembered.of_rollout(step.session.read())
             with suppress(InputError):  # secrets of it are missing: the journal alone is shown
                 remembered.restored(kept, self._task.args)
-                self._task.args["kept"] = kept
+                self._task.args["restored_settings"] = kept
         return super()._run(task_vars)
 
     def perform(self, step: StepContext) -> Result:
@@ -54,16 +52,16 @@ class ActionModule(StepAction):
         store, rollout = step.session.store, record.rollout
         lease = store.lease()
         if step.settings.platform is NO_PLATFORM:
-            troubles, known = ["instances, since rollout_platform is not given"], []
+            problems, known = ["instances, since rollout_platform is not given"], []
         else:
-            troubles = step.loop.observe_partly()
+            problems = step.loop.observe_partly()
             known = instances(step)
         held = (
             {"holder": lease.holder, "since": lease.since, "until": lease.until} if lease else None
         )
         events = list(store.timeline(rollout.id)) if rollout else []
         far = status.progress(record.open, events, clock.now()) if record.open else {}
-        lines = status.lines(record, held, known, troubles, far)
+        lines = status.lines(record, held, known, problems, far)
         if rollout and rollout.release:
             lines += step.release.lines()
         return step.report(
@@ -71,10 +69,10 @@ class ActionModule(StepAction):
             instances=known,
             history=record.history,
             lease=held,
-            troubles=troubles,
+            troubles=problems,
             progress=far,
             lines=lines,
-            timeline=events if step.own["timeline"] else [],
+            timeline=events if step.options["timeline"] else [],
         )
 
 

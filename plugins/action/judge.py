@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Replay the analyses of a past rollout under other settings. Reads the journal only."""
 
@@ -9,7 +7,7 @@ import typing as t
 from collections.abc import Mapping
 
 from ..plugin_utils.analysis import replay
-from ..plugin_utils.config.variables import ID, SHOW, TRY
+from ..plugin_utils.config.step_options import ID, SHOW, TRY
 from ..plugin_utils.controller.background.reports import Reports
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
@@ -17,19 +15,19 @@ from ..plugin_utils.inputs.options import Options
 
 
 class ActionModule(StepAction):
-    own = Options(ID, TRY, SHOW)
+    options = Options(ID, TRY, SHOW)
 
     def needs_platform(self, args: Mapping[str, t.Any]) -> bool:
         return False  # the journal has all, whatever hosts and load balancers do
 
     def perform(self, step: StepContext) -> Result:
-        change = step.own.get("try") or {}
+        change = step.options.get("try") or {}
         replay.check(change)
         store = step.session.store
         reports = Reports(step.session.read(), store)
         if not reports.rollouts:
             lines = [f"{reports.service}: no rollout so far"]
             return step.report(False, id="", analyses=[], lines=lines)
-        id = reports.known(step.own.get("id"))
-        analyses = replay.told(store.timeline(id), change)
+        id = reports.known(step.options.get("id"))
+        analyses = replay.replayed(store.timeline(id), change)
         return step.report(False, id=id, analyses=analyses, lines=replay.lines(id, analyses))

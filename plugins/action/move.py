@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Move the journal of a service to another store."""
 
@@ -20,7 +18,7 @@ from ..plugin_utils.interfaces.store import StoreDriver
 
 
 class ActionModule(StepAction):
-    own = Options(
+    options = Options(
         Field(
             "to_store",
             driver(StoreDriver),
@@ -33,7 +31,7 @@ class ActionModule(StepAction):
         return False  # no instance is looked at
 
     def perform(self, step: StepContext) -> Result:
-        choice = step.own["to_store"]
+        choice = step.options["to_store"]
         target = choice.make(replace(step.context, transport=step.transport.apart()))
         source = step.session.store
         service = step.settings.service

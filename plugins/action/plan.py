@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Plan a rollout of the fleet as it is, or of a hypothetical fleet. Reads only."""
 
@@ -8,7 +6,7 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping
 
-from ..plugin_utils.config.variables import PLAY_HOSTS, SHOW, VARIABLE_NAMES
+from ..plugin_utils.config.step_options import PLAY_HOSTS, SHOW, VARIABLE_NAMES
 from ..plugin_utils.controller.rollout.hypothetical import INSTANCE, plan_hypothetical
 from ..plugin_utils.controller.rollout.in_place_plan import InPlacePlan
 from ..plugin_utils.controller.rollout.lifecycle import Lifecycle
@@ -26,7 +24,7 @@ from ..plugin_utils.inputs.options import (
 
 
 class ActionModule(StepAction):
-    own = Options(
+    options = Options(
         Field(
             "fleet",
             Kind("list", unparsed, elements="dict", fields=INSTANCE),
@@ -42,15 +40,15 @@ class ActionModule(StepAction):
         return "fleet" not in args or bool(args.get("platform"))
 
     def perform(self, step: StepContext) -> Result:
-        if "hosts" in step.own:
+        if "hosts" in step.options:
             plan = InPlacePlan(step)
             plan.check()
-            if "fleet" not in step.own:
+            if "fleet" not in step.options:
                 requested(step)
                 step.session.read()
                 step.loop.observe_fleet()
                 return plan.show()
-        if "fleet" in step.own:
+        if "fleet" in step.options:
             return plan_hypothetical(step)
         revision, replicas = requested(step)
         step.session.read()

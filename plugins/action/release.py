@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Begin a release of several services, say whose turn it is, show it, or take it back."""
 
@@ -11,7 +9,7 @@ from collections.abc import Mapping
 from ..plugin_utils.base import clock
 from ..plugin_utils.base.errors import InputError, RolloutFailed
 from ..plugin_utils.config.release import Membership
-from ..plugin_utils.config.variables import SHOW, WHY
+from ..plugin_utils.config.step_options import SHOW, WHY
 from ..plugin_utils.controller.step import reason
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
@@ -31,7 +29,7 @@ COMMANDS = {
 
 
 class ActionModule(StepAction):
-    own = Options(
+    options = Options(
         Field("command", choice(**COMMANDS), "What to do with the release.", default="show"),
         Field(
             "turn",
@@ -47,7 +45,7 @@ class ActionModule(StepAction):
         return str(args.get("command")) == "check"
 
     def perform(self, step: StepContext) -> Result:
-        membership, command = step.settings.release, step.own["command"]
+        membership, command = step.settings.release, step.options["command"]
         if membership is None:
             raise InputError("rollout_release: not given, but required", "PR-102")
         if command == "check":
@@ -61,7 +59,7 @@ class ActionModule(StepAction):
         changed, release = _obey(step, membership)
         if release is None:
             return step.report(False, release={}, lines=[], turn={})
-        given = step.own["turn"]
+        given = step.options["turn"]
         turn = next_turn(release, given, clock.wall()) if command == "next" else {}
         lines = report.lines(release, clock.wall())
         if command == "end":
@@ -74,14 +72,14 @@ class ActionModule(StepAction):
 
 def _obey(step: StepContext, membership: Membership) -> tuple[bool, Release | None]:
     """Begin or abort the release, or read it; return whether it changed."""
-    link, command, name = step.release, step.own["command"], membership.release
+    link, command, name = step.release, step.options["command"], membership.release
     before = after = link.releases.read().get(name)
     if command == "begin":
         after = link.begin(membership)
     elif command == "abort":
         if before is None:
             raise RolloutFailed(f"rollout_release: there is no release {name}", "PR-633")
-        why = reason.given(step.own)
+        why = reason.given(step.options)
         after = link.abort(name, f"abort sent by {step.session.identity.holder}", why)
     return after != before, after
 

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Remove what rollouts of a service have left, and let its instances run on."""
 
@@ -15,7 +13,7 @@ from ..plugin_utils.inputs.options import FLAG, Field, Options
 
 class ActionModule(StepAction):
     moves = False
-    own = Options(
+    options = Options(
         Field("show", FLAG, "Whether to print what is removed, a line each.", default=False)
     )
 

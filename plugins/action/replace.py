@@ -9,7 +9,7 @@ from ..plugin_utils.inputs.options import Field, Options, choice
 
 
 class ActionModule(StepAction):
-    own = Options(
+    options = Options(
         Field(
             "through",
             choice(*PARTS),
@@ -21,7 +21,7 @@ class ActionModule(StepAction):
     )
 
     def perform(self, step: StepContext) -> Result:
-        through = step.own["through"]
+        through = step.options["through"]
         if step.check_mode:
             result = DryRun(step).forward()
             ends = through != REPLACE and step.record.open is not None

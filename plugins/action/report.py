@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Write the report of a rollout, and return the history of the service. Reads the journal only."""
 
@@ -9,7 +7,7 @@ import typing as t
 from collections.abc import Mapping
 
 from ..plugin_utils.base.errors import ReportError
-from ..plugin_utils.config.variables import ID
+from ..plugin_utils.config.step_options import ID
 from ..plugin_utils.controller.background.reports import Reports
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
@@ -18,7 +16,7 @@ from ..plugin_utils.report import history
 
 
 class ActionModule(StepAction):
-    own = Options(
+    options = Options(
         ID,
         Field(
             "show",
@@ -38,12 +36,12 @@ class ActionModule(StepAction):
         reports = Reports(record, step.session.store)
         entries = history.entries(record)
         known: Result = {"history": entries, "lines": history.lines(record, entries)}
-        show = step.own.get("show")
+        show = step.options.get("show")
         if show == "history" or (show and not reports.rollouts):
             step.show(known["lines"])
         if not reports.rollouts:
             return step.report(False, files=[], markdown="", **known)
-        id = reports.known(step.own.get("id"))
+        id = reports.known(step.options.get("id"))
         path = step.settings.report
         files = reports.files(id, path) if path else {}
         changed = write(reports, files, path or "", step.check_mode)

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Roll back to the stable revision; with no rollout in progress, to the previous one."""
 
@@ -11,7 +9,7 @@ from types import MappingProxyType
 
 from ansible.utils.vars import load_extra_vars
 
-from ..plugin_utils.config.variables import TO, WHY
+from ..plugin_utils.config.step_options import TO, WHY
 from ..plugin_utils.controller.rollout.rollback_request import RollbackRequest
 from ..plugin_utils.controller.rollout.stages import refuse_in_place
 from ..plugin_utils.controller.step.action import StepAction
@@ -22,7 +20,7 @@ OF_STEPS = ("strategy", "steps", "approval")  # what a rollback in steps follows
 
 
 class ActionModule(StepAction):
-    own = Options(TO, WHY)
+    options = Options(TO, WHY)
     _demanded: Mapping[str, t.Any] = MappingProxyType({})  # the variables given with -e
 
     def _run(self, task_vars: dict[str, t.Any]) -> Result:
@@ -40,7 +38,7 @@ class ActionModule(StepAction):
         if not in_steps and (notice := without_effect(self._demanded)):
             (step.warn or step.say)(f"{step.settings.service}: {notice}")
         refuse_in_place(step, rollback=True)
-        to, why = step.own.get("to"), step.own.get("why")
+        to, why = step.options.get("to"), step.options.get("why")
         return RollbackRequest(step, to=to, why=why or "", in_steps=in_steps).run()
 
 

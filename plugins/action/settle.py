@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Take in the results of the user's tasks: hosts that work are put back in rotation, others stay
 out.
@@ -11,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..plugin_utils.base.errors import InputError
-from ..plugin_utils.config.variables import PLAY_HOSTS, REACHED
+from ..plugin_utils.config.step_options import PLAY_HOSTS, REACHED
 from ..plugin_utils.controller.background import watch
 from ..plugin_utils.controller.rollout.in_place import InPlace
 from ..plugin_utils.controller.step.action import StepAction
@@ -20,7 +18,7 @@ from ..plugin_utils.inputs.options import MAPPING, Field, Options
 
 
 class ActionModule(StepAction):
-    own = Options(
+    options = Options(
         replace(PLAY_HOSTS, required=True),
         Field(
             "results",
@@ -41,7 +39,7 @@ class ActionModule(StepAction):
     def perform(self, step: StepContext) -> Result:
         in_place = InPlace(step)
         in_place.plan.check()
-        results = step.own.get("results")
+        results = step.options.get("results")
         if not isinstance(results, Mapping) or not all(
             isinstance(why, str) for why in results.values()
         ):
@@ -50,7 +48,7 @@ class ActionModule(StepAction):
                 f"failed, empty for success, got {results!r}",
                 "PR-118",
             )
-        watch.end(step.own.get("watch"), step.guard.check)
+        watch.end(step.options.get("watch"), step.guard.check)
         step.begin()
         rollout = step.record.open
         if rollout is None or step.check_mode:

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Put ready instances in rotation, or set the new revision's share of the requests."""
 
@@ -21,7 +19,7 @@ from ..plugin_utils.state.record import Rollout
 
 
 class ActionModule(StepAction):
-    own = Options(
+    options = Options(
         Field(
             "share",
             whole(1, 100),
@@ -30,7 +28,7 @@ class ActionModule(StepAction):
     )
 
     def perform(self, step: StepContext) -> Result:
-        share = step.own.get("share")
+        share = step.options.get("share")
         return divide(step, share) if share else admit(step)
 
 

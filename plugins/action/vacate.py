@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Take the next hosts out of rotation, so that the user's own tasks can deploy them."""
 
@@ -11,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from ..plugin_utils.base.errors import RolloutError
-from ..plugin_utils.config.variables import PLAY_HOSTS, REACHED
+from ..plugin_utils.config.step_options import PLAY_HOSTS, REACHED
 from ..plugin_utils.controller.background.watch import Watch
 from ..plugin_utils.controller.loop import draining
 from ..plugin_utils.controller.loop.interrupt import GONE
@@ -25,7 +23,7 @@ from ..plugin_utils.inputs.options import Options
 
 
 class ActionModule(StepAction):
-    own = Options(replace(PLAY_HOSTS, required=True), REACHED)
+    options = Options(replace(PLAY_HOSTS, required=True), REACHED)
 
     def _run(self, task_vars: dict[str, t.Any]) -> Result:
         """Run the step, and leave a process behind that keeps the hosts out of rotation."""

@@ -1,11 +1,9 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Follow the rollout in progress, then watch the promoted revision; roll it back if it fails."""
 
 from __future__ import annotations
 
-from ..plugin_utils.config.variables import WATCH
+from ..plugin_utils.config.step_options import WATCH
 from ..plugin_utils.controller.rollout.after_promotion import AfterPromotion
 from ..plugin_utils.controller.rollout.stages import refuse_in_place
 from ..plugin_utils.controller.step.action import StepAction
@@ -16,10 +14,10 @@ from ..plugin_utils.state.record import RolloutKind
 
 
 class ActionModule(StepAction):
-    own = Options(WATCH)
+    options = Options(WATCH)
 
     def perform(self, step: StepContext) -> Result:
-        seconds = step.own["watch"]
+        seconds = step.options["watch"]
         after = AfterPromotion(step, seconds)
         if seconds:
             refuse_in_place(step, rollback=True)

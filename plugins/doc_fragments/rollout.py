@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the documentation of every step shares: the options that each takes, in a sentence each."""
 
@@ -179,7 +177,7 @@ options:
       all. M(progressive.rollout.begin) documents its options.'
     type: dict
     default: {}
-  kept:
+  restored_settings:
     description: What M(progressive.rollout.control) returned as RV(progressive.rollout.control#module:settings).
     type: dict
 attributes:

@@ -1621,7 +1621,7 @@ options:
           passed it.'
         type: bool
         default: false
-  kept:
+  restored_settings:
     description: What M(progressive.rollout.control) returned as RV(progressive.rollout.control#module:settings). Replaces
       all options except O(service) and O(store). Of the others, only secrets are used, since the journal does not keep
       them.
@@ -1689,7 +1689,7 @@ msg:
   description: What was found, if no new rollout was opened.
   returned: when there is nothing to do, or a rollout is continued
   type: str
-walker:
+acting_host:
   description: The play's host whose tasks continue the rollout. The rollout is done once, whatever the play's hosts.
   returned: success
   type: str

@@ -104,7 +104,7 @@ continues:
   description: Whether the playbook continues the rollout itself; see O(continues).
   returned: success
   type: bool
-walker:
+acting_host:
   description: The play's host whose tasks continue the rollout. The rollout is done once, whatever the play's hosts.
   returned: success
   type: str
@@ -113,7 +113,7 @@ elsewhere:
   returned: when it is so
   type: bool
 settings:
-  description: The options that the rollout began with, without secrets. O(kept) of other steps takes them to continue it.
+  description: The options that the rollout began with, without secrets. O(restored_settings) of other steps takes them to continue it.
   returned: success
   type: dict
 msg:

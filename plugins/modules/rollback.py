@@ -56,7 +56,7 @@ rollout:
   description: The rollout and the fleet after the step. As RV(progressive.rollout.info#module:rollout).
   returned: success
   type: dict
-walker:
+acting_host:
   description: The play's host whose tasks continue the rollout. The rollout is done once, whatever the play's hosts.
   returned: when it is another one
   type: str

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A backend for the drivers' tests: `backend.py ADDRESS PORT NAME [CERTIFICATE]`. `/` answers
 NAME; `/hold` does too, but only once somebody has asked for `/release`; `/missing` is 404; `/hits` says how many

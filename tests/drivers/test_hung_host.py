@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Hosts that accept a connection and then hang: real ones over SSH, whose Python waits for a
 file to go away.
@@ -115,7 +113,7 @@ def sshd() -> Iterator[Sshd]:
 @pytest.fixture
 def fleet(sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
     monkeypatch.setattr(_calls, "PATIENCE", 8.0)
-    monkeypatch.setattr(pool, "TELL", 1.0)
+    monkeypatch.setattr(pool, "NAMED_AFTER", 1.0)
     made = Fleet(sshd, tmp_path)
     yield made
     made.close()

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What awx.yml makes in AWX, by the modules of awx.awx as they are published, which check their
 arguments, and an API that keeps what it is told.

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Jobs as AWX runs them: by ansible-runner, in a directory that is new for each job, with the
 variables of the job template and the answers of its survey as extra variables.

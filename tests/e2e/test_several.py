@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Two platforms as parts of one service, each with hosts and settings of its own, behind one
 HAProxy under load. With Kubernetes as the second, `tests/engines/test_vms.py` does the same.

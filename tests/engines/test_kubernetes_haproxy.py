@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Pods of a real Kubernetes behind a real HAProxy outside: docs/examples/kubernetes-haproxy as it
 is, but for addresses, ports, paths and the image, which is on the node.

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The service of docs/examples/vms-and-kubernetes under load: processes and a Deployment of a real
 Kubernetes as one service behind a real HAProxy or Envoy, one after the other, and both back.

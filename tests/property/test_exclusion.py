@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Hosts that are left out, with hosts that hang and instances that die at random: the rollout ends
 on the others, nothing is placed on hosts left out, and nothing else is taken out below the floor.

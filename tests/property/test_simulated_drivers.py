@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The drivers of the simulated world keep the contracts of the real ones, so that a simulation
 promises nothing that the real things do not do. Time is the world's.

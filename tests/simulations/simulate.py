@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Simulates rollouts: `python tests/simulations/simulate.py 7` tells the story of seed 7;
 `... 0 1000` runs a thousand seeds, and tells those that fail in short; `... 0 100000 600` ends after

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The program that is the hosts of distant.py: it runs each command in a process, and collects all
 that end, orphans too. The standard library only: it forks a lot.

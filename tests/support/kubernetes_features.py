@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What servers from 1.22 to 1.35 do otherwise than the one that is built for `tests/engines`, as
 switches of the API server in memory. Each is written from the document that it names.

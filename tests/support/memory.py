@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A service in memory: drivers as a third party's would be, and the steps that a play runs over
 them. The journal is the real one.
@@ -350,7 +348,7 @@ class MemoryRun(StepContext):
         self,
         service: Service,
         given: Mapping[str, t.Any],
-        own: Mapping[str, t.Any],
+        options: Mapping[str, t.Any],
         check_mode: bool,
     ) -> None:
         self.given = {**service.given, **given}
@@ -361,7 +359,7 @@ class MemoryRun(StepContext):
             traffic=choice(TrafficDriver, world.traffic),
             autoscaler=world.autoscaler(),
         )
-        self.own = own
+        self.options = options
         self.check_mode = check_mode
         self._parked = False
         self.say = service.said.append
@@ -397,12 +395,12 @@ class Service:
     def step(
         self,
         step: t.Any,
-        own: Mapping[str, t.Any] | None = None,
+        options: Mapping[str, t.Any] | None = None,
         check_mode: bool = False,
         **given: t.Any,
     ) -> Result:
         """One step, as its action plugin runs it."""
-        parsed = step.ActionModule.own.parse(own or {}, "rollout_")
+        parsed = step.ActionModule.options.parse(options or {}, "rollout_")
         with MemoryRun(
             self,
             given,

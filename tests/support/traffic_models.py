@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Traffic to new and stable instances, as it is in production: whole analyses with drawn errors and
 latencies. Pure, and the same for the same source of random numbers.

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The gate `analysis`, on a clock of the test's own: metrics are scripted, or what load
 balancers counted is simulated.
@@ -675,7 +673,7 @@ def test_what_was_found_of_another_target_or_before_it_failed_says_nothing(
         session=SimpleNamespace(identity=SimpleNamespace(holder="ann", request="", host="")),
         loop=SimpleNamespace(fleet=[], event=lambda *_kind, **_what: None, commit=lambda: None),
         report=lambda _changed, msg: said.append(msg),
-        tell_release=lambda: None,
+        notify_release=lambda: None,
     )
     monkeypatch.setattr(Lifecycle, "_fingerprint", "")
     lifecycle = Lifecycle(t.cast(t.Any, run))

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Fresh instances of the stable revision, to compare with, in the journal. The lists of stages
 are in `test_strategy.py`, the walks in `test_strategies.py`.
@@ -84,7 +82,7 @@ def running(
             session=session,
             record=record,
             in_place=False,
-            tell_release=lambda: None,
+            notify_release=lambda: None,
         ),
     )
 

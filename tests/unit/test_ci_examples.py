@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The pipelines of docs/examples/ci; tests/e2e/test_ci.py runs the commands of one."""
 
@@ -15,6 +13,7 @@ import pytest
 import yaml
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import (
     settings,
+    step_options,
     variables,
 )
 from ansible_collections.progressive.rollout.tests.support import pipelines
@@ -39,7 +38,7 @@ def loaded(name: str) -> t.Any:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_names_a_playbook_files_and_variables_that_exist(name: str) -> None:
-    known = {*variables.COMMON, *variables.OF_STEPS, *variables.OF_ROLES}
+    known = {*variables.COMMON, *step_options.OF_STEPS, *step_options.OF_ROLES}
     played = []
     for line in "\n".join(COMMANDS[name]).splitlines():
         words = shlex.split(line)

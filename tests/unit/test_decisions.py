@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Edge cases and bugs of other systems, and what docs/explanation/decisions/ decides about them."""
 
@@ -469,7 +467,7 @@ def test_a_rollback_that_fails_is_held_and_says_so(monkeypatch: pytest.MonkeyPat
             balanced=False,
             say=said.append,
             describe=dict,
-            tell_release=lambda: None,
+            notify_release=lambda: None,
         ),
     )
     with pytest.raises(

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The step that decides rolls back: what was judged bad has no request as soon as the stable ones
 can carry them all.
@@ -260,7 +258,7 @@ def test_a_step_beside_a_held_rollout_leaves_the_lease_to_others(
 class Draining:
     """A step that ends when it has decided to drain an instance."""
 
-    own = Options()
+    options = Options()
 
     def perform(self, step: StepContext) -> Result:
         step.begin()

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Hosts are looked at for a reason: each look over SSH is a command."""
 
@@ -222,7 +220,7 @@ def test_an_instance_is_told_to_stop_once_and_looked_at_when_it_may_have_ended(
         if due := stops.due(["web2"]):
             asked.append(fleet.now - began)
             observer.sync(stop=due)
-            stops.told(due, fleet.now)
+            stops.note_orders(due, fleet.now)
         assert stops.next_look > fleet.now
         assert stops.next_look - fleet.now <= 2.0
         fleet.now += 0.01
@@ -244,7 +242,7 @@ def test_an_instance_is_told_again_however_often_its_host_is_looked_at(
         observer.sync()
         if due := stops.due(["web2"]):
             told.append(fleet.now - began)
-            stops.told(due, fleet.now)
+            stops.note_orders(due, fleet.now)
         fleet.now += 0.5
     assert max(after - before for before, after in pairwise(told)) <= REPEATED + 0.5
 
@@ -262,7 +260,7 @@ def test_how_long_instances_take_to_stop_is_learned(fleet: Fleet, observer: Obse
                 if fleet.now - began >= 0.3:
                     fleet.process["web2"] = Process.STOPPED
                     observer.sync()
-                stops.told(due, fleet.now)
+                stops.note_orders(due, fleet.now)
             fleet.now += 0.01
     assert looks <= 3, "told, looked at, and perhaps once more"
 

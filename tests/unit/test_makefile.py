@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The targets of the Makefile work in a fresh clone: the Python programs that a target runs import
 nothing that its own set-up does not install, and each script can be read by its interpreter.

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One meaning a name: a class is called as no other one is, and a local name says what it is."""
 
@@ -41,7 +39,10 @@ REPEATED = {
 }
 
 # names that say nothing of what they stand for
-EMPTY = {"both", "found", "its", "one", "there", "told", "trouble"}
+EMPTY = {
+    *("alike", "both", "found", "its", "one", "rival", "rivals", "said"),
+    *("there", "told", "trouble", "troubles", "walker"),
+}
 
 
 def test_no_two_classes_have_one_name() -> None:
@@ -63,6 +64,18 @@ def test_local_names_say_what_they_are() -> None:
         if name in EMPTY
     ]
     assert not empty
+
+
+def test_functions_do_not_talk() -> None:
+    """A function returns, reports, notes or shows something; nobody is `told`."""
+    plugins = UTILS.parent
+    talking = [
+        f"{path.relative_to(plugins)}:{node.lineno}: {node.name}"
+        for path in sorted(plugins.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name.strip("_") in {"said", "told", "trouble"}
+    ]
+    assert not talking
 
 
 def local_names(tree: ast.Module) -> Iterator[tuple[str, int]]:

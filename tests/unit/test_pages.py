@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The pages of the documentation, as far as no playbook has to run; tests/e2e/test_docs.py and
 test_tutorial.py run the others.
@@ -34,6 +32,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.config import 
     gates,
     notify,
     settings,
+    step_options,
     variables,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import (
@@ -325,7 +324,7 @@ def commands() -> list[t.Any]:
 def test_every_command_names_a_playbook_files_and_variables_that_exist(
     page: str, words: list[str]
 ) -> None:
-    known = {*variables.COMMON, *variables.OF_STEPS, *variables.OF_ROLES}
+    known = {*variables.COMMON, *step_options.OF_STEPS, *step_options.OF_ROLES}
     files = {name for texts in SNIPPETS.values() for name in texts} | {
         "setup.yml",
         "canary.yml",
@@ -505,7 +504,7 @@ def test_the_stores_are_as_the_page_says() -> None:
         assert store.name == name and store.options["password"]
         assert store.module.options["password"].no_log
     new = yaml.safe_load(page["new.yml"])["rollout_to_store"]
-    assert move.ActionModule.own["to_store"].parse(new, "rollout_to_store").name == "etcd"
+    assert move.ActionModule.options["to_store"].parse(new, "rollout_to_store").name == "etcd"
     assert f"readwrite {etcd.OPTIONS['prefix'].default}/" in page["etcd-user"]
     cluster = parsed(**yaml.safe_load(page["kubernetes.yml"])).store
     needed = kubernetes_rights.role(
@@ -561,8 +560,8 @@ def test_the_autoscalers_of_the_page_are_accepted() -> None:
 def test_the_tutorials_own_service_is_accepted() -> None:
     shop = yaml.safe_load(SNIPPETS[f"{TUTORIAL}/first-rollout.md"]["group_vars/all.yml"])
     assert parsed(**shop).platform.name == "process"
-    own = yaml.safe_load(SNIPPETS[f"{TUTORIAL}/first-rollout.md"]["own.yml"])
-    assert parsed(**(shop | own)).platform.options["env"] == {"DATABASE": "postgres://db/shop"}
+    options = yaml.safe_load(SNIPPETS[f"{TUTORIAL}/first-rollout.md"]["own.yml"])
+    assert parsed(**(shop | options)).platform.options["env"] == {"DATABASE": "postgres://db/shop"}
 
 
 def test_the_webhook_receiver_knows_a_genuine_question() -> None:
@@ -638,9 +637,9 @@ def test_an_example_has_what_its_page_names_and_nothing_else(page: str) -> None:
 
 def test_the_members_of_a_release_are_accepted() -> None:
     given = yaml.safe_load(SNIPPETS[f"{HOW_TO}/release.md"]["release.yml"])
-    for name, own in given["rollout_members"].items():
+    for name, options in given["rollout_members"].items():
         of_member = parsed(
-            rollout_service=name, rollout_release=given["rollout_release"], **own
+            rollout_service=name, rollout_release=given["rollout_release"], **options
         ).release
         assert of_member is not None and of_member.member == name
         assert [member.name for member in of_member.members] == ["schema", "api", "worker"]

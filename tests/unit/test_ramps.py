@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Ramps, the old instances that a canary keeps on standby, and how many instances a canary takes
 where something else scales the service. Most of what goes wrong there went wrong in Picchu:

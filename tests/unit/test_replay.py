@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What a rollout measured is kept, and judged again under other settings."""
 
@@ -179,7 +177,7 @@ def test_the_same_settings_give_the_same_verdict_at_the_same_look(
 def test_a_changed_setting_changes_the_verdict() -> None:
     found = run(metrics=[{"name": "errors"}])
     assert found.answers[-1].verdict == FAIL
-    (one,) = replay.told(
+    (one,) = replay.replayed(
         [*found.events, verdict_event(found.answers[-1])],
         {"metrics": [{"name": "errors", "tolerance": 100}]},
     )
@@ -192,7 +190,7 @@ def test_a_changed_setting_changes_the_verdict() -> None:
 
 def test_a_lower_alpha_decides_later() -> None:
     found = run()
-    (one,) = replay.told(found.events, {"alpha": 1e-9})
+    (one,) = replay.replayed(found.events, {"alpha": 1e-9})
     then, now = one["metrics"][0]["then"], one["now"]
     assert then["verdict"] == "failed" and (now["look"] or 99) > then["look"]
 
@@ -234,14 +232,14 @@ def test_what_the_timeline_says_goes_before_a_replay() -> None:
     """The judges of then may have been others."""
     found = run()
     said = {**verdict_event(found.answers[-1]), "verdict": PASS, "message": "all well"}
-    (one,) = replay.told([*found.events, said], {})
+    (one,) = replay.replayed([*found.events, said], {})
     assert (one["then"]["verdict"], one["then"]["message"]) == (PASS, "all well")
     assert one["now"]["verdict"] == FAIL
 
 
 def test_an_analysis_that_began_anew_is_another_one() -> None:
     first, second = run(), measured(Traffic(Random("good"), 0.0), count=4)
-    (one, two) = replay.told([*first.events, *second.events], {})
+    (one, two) = replay.replayed([*first.events, *second.events], {})
     assert one["now"]["verdict"] == FAIL and two["now"]["verdict"] != FAIL
     assert two["looks"] == len(second.answers)
 
@@ -264,7 +262,7 @@ def test_results_are_bounded_and_a_replay_says_where_they_end(
     assert sum(len(one or "") for one in kept) <= 1500
     end = kept.index(None)
     assert end and set(kept[end:]) == {None}  # nothing follows what is missing
-    (one,) = replay.told(found.events, {})
+    (one,) = replay.replayed(found.events, {})
     assert not one["whole"] and one["looks"] == end
     assert replay.lines("r1", [one])[-1].endswith(f"results after {end} measurements are not kept")
 
@@ -324,7 +322,7 @@ def test_the_timeline_has_no_secret_of_a_metric() -> None:
 )
 def test_a_change_that_cannot_be_is_refused(change: Mapping[str, t.Any], message: str) -> None:
     with pytest.raises(InputError) as refused:
-        replay.told(run().events, change)
+        replay.replayed(run().events, change)
     assert message in str(refused.value)
 
 
@@ -333,9 +331,9 @@ def test_the_page_shows_what_would_have_happened() -> None:
     page = SNIPPETS["docs/how-to/analysis.md"]
     change = json.loads(shlex.split(page["judge"].splitlines()[0])[-1])["rollout_try"]
     events = [*found.events, verdict_event(found.answers[-1])]
-    assert replay.lines("r1", replay.told(events, change)) == page["replayed"].splitlines()
+    assert replay.lines("r1", replay.replayed(events, change)) == page["replayed"].splitlines()
 
 
 def test_a_rollout_without_an_analysis_has_nothing_to_replay() -> None:
-    lines = replay.lines("r1", replay.told([{"kind": "begin"}], {}))
+    lines = replay.lines("r1", replay.replayed([{"kind": "begin"}], {}))
     assert lines == ["r1: no analysis judged anything in this rollout"]

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A host that is waited for is named once, then each minute, and when it answers again."""
 
@@ -63,7 +61,7 @@ def test_hosts_that_fall_silent_together_share_a_line(now: SimpleNamespace) -> N
 
 @pytest.mark.parametrize("unreachable", ["", "no route to host"])
 def test_only_an_answer_ends_the_wait(monkeypatch: pytest.MonkeyPatch, unreachable: str) -> None:
-    monkeypatch.setattr(pool, "TELL", 0.01)
+    monkeypatch.setattr(pool, "NAMED_AFTER", 0.01)
     told, said = threading.Event(), list[str]()
 
     def say(line: str) -> None:

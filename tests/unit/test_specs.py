@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What is generated from the tables of options is up to date, and nothing is left out of them."""
 
@@ -14,7 +12,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings, variables
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import (
+    settings,
+    step_options,
+    variables,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.step.action import (
     StepAction,
 )
@@ -149,7 +151,7 @@ def test_roles_leave_the_checks_to_us(role: str) -> None:
 def test_the_guides_name_every_variable() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     text = "\n".join(page.read_text() for page in pages)
-    names = {*variables.COMMON, *variables.OF_ROLES}
+    names = {*variables.COMMON, *step_options.OF_ROLES}
     assert not [name for name in names if not re.search(rf"\brollout_{name}\b", text)]
 
 

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The base of agents that run instances: files, lock, fence, and the order of the work.
 
@@ -241,7 +239,7 @@ class Service:
         """Begin an instance, whose record is saved no later; return why that failed, or ""."""
         raise NotImplementedError
 
-    def tell(self, record: Record, kill: bool) -> None:
+    def request_stop(self, record: Record, kill: bool) -> None:
         """Ask an instance to stop, or kill it; returns at once."""
         raise NotImplementedError
 
@@ -326,7 +324,7 @@ class Service:
         else:
             return False
         self.save(record)
-        self.tell(record, kill=not first)
+        self.request_stop(record, kill=not first)
         return True
 
     def start(self, wanted: dict[str, t.Any]) -> Record:
@@ -376,7 +374,7 @@ class Service:
     def hook(self, name: str, argv: list[str], env: dict[str, str]) -> str:
         """Run a hook, which may be none; return why it failed, or ""."""
         try:
-            status, said, _none = (
+            status, output, _none = (
                 run(*argv, timeout=self.request["hook_timeout"], together=True, env=env)
                 if argv
                 else (0, "", "")
@@ -384,7 +382,7 @@ class Service:
         except (OSError, Refused) as exc:
             return f"{name}: {argv[0]}: {exc}"
         return (
-            f"{name}: {argv[0]} ended with {status}: {last_lines(said) or 'it said nothing'}"
+            f"{name}: {argv[0]} ended with {status}: {last_lines(output) or 'it said nothing'}"
             if status
             else ""
         )

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Start, stop and report containers of one service on this host, by podman or docker.
 
@@ -75,9 +73,9 @@ class Service(_service.Service):
 
     def must(self, *words: str) -> str:
         """Return what a command prints that has to work."""
-        status, out, said = self.call(*words)
+        status, out, errors = self.call(*words)
         if status:
-            raise _service.Refused(f"{self.program} {words[0]}: {_why(said)}")
+            raise _service.Refused(f"{self.program} {words[0]}: {_why(errors)}")
         return out
 
     def containers(self) -> dict[str, Container]:
@@ -90,11 +88,11 @@ class Service(_service.Service):
         """Return those of these containers that are there, each by an id or its name."""
         if not ids:
             return {}
-        _status, out, said = self.call("inspect", "--type=container", *ids)
+        _status, out, errors = self.call("inspect", "--type=container", *ids)
         try:
             inspected = json.loads(out)  # also when one was removed since
         except ValueError:
-            raise _service.Refused(f"{self.program} inspect: {_why(said)}") from None
+            raise _service.Refused(f"{self.program} inspect: {_why(errors)}") from None
         named = {container["Name"].lstrip("/"): container for container in inspected}
         return {
             name: container for name, container in named.items() if _label(container, "id") == name
@@ -159,7 +157,7 @@ class Service(_service.Service):
         labels = [f"--label={LABEL}{name}={record[name]}" for name in _service.LABELS]
         ports = _published(wanted) if wanted["container_port"] else []
         ours = ["--detach", f"--name={record['id']}", *labels, *ports, "--env-file=/dev/stdin"]
-        status, _out, said = self.call(
+        status, _out, errors = self.call(
             "run", *wanted["options"], *ours, wanted["image"], *wanted["command"], data=env
         )
         if status:
@@ -170,9 +168,9 @@ class Service(_service.Service):
             return ""
         if record["id"] in self.seen:
             self.discard(record["id"])
-        return f"{self.program} cannot start it: {_why(said)}"
+        return f"{self.program} cannot start it: {_why(errors)}"
 
-    def tell(self, record: Record, kill: bool) -> None:
+    def request_stop(self, record: Record, kill: bool) -> None:
         """Send the stop signal by the program's `stop`.
 
         After `kill`, podman does what its restart policy says. The end is not waited for here: the
@@ -180,13 +178,13 @@ class Service(_service.Service):
         """
         seconds = 0 if kill else math.ceil(record.get("stop_timeout", self.request["stop_timeout"]))
         stop = (self.program, "stop", f"--time={seconds}", record["id"])
-        status, _out, said = (
+        status, _out, errors = (
             self.call(*stop[1:])
             if kill
             else _run("/bin/sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "sh", *stop)
         )
         if status:
-            self.unheard[record["id"]] = _why(said)
+            self.unheard[record["id"]] = _why(errors)
 
     def settle(self, stopping: list[Record]) -> None:
         """Look at what was told or begun; raise Refused where that failed.
@@ -237,16 +235,16 @@ class Service(_service.Service):
         if state["Status"] != "running":
             return "unknown", f"it is {state['Status']}"
         health = state.get("Health") or state.get("Healthcheck") or {}
-        said = _service.last_lines(str((health.get("Log") or [{}])[-1].get("Output") or ""))
+        errors = _service.last_lines(str((health.get("Log") or [{}])[-1].get("Output") or ""))
         if health.get("Status") == "starting":
             return (
                 "starting",
-                f"{self.program}'s check of it: starting{f' ({said})' if said else ''}",
+                f"{self.program}'s check of it: starting{f' ({errors})' if errors else ''}",
             )
         if health.get("Status") == "unhealthy":
             return (
                 "unknown",
-                f"{self.program}'s check of it: unhealthy ({said or 'without output'})",
+                f"{self.program}'s check of it: unhealthy ({errors or 'without output'})",
             )
         return "running", record.get("crash", "")
 
@@ -285,7 +283,7 @@ class Service(_service.Service):
 
     def output(self, name: str, lines: int) -> str:
         """Return the last lines that a container wrote, as far as its log can be read."""
-        status, out, _said = self.call("logs", f"--tail={lines}", name, together=True)
+        status, out, _errors = self.call("logs", f"--tail={lines}", name, together=True)
         return out if status == 0 else ""
 
     def usage(self, record: Record) -> dict[str, float]:
@@ -354,9 +352,9 @@ def _published(wanted: dict[str, t.Any]) -> list[str]:
 def _problems(check: dict[str, t.Any]) -> dict[str, str]:
     """Return what keeps this host from running containers, by setting."""
     program, network, problems = check["program"], check["network"], {}
-    status, _out, said = _run(program, "ps", "--quiet")
+    status, _out, errors = _run(program, "ps", "--quiet")
     if status:
-        problems["driver"] = f"{program} does not work: {_why(said)}"
+        problems["driver"] = f"{program} does not work: {_why(errors)}"
     elif (
         network
         and network not in NETWORKS
@@ -408,13 +406,13 @@ def _brought(program: str, image: str, pull: str, timeout: float) -> tuple[dict[
     present = {} if pull == "always" else _image(program, image)
     if present or pull == "never":
         return present, f"{image} is not there, and is never pulled (rollout_platform.pull)"
-    status, _out, said = _run(program, "pull", image, timeout=timeout)
-    return {} if status else _image(program, image), f"{image} cannot be pulled: {_why(said)}"
+    status, _out, errors = _run(program, "pull", image, timeout=timeout)
+    return {} if status else _image(program, image), f"{image} cannot be pulled: {_why(errors)}"
 
 
 def _image(program: str, image: str) -> dict[str, t.Any]:
     """Return what tells an image on this host from others; nothing if it is not here."""
-    status, out, _said = _run(program, "image", "inspect", image)
+    status, out, _errors = _run(program, "image", "inspect", image)
     if status:
         return {}
     (details,) = json.loads(out)

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Count the errors that instances of this host have logged since the last call.
 
@@ -144,7 +142,7 @@ def _output(source: dict[str, str], mark: t.Any) -> list[Entry]:
 
 def _run(together: bool, *argv: str) -> str:
     """Return what a program prints, its times in UTC; `together`: and what it says of errors."""
-    status, out, said = _service.run(*argv, timeout=ANSWER, together=together, env={"TZ": "UTC"})
+    status, out, errors = _service.run(*argv, timeout=ANSWER, together=together, env={"TZ": "UTC"})
     if status:
-        raise _service.Refused(f"{argv[0]}: {_service.last_lines(said or out)[-200:] or status}")
+        raise _service.Refused(f"{argv[0]}: {_service.last_lines(errors or out)[-200:] or status}")
     return out

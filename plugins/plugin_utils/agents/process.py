@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Start, stop and report plain processes of one service on this host.
 
@@ -144,7 +142,9 @@ class Service(_service.Service):
         ready, go = os.pipe()
         pid = os.fork()
         if pid == 0:
-            _become(wanted["argv"], env, wanted["cwd"], ignored, log=log, ready=ready, tell=writer)
+            _become(
+                wanted["argv"], env, wanted["cwd"], ignored, log=log, ready=ready, errors=writer
+            )
         for fd in (log, ready, writer):
             os.close(fd)
         try:
@@ -161,7 +161,7 @@ class Service(_service.Service):
             record.update(pid=0, ticks=0)
         return error
 
-    def tell(self, record: Record, kill: bool) -> None:
+    def request_stop(self, record: Record, kill: bool) -> None:
         self.send(
             record,
             (
@@ -251,7 +251,7 @@ def _become(
     *,
     log: int,
     ready: int,
-    tell: int,
+    errors: int,
 ) -> t.NoReturn:
     """In the child: cut every tie, wait for the word, run the command.
 
@@ -264,7 +264,7 @@ def _become(
         os.dup2(log, 1)
         os.dup2(log, 2)
         for fd in [int(name) for name in os.listdir("/proc/self/fd")]:
-            if fd > 2 and fd not in (ready, tell):
+            if fd > 2 and fd not in (ready, errors):
                 try:
                     os.close(fd)
                 except OSError:
@@ -279,9 +279,9 @@ def _become(
             what = f"cannot run {argv[0]} (rollout_platform.command)"
             os.execvpe(argv[0], argv, env)
     except OSError as exc:
-        os.write(tell, f"{what}: {exc.strerror} (errno {exc.errno})".encode())
+        os.write(errors, f"{what}: {exc.strerror} (errno {exc.errno})".encode())
     except BaseException as exc:
-        os.write(tell, f"{what}: {type(exc).__name__}".encode())
+        os.write(errors, f"{what}: {type(exc).__name__}".encode())
     finally:
         os._exit(127)
 

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Start, stop and report services of a Docker Swarm, by the Engine API of a manager on this host.
 
@@ -114,8 +112,8 @@ class Api:
         except OSError as exc:
             why = exc.strerror or str(exc) or type(exc).__name__
             raise Away("%s: %s" % (self._socket, why)) from None
-        if status == 503 or (status >= 500 and any(text in said(data) for text in LEADERLESS)):
-            raise Away(said(data))
+        if status == 503 or (status >= 500 and any(text in message(data) for text in LEADERLESS)):
+            raise Away(message(data))
         return status, data
 
     def get(self, path: str, **filters: t.Any) -> t.Any:
@@ -123,21 +121,21 @@ class Api:
         query = "?filters=" + _http.quote(_bootstrap.dump(filters)) if filters else ""
         status, data = self.ask("GET", path + query)
         if status != 200:
-            raise Refused(said(data))
+            raise Refused(message(data))
         return data
 
     def find(self, path: str) -> t.Any:
         """Return one object, None where there is none."""
         status, data = self.ask("GET", path)
         if status not in (200, 404):
-            raise Refused(said(data))
+            raise Refused(message(data))
         return data if status == 200 else None
 
     def create(self, kind: str, spec: Object, headers: t.Sequence[tuple[str, str]] = ()) -> bool:
         """Return whether an object was made; not if there is one of this name."""
         status, data = self.ask("POST", "/%s/create" % kind, spec, headers)
         if status not in (200, 201, 409):
-            raise Refused(said(data))
+            raise Refused(message(data))
         return status != 409
 
     def change(self, kind: str, name: str, edit: t.Callable[[Object], bool | None]) -> None:
@@ -153,18 +151,18 @@ class Api:
             status, data = self.ask("POST", path, current["Spec"])
             if status == 200:
                 return
-            if "out of sequence" not in said(data):
-                raise Refused(said(data))
+            if "out of sequence" not in message(data):
+                raise Refused(message(data))
         raise Refused("%s keeps being changed by something else" % name)
 
     def delete(self, kind: str, name: str) -> None:
         """Delete an object, if it is there."""
         status, data = self.ask("DELETE", "/%s/%s" % (kind, name))
         if status not in (200, 204, 404):
-            raise Refused(said(data))
+            raise Refused(message(data))
 
 
-def said(data: t.Any) -> str:
+def message(data: t.Any) -> str:
     """Return what the API says of an error, without the words of the layer below."""
     text = data.get("message", "") if isinstance(data, dict) else str(data)
     return _talk.shown(text.rpartition(" desc = ")[2] or text)

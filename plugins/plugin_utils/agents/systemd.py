@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Runs instances of one service as units of a systemd template on this host: `shop@<slot>.service`.
 
@@ -194,7 +192,7 @@ class Service(_service.Service):
         self.save(record)
         return ""
 
-    def tell(self, record: Record, kill: bool) -> None:
+    def request_stop(self, record: Record, kill: bool) -> None:
         """Do nothing: `settle` tells all units at once."""
 
     def settle(self, stopping: list[Record]) -> None:
@@ -248,12 +246,12 @@ class Service(_service.Service):
         if failed:
             _systemctl("reset-failed", *failed)
         _systemctl("enable", "--quiet", "--no-reload", *names)
-        status, _out, said = _service.run("systemctl", "start", "--no-block", *names)
-        if status and not any(name in said for name in names):
-            raise _service.Refused(f"systemctl start: {_service.last_lines(said)}")
+        status, _out, stderr = _service.run("systemctl", "start", "--no-block", *names)
+        if status and not any(name in stderr for name in names):
+            raise _service.Refused(f"systemctl start: {_service.last_lines(stderr)}")
         for record in records:
             record["begun"] = True
-            refused = [line for line in said.splitlines() if record["unit"] in line]
+            refused = [line for line in stderr.splitlines() if record["unit"] in line]
             if refused:
                 record.update(error=refused[0], ended=refused[0])
             self.save(record)
@@ -304,9 +302,9 @@ def _has_job(unit: Unit) -> bool:
 
 
 def _systemctl(*argv: str) -> str:
-    status, out, said = _service.run("systemctl", *argv)
+    status, out, stderr = _service.run("systemctl", *argv)
     if status:
-        raise _service.Refused(f"systemctl {argv[0]}: {_service.last_lines(said)}")
+        raise _service.Refused(f"systemctl {argv[0]}: {_service.last_lines(stderr)}")
     return out
 
 

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the analyses of a past rollout would have said under other settings. Pure.
 
@@ -69,7 +67,7 @@ class Replay:
         return self.overall.verdict in (PASS, FAIL) or not self.whole
 
 
-def told(events: Iterable[Event], change: Mapping[str, t.Any]) -> list[Json]:
+def replayed(events: Iterable[Event], change: Mapping[str, t.Any]) -> list[Json]:
     """Return what each analysis of a timeline said then, and would say with these changes.
 
     Raises InputError for changes that cannot be.
@@ -85,7 +83,7 @@ def told(events: Iterable[Event], change: Mapping[str, t.Any]) -> list[Json]:
                 f" measured {known}",
                 "PR-132",
             )
-    return [_told(analysis, change) for analysis in analyses]
+    return [_replayed(analysis, change) for analysis in analyses]
 
 
 def check(change: Mapping[str, t.Any]) -> None:
@@ -195,15 +193,15 @@ def _names(events: Sequence[Event]) -> set[str]:
     }
 
 
-def _told(events: Sequence[Event], change: Mapping[str, t.Any]) -> Json:
+def _replayed(events: Sequence[Event], change: Mapping[str, t.Any]) -> Json:
     """Return what one analysis said then, and would say."""
     then, now = replay(events, {}), replay(events, change)
-    said = [event for event in events if event.get("kind") == "verdict"]
+    verdicts = [event for event in events if event.get("kind") == "verdict"]
     return {
         "gate": clean(now.gate),
         "looks": max(then.looks, now.looks),
         "whole": then.whole and now.whole,
-        "then": _plain(then.overall, then) | (_said(said[-1]) if said else {}),
+        "then": _plain(then.overall, then) | (_verdict(verdicts[-1]) if verdicts else {}),
         "now": _plain(now.overall, now),
         "metrics": [
             {
@@ -217,7 +215,7 @@ def _told(events: Sequence[Event], change: Mapping[str, t.Any]) -> Json:
     }
 
 
-def _said(event: Event) -> Json:
+def _verdict(event: Event) -> Json:
     """Return the verdict that the timeline has, whatever a replay says."""
     return {"verdict": clean(event.get("verdict")), "message": clean(event.get("message"), 1000)}
 
@@ -264,8 +262,8 @@ def _sentence(analysis: Mapping[str, t.Any]) -> str:
     """Return what would have happened."""
     now, looks = analysis["now"], count(analysis["looks"], "measurement")
     if now["verdict"] == WAIT:
-        said = f"would not have decided by the end of {looks}: {now['message']}"
+        outcome = f"would not have decided by the end of {looks}: {now['message']}"
     else:
-        said = f"would {WORDS[now['verdict']]}: {now['message']}"
+        outcome = f"would {WORDS[now['verdict']]}: {now['message']}"
     rest = "" if analysis["whole"] else f"; results after {looks} are not kept"
-    return f"{analysis['gate']} {said}{rest}"
+    return f"{analysis['gate']} {outcome}{rest}"

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Parse gates and analyses, which a rollout waits for.
 
@@ -317,11 +315,11 @@ def background(given: t.Any) -> tuple[tuple[Gate, ...], tuple[Gate, ...], int]:
     return (gate,), (timer("bake", max(bake, once)),), first
 
 
-def watched(plan: Plan, traffic: DriverChoice[TrafficDriver], alike: bool = True) -> Plan:
+def watched(plan: Plan, traffic: DriverChoice[TrafficDriver], same_hardware: bool = True) -> Plan:
     """Return a plan with an analysis of what the load balancers count.
 
     Where it has an analysis that decides, the default one is of refusals alone, since that does not
-    compare these. Latencies are compared where all instances run `alike`.
+    compare these. Latencies are compared where all instances run on the `same_hardware`.
     """
     logs, counted = bool(traffic.options.get("access_log")), traffic.module.driver.counts
     if plan.strategy == "blue_green":
@@ -331,7 +329,7 @@ def watched(plan: Plan, traffic: DriverChoice[TrafficDriver], alike: bool = True
     metrics = [
         {**metric, "interval": _LOGGED} if metric.get("driver") == "access_log" else metric
         for metric in [*standard, *spec.refusals(counted, logs)]
-        if alike or metric["name"] != "latency"
+        if same_hardware or metric["name"] != "latency"
     ]
     if not metrics:
         return plan

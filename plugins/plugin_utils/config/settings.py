@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Parse the variables of a service into settings.
 
@@ -85,8 +83,8 @@ class Settings:
             return self.asked
         from . import gates  # few steps move a rollout
 
-        alike = not self.platform.driver.capabilities.has_parts
-        return gates.watched(self.asked, self.traffic, alike)
+        same_hardware = not self.platform.driver.capabilities.has_parts
+        return gates.watched(self.asked, self.traffic, same_hardware)
 
     @property
     def to_find(self) -> dict[str, t.Any]:

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Where instances live: the base class of platform drivers, and what they see."""
 
@@ -87,7 +85,7 @@ class Notable(Enum):
     ENDED = "RolloutEnded"  # otherwise
 
     @property
-    def is_trouble(self) -> bool:
+    def is_failure(self) -> bool:
         """Whether it is shown as a warning."""
         return self in (Notable.HELD, Notable.ENDED)
 

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Email, through an SMTP server, with STARTTLS unless configured otherwise.
 
@@ -93,8 +91,8 @@ class Driver(NotifierDriver):
                     server.login(*self._login)
                 server.send_message(message)
         except smtplib.SMTPRecipientsRefused as exc:
-            code, said = next(iter(exc.recipients.values()))
-            raise self._refused(code, said) from None
+            code, reply = next(iter(exc.recipients.values()))
+            raise self._refused(code, reply) from None
         except smtplib.SMTPResponseException as exc:
             raise self._refused(exc.smtp_code, exc.smtp_error) from None
         except (smtplib.SMTPException, ssl.SSLError) as exc:
@@ -139,11 +137,11 @@ class Driver(NotifierDriver):
         message.set_content(text or f"{notice.text}\n\n{rows}\nRollout: {notice.rollout}\n")
         return message
 
-    def _refused(self, code: int, said: t.Any) -> NotifyError:
+    def _refused(self, code: int, reply: t.Any) -> NotifyError:
         """Return the error of an answer of the server; 5xx is for good."""
-        words = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
-        said = f"{self._where} answered {code}: {self._shown(words)}"
-        return NotifyError(said, "PR-631", again=code < 500)
+        words = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else reply
+        message = f"{self._where} answered {code}: {self._shown(words)}"
+        return NotifyError(message, "PR-631", again=code < 500)
 
     def _shown(self, text: t.Any) -> str:
         shown = str(text)

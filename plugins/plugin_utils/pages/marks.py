@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The marks of a rollout: what was decided, by whom and why, and what went wrong. Pure."""
 
@@ -55,9 +53,9 @@ def of(events: Sequence[Event], start: float, lanes: Mapping[str, int]) -> list[
         failures += event.get("kind") == "state"
         if event.get("kind") == "state" and failures > FAILURES:
             continue
-        said = event.get("kind") in REPEATING and _said_already(marks, mark)
-        if not (said and event.get("kind") == "gate"):
-            why = "" if said else mark.why
+        repeated = event.get("kind") in REPEATING and _is_repeated(marks, mark)
+        if not (repeated and event.get("kind") == "gate"):
+            why = "" if repeated else mark.why
             marks.append(replace(mark, at=max(0.0, event["at"] - start), why=why))
     if failures > FAILURES:
         more = f"{count(failures - FAILURES, 'more instance')} failed; see their lanes"
@@ -65,7 +63,7 @@ def of(events: Sequence[Event], start: float, lanes: Mapping[str, int]) -> list[
     return [replace(mark, number=n) for n, mark in enumerate(_bounded(marks), 1)]
 
 
-def _said_already(marks: Sequence[Mark], mark: Mark) -> bool:
+def _is_repeated(marks: Sequence[Mark], mark: Mark) -> bool:
     """Return whether the marks before say why: an analysis fails, so its gate, so the rollout."""
     whole = f"{mark.why} {mark.who}"
     return bool(mark.why) and any(

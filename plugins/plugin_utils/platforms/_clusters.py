@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A service in several clusters of Kubernetes: a driver for each, and what they report together.
 
@@ -140,14 +138,14 @@ class Together(PlatformDriver):
     ) -> Sequence[Report]:
         self._seen.restore(self._members)
         began = time.monotonic()
-        troubles = []
+        problems = []
         for name, member in self._members.items():
-            troubles += self._take_late(name, member)
+            problems += self._take_late(name, member)
             self._ask(name, member, start, stop, forget)
         for name, member in self._members.items():
             patience = self._patience(name, member)
-            troubles += self._take(name, member, began + patience - time.monotonic())
-        raise_first(troubles)
+            problems += self._take(name, member, began + patience - time.monotonic())
+        raise_first(problems)
         return self._seen.reports(list(self._members))
 
     def changed(self) -> bool:
@@ -242,13 +240,13 @@ class Together(PlatformDriver):
     def _all(self, work: Callable[[WorkloadDriver], Result]) -> dict[str, Result]:
         """Return what all clusters answer; raises what is wrong once all have."""
         calls = {name: member.run(work) for name, member in self._members.items()}
-        results, troubles = {}, []
+        results, problems = {}, []
         for name, call in calls.items():
             try:
                 results[name] = call.result()
             except RolloutError as exc:
-                troubles.append(_named(name, exc))
-        raise_first(troubles)
+                problems.append(_named(name, exc))
+        raise_first(problems)
         return results
 
 
@@ -284,7 +282,7 @@ def _named(name: str, exc: RolloutError) -> RolloutError:
     return exc
 
 
-def raise_first(troubles: Sequence[RolloutError]) -> None:
+def raise_first(problems: Sequence[RolloutError]) -> None:
     """Raise the error that matters most, if there is any: a lost lease ends the run."""
-    for error in sorted(troubles, key=lambda error: not isinstance(error, LeaseLost)):
+    for error in sorted(problems, key=lambda error: not isinstance(error, LeaseLost)):
         raise error

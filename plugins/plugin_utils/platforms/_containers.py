@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The base of the platforms `podman` and `docker`.
 
@@ -330,8 +328,8 @@ class Containers(Hosts):
         by_id: dict[str, list[str]] = {}
         for host, image in images.items():
             by_id.setdefault(image["id"], []).append(host)
-        alike = set.intersection(*(set(image["digests"]) for image in images.values()))
-        if len(by_id) > 1 and not alike:
+        shared_digests = set.intersection(*(set(image["digests"]) for image in images.values()))
+        if len(by_id) > 1 and not shared_digests:
             shown = "; ".join(f"{name[:12]} on {', '.join(hosts)}" for name, hosts in by_id.items())
             raise PlatformError(
                 f"rollout_platform.image: {self._image!r} of {revision} is not the same image"

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What else changes a Deployment, and would undo a rollout: refused before anything is touched."""
 
@@ -30,7 +28,7 @@ def refuse_overlap(deployment: Object, others: Iterable[Object], where: str) -> 
 
 
 @dataclass(frozen=True)
-class Rival:
+class OtherController:
     """A kind of object by which something else drives a Deployment."""
 
     group: str
@@ -39,24 +37,24 @@ class Rival:
     reference: str  # the field of its spec that names the Deployment
 
 
-RIVALS = (
-    Rival("argoproj.io", "rollouts", "Argo Rollout", "workloadRef"),
-    Rival("flagger.app", "canaries", "Flagger Canary", "targetRef"),
+OTHER_CONTROLLERS = (
+    OtherController("argoproj.io", "rollouts", "Argo Rollout", "workloadRef"),
+    OtherController("flagger.app", "canaries", "Flagger Canary", "targetRef"),
 )
-KEDA = Rival("keda.sh", "scaledobjects", "KEDA ScaledObject", "scaleTargetRef")
+KEDA = OtherController("keda.sh", "scaledobjects", "KEDA ScaledObject", "scaleTargetRef")
 PAUSED = "autoscaling.keda.sh/paused"
 
 
 def refuse_others(cluster: Cluster, namespace: str, name: str, where: str) -> list[str]:
     """Raise InputError where something else drives the Deployment; return what is not known."""
     unknown = []
-    for rival in RIVALS:
-        objects = _driving(cluster, rival, namespace, name)
+    for other in OTHER_CONTROLLERS:
+        objects = _driving(cluster, other, namespace, name)
         if objects is None:
-            unknown.append(_not_known(rival, where))
+            unknown.append(_not_known(other, where))
         for obj in objects or ():
             raise InputError(
-                f"rollout_platform.workload: the {rival.kind} {obj['metadata']['name']} drives"
+                f"rollout_platform.workload: the {other.kind} {obj['metadata']['name']} drives"
                 f" {where}, too, and would undo the rollout; roll out with it, or delete it",
                 "PR-243",
             )
@@ -121,12 +119,14 @@ def _owner(autoscaler: Object) -> tuple[str, str]:
     return f"horizontalpodautoscalers/{autoscaler['metadata']['name']}", "hpa"
 
 
-def _driving(cluster: Cluster, rival: Rival, namespace: str, name: str) -> Sequence[Object] | None:
+def _driving(
+    cluster: Cluster, other: OtherController, namespace: str, name: str
+) -> Sequence[Object] | None:
     """Return the objects of a kind that drive the Deployment; None: they may not be listed."""
-    objects = listed(cluster, served(cluster).get(rival.group), namespace, rival.plural)
+    objects = listed(cluster, served(cluster).get(other.group), namespace, other.plural)
     if objects is None:
         return None
-    targets = [(obj, (obj.get("spec") or {}).get(rival.reference) or {}) for obj in objects]
+    targets = [(obj, (obj.get("spec") or {}).get(other.reference) or {}) for obj in objects]
     return [
         obj
         for obj, target in targets
@@ -134,10 +134,10 @@ def _driving(cluster: Cluster, rival: Rival, namespace: str, name: str) -> Seque
     ]
 
 
-def _not_known(rival: Rival, where: str) -> str:
+def _not_known(other: OtherController, where: str) -> str:
     return (
-        f"not known: whether a {rival.kind} drives {where}, too; give the account the right to list"
-        f" {rival.plural}.{rival.group}"
+        f"not known: whether a {other.kind} drives {where}, too; give the account the right to list"
+        f" {other.plural}.{other.group}"
     )
 
 

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Where the next instances go. Pure."""
 
@@ -28,11 +26,11 @@ class Taken:
         zones: Mapping[str, str],
         occupied: Mapping[str, Collection[int]],
     ) -> None:
-        alike = [item for item in labels if item.generation == generation]
+        of_generation = [item for item in labels if item.generation == generation]
         self._addresses, self._ports, self._zones = addresses, ports, zones
         self._on_host = Counter(item.host for item in labels)
-        self._alike_on_host = Counter(item.host for item in alike)
-        self._alike_in_zone = Counter(self._zone(item.host) for item in alike)
+        self._generation_on_host = Counter(item.host for item in of_generation)
+        self._generation_in_zone = Counter(self._zone(item.host) for item in of_generation)
         self._slots = {item.slot for item in labels}
         self._used = {
             address: {port for port in occupied.get(address, ()) if port in ports}
@@ -54,7 +52,7 @@ class Taken:
         for hosts in self._hosts.values():
             heapq.heapify(hosts)
         self._first = [
-            (self._alike_in_zone[zone], hosts[0], zone) for zone, hosts in self._hosts.items()
+            (self._generation_in_zone[zone], hosts[0], zone) for zone, hosts in self._hosts.items()
         ]
         heapq.heapify(self._first)
 
@@ -70,8 +68,8 @@ class Taken:
                 self._reorder(zone)
                 continue
             self._on_host[host] += 1
-            self._alike_on_host[host] += 1
-            self._alike_in_zone[zone] += 1
+            self._generation_on_host[host] += 1
+            self._generation_in_zone[zone] += 1
             heapq.heapreplace(self._hosts[zone], self._load(number))
             self._reorder(zone)
             return host, Endpoint(address, self._port(address)), self._slot()
@@ -80,7 +78,7 @@ class Taken:
     def _reorder(self, zone: str) -> None:
         """Give the first zone, which has changed, its new position."""
         if hosts := self._hosts[zone]:
-            heapq.heapreplace(self._first, (self._alike_in_zone[zone], hosts[0], zone))
+            heapq.heapreplace(self._first, (self._generation_in_zone[zone], hosts[0], zone))
         else:
             heapq.heappop(self._first)
 
@@ -90,7 +88,7 @@ class Taken:
     def _load(self, number: int) -> tuple[int, int, int]:
         """Return what a host is compared by; the first of equal hosts comes first."""
         host = self._names[number]
-        return self._alike_on_host[host], self._on_host[host], number
+        return self._generation_on_host[host], self._on_host[host], number
 
     def _port(self, address: str) -> int:
         following = range(self._latest[address] + 1, self._ports.stop)

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What an object of Kubernetes, and a pod above all, tells of itself. Pure."""
 
@@ -114,7 +112,7 @@ def unready(pod: Object) -> Sequence[Object]:
     ]
 
 
-def trouble(pod: Object) -> str:
+def reason(pod: Object) -> str:
     """Return why a pod does not run or is not ready, in the words of Kubernetes."""
     status = pod.get("status") or {}
     if ended(pod):

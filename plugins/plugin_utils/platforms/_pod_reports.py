@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How pods are reported to a rollout: state, health and labels of each. Pure."""
 
@@ -11,7 +9,7 @@ from dataclasses import dataclass
 from ..base.text import clean
 from ..engine.model import UNKNOWN, Health, Process
 from ..interfaces.platform import NOWHERE, Endpoint, Labels, Report
-from ._pod import Object, condition, containers, ended, seconds, trouble
+from ._pod import Object, condition, containers, ended, reason, seconds
 from ._pods import Group
 
 LOST = 60.0  # seconds after its time to end from which a pod's node is taken for lost
@@ -78,7 +76,7 @@ class Reading:
             self.labels(pod, name, mark),
             process,
             self._at(pod["metadata"].get("creationTimestamp")),
-            trouble(pod),
+            reason(pod),
             restarts,
             restarted,
             health,

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the services of a Swarm and their tasks say of instances. Pure.
 
@@ -105,7 +103,7 @@ class Reading:
             self._labels(service, task, nodes),
             process,
             self._created.setdefault(key, seconds(begun) + skew),
-            trouble(service, task, process, nodes),
+            reason(service, task, process, nodes),
             len(ends),
             self._restarted.setdefault(key, min(ends)) if ends else None,
         )
@@ -203,9 +201,7 @@ def fallen(service: Service) -> list[Task]:
     return [task for task in here(service) if task["state"] in BY_ITSELF]
 
 
-def trouble(
-    service: Service, task: Task | None, process: Process, nodes: Mapping[str, Node]
-) -> str:
+def reason(service: Service, task: Task | None, process: Process, nodes: Mapping[str, Node]) -> str:
     """Return why an instance does not run, in Swarm's own words."""
     if process is Process.STOPPED and task and task["state"] not in ENDED:
         return f"node {clean(nodes[task['node']]['name'])} is down; Swarm ends it when it is back"

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What all workloads of Kubernetes have in common: the object, its pods, and who may change it."""
 
@@ -105,7 +103,7 @@ class WorkloadDriver(PlatformDriver):
                 "name": self._name,
                 "uid": metadata["uid"],
             },
-            "type": "Warning" if event.is_trouble else "Normal",
+            "type": "Warning" if event.is_failure else "Normal",
             "reason": event.value,
             "message": text[:LONGEST_EVENT],
             "source": {"component": "progressive.rollout"},

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Several platforms as parts of one, such as virtual machines and Kubernetes.
 
@@ -289,20 +287,20 @@ class Driver(PlatformDriver):
         """Ask all parts; the error of one does not keep the others from their work."""
         asked = begin(ask_pods)
         reports: list[Report] = []
-        troubles: list[RolloutError] = []
+        problems: list[RolloutError] = []
         for name in self._hosted:
             try:
                 reports += ask(name)
             except RolloutError as exc:
-                troubles.append(exc)
+                problems.append(exc)
         try:
             reports += asked.result()
         except RolloutError as exc:
-            troubles.append(exc)
-        for error in troubles:
+            problems.append(exc)
+        for error in problems:
             if isinstance(error, PlatformError):
                 error.seen = [*error.seen, *reports]
-        raise_first(troubles)
+        raise_first(problems)
         return reports
 
     def _look_at_part(self, name: str, hosts: Collection[str]) -> Sequence[Report]:
@@ -385,14 +383,14 @@ class Driver(PlatformDriver):
     def usage(self) -> Mapping[str, Usage]:
         """Return what instances use, of the parts that know it."""
         used: dict[str, Usage] = {}
-        troubles: list[RolloutError] = []
+        problems: list[RolloutError] = []
         for name, driver in self._hosted.items():
             try:
                 used |= _as_part(name, driver.usage)
             except RolloutError as exc:
-                troubles.append(exc)
+                problems.append(exc)
         if not used:
-            raise_first(troubles)
+            raise_first(problems)
             return super().usage()
         return used
 
@@ -406,14 +404,14 @@ class Driver(PlatformDriver):
             _as_part(name, functools.partial(driver.keep, key, content))
 
     def recall(self, key: str) -> Mapping[str, t.Any] | None:
-        troubles: list[RolloutError] = []
+        problems: list[RolloutError] = []
         for name, driver in self._hosted.items():
             try:
                 if kept := _as_part(name, functools.partial(driver.recall, key)):
                     return kept
             except RolloutError as exc:
-                troubles.append(exc)
-        raise_first(troubles)
+                problems.append(exc)
+        raise_first(problems)
         return None
 
     def leave(self, dry: bool) -> Sequence[str]:
@@ -427,17 +425,17 @@ class Driver(PlatformDriver):
 
     def _each(self, work: Callable[[PlatformDriver], None]) -> None:
         """Do something in all parts; raise what is wrong once all have."""
-        troubles: list[RolloutError] = []
+        problems: list[RolloutError] = []
         for name, driver in self._hosted.items():
             try:
                 _as_part(name, functools.partial(work, driver))
             except RolloutError as exc:
-                troubles.append(exc)
+                problems.append(exc)
         try:
             work(self._pods)
         except RolloutError as exc:
-            troubles.append(exc)
-        raise_first(troubles)
+            problems.append(exc)
+        raise_first(problems)
 
 
 def _only(ids: Sequence[str], mine: Callable[[str], bool]) -> list[str]:

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Instances on a Docker Swarm, each of which is a service with one replica.
 
@@ -196,7 +194,7 @@ class Driver(PlatformDriver):
         seen = t.cast(_swarm_tasks.Seen, self._managers.ask(_swarm_tasks.Seen, request))
         self._published = _published(seen)
         for service in seen["services"]:
-            self._tell_change(service)
+            self._report_change(service)
         reports = self._reading.reports(seen, clock.now())
         for report in reports:
             self._tell(report)
@@ -217,7 +215,7 @@ class Driver(PlatformDriver):
             self._kept[generation] = _settings.as_kept(self, OPTIONS, self._options, kept)
         return self._kept[generation]
 
-    def _tell_change(self, service: _swarm_tasks.Service) -> None:
+    def _report_change(self, service: _swarm_tasks.Service) -> None:
         """Tell the operator of an image that somebody else has given an instance."""
         name, image = clean(service["name"]), _swarm_tasks.changed_image(service)
         if image and image != self._changed.get(name):

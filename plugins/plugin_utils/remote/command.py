@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run a command of the operator's on the controller or on one inventory host, without a shell."""
 
@@ -101,14 +99,14 @@ class Program:
             self._transport.close()
         if result.unreachable:
             raise self._error(f"{words[0]} on {label(self._host)}: {result.unreachable}", result.id)
-        return Ended(result.rc, result.stdout, f"{words[0]} ended with {result.rc}{_said(result)}")
+        return Ended(result.rc, result.stdout, f"{words[0]} ended with {result.rc}{_text(result)}")
 
     def end(self) -> None:
         """Kill a command under way, since it would outlive the run."""
         self._transport.abandon()
 
 
-def _said(result: Result) -> str:
+def _text(result: Result) -> str:
     """Return the end of a command's output, as one line."""
     words = " ".join(f"{result.stdout}\n{result.stderr}".split())
     text = "".join(char if char.isprintable() else "?" for char in words)[-_SHOWN:]

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Remove the files of a service from hosts, by `agents/leave.py`."""
 
@@ -77,7 +75,7 @@ def leave(
     requests = {
         host: {**run, "places": [asdict(place) for place in mine]} for host, mine in places.items()
     }
-    removed, troubles = [], []
+    removed, problems = [], []
     for host, given in transport.ask("leave", requests, TIMEOUT).items():
         answer = shaped(given, Removed | Stale | Failed)
         value = answer.value or {}
@@ -85,10 +83,10 @@ def leave(
             raise LeaseLost(f"{label(host)}: {value['stale']}", "PR-503")
         removed += [f"{label(host)}: {clean(path)}" for path in value.get("removed", ())]
         if "removed" not in value:
-            troubles.append(f"{label(host)}: {clean(value.get('error') or answer.error)}")
-    if troubles:
+            problems.append(f"{label(host)}: {clean(value.get('error') or answer.error)}")
+    if problems:
         raise error(
-            f"files of the service are left on {'; '.join(troubles)}; mend that, and run it again",
+            f"files of the service are left on {'; '.join(problems)}; mend that, and run it again",
             "PR-517",
         )
     return removed

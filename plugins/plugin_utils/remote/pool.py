@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Work on many hosts at the same time: each host's part in a thread, bounded in time and in what
 the host may send.
@@ -21,7 +19,7 @@ from collections.abc import Callable, Mapping
 from ..base.text import span
 from ..base.trace import trace
 
-TELL = 3.0  # seconds after which a host that is waited for is named
+NAMED_AFTER = 3.0  # seconds after which a host that is waited for is named
 AGAIN = 60.0  # seconds between two lines on the same host
 LIMIT = 32 << 20  # bytes that a command may print; the timeline of a long rollout is a few MB
 
@@ -113,9 +111,9 @@ class SilentHosts:
     """Names the hosts that are waited for: at first, each minute, and when they answer again."""
 
     def __init__(self, report: Callable[[str], None]) -> None:
-        self._say = report
+        self._print = report
         self._since: dict[str, float] = {}  # by host that was named, when the wait for it began
-        self._told: dict[str, float] = {}  # when each host was last named
+        self._named_at: dict[str, float] = {}  # when each host was last named
         self._lock = threading.Lock()  # gates ask hosts in threads
 
     def waited(self, ages: Mapping[str, float]) -> None:
@@ -124,20 +122,20 @@ class SilentHosts:
         by_time: dict[str, list[str]] = {}
         with self._lock:
             for host, age in ages.items():
-                if age > TELL and now - self._told.get(host, -math.inf) >= AGAIN:
-                    waited = now - self._since[host] if host in self._since else TELL
+                if age > NAMED_AFTER and now - self._named_at.get(host, -math.inf) >= AGAIN:
+                    waited = now - self._since[host] if host in self._since else NAMED_AFTER
                     by_time.setdefault(span(waited), []).append(_name(host))
                     self._since.setdefault(host, now - age)
-                    self._told[host] = now
+                    self._named_at[host] = now
         for text, names in by_time.items():
-            self._say(f"waiting for {', '.join(names)}: no answer for {text}")
+            self._print(f"waiting for {', '.join(names)}: no answer for {text}")
 
     def answered(self, host: str) -> None:
         """Take in that a host answers, and say so if it was named."""
         with self._lock:
             since = self._since.pop(host, None)
         if since is not None:
-            self._say(f"{_name(host)} answers again after {span(time.monotonic() - since)}")
+            self._print(f"{_name(host)} answers again after {span(time.monotonic() - since)}")
 
 
 class Pool:

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Commands and agents on many inventory hosts at once, over their own Ansible connections."""
 
@@ -44,7 +42,7 @@ class Transport:
         self.say: Callable[[str], None] = lambda line: None
         # called, in any thread, when a late answer comes
         self.wake: Callable[[], None] = lambda: None
-        self._silent = silent or SilentHosts(self._tell)
+        self._silent = silent or SilentHosts(self._print)
         self._pool = Pool(self._silent, self._wake)
         self.hosts = connections.hosts
         self.left_out = connections.left_out
@@ -52,7 +50,7 @@ class Transport:
         self.address = connections.address
         self.is_here = connections.is_here
 
-    def _tell(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         self.say(line)
 
     def _wake(self) -> None:

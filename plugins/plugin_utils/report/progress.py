@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Live progress: few lines, for a terminal, AWX or a log file. No I/O."""
 
@@ -69,7 +67,7 @@ class Lines:
             expected: Returns the seconds until the rollout ends, if nothing goes wrong and without
                 waits for gates, for the fleet as it is; None: unknown.
         """
-        self._say = say
+        self._print = say
         self._title = title
         self._heading = heading or Heading(title)
         self._started = started
@@ -105,13 +103,13 @@ class Lines:
             text,
             clock(now - self._started) + self._left(self._expected(fleet), now),
         ]
-        self._say(SEPARATOR.join(words))
+        self._print(SEPARATOR.join(words))
         self._last = text
         self._next = now + max(1.0, (now - self._first) / 10)
 
     def tell(self, text: str) -> None:
         """Show one line that is not about counts."""
-        self._say(f"{self._title} {text}")
+        self._print(f"{self._title} {text}")
 
     def _left(self, expected: float | None, now: float) -> str:
         """Return how long the rollout is expected to take from now on, if that is known, and by how
@@ -169,10 +167,10 @@ def _ready(counts: dict[State, int], wanted: int, failed: int) -> str:
         (counts[State.NOT_READY], "not ready"),
         (min(counts[State.FAILED], failed), "failed"),
     ]
-    said = ", ".join(f"{count} {state}" for count, state in others if count)
+    shown = ", ".join(f"{count} {state}" for count, state in others if count)
     # more than are wanted while a service is scaled down
     numbers = f"{ready}/{wanted} ready" if ready <= wanted else f"{ready} ready of {wanted} wanted"
-    return f"{numbers} ({said})" if said else numbers
+    return f"{numbers} ({shown})" if shown else numbers
 
 
 def _share(part: int, whole: int) -> str:

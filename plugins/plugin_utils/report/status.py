@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The status of a service for people: the rollout, the lease, and a table of the instances.
 
@@ -38,7 +36,7 @@ def lines(
     record: Record,
     lease: Mapping[str, t.Any] | None,
     instances: Sequence[Mapping[str, t.Any]],
-    troubles: Sequence[str] = (),
+    problems: Sequence[str] = (),
     far: Mapping[str, t.Any] | None = None,
 ) -> list[str]:
     """Return all lines.
@@ -47,10 +45,10 @@ def lines(
         record: The journal's.
         lease: As the step `info` returns it.
         instances: Likewise.
-        troubles: Likewise.
+        problems: What could not be observed.
         far: How far the rollout is, as `progress` returns it.
     """
-    unseen = [f"unknown at present: {error}" for error in troubles]
+    unseen = [f"unknown at present: {error}" for error in problems]
     far_lines = _far(far, lease is not None) if far else ()
     head = [
         _rollout(record),
@@ -59,7 +57,7 @@ def lines(
         _lease(record, lease),
         *far_lines,
     ]
-    idle = [UNSERVED] if not troubles and record.stable and _unserved(instances) else []
+    idle = [UNSERVED] if not problems and record.stable and _unserved(instances) else []
     return [printable(line) for line in (*idle, *head, *unseen, *_table(instances))]
 
 

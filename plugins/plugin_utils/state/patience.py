@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Wait for a store that is away: nothing is done that cannot be recorded."""
 
@@ -24,7 +22,7 @@ class Patience:
         self, longest: float, report: Callable[[str], None], check: Callable[[], None]
     ) -> None:
         """`longest`: seconds to wait; `check` is called between two attempts, and may raise."""
-        self._longest, self._say, self._check = longest, report, check
+        self._longest, self._print, self._check = longest, report, check
         self._over = False  # it was in vain once
         self._waited = 0.0
 
@@ -34,7 +32,7 @@ class Patience:
         try:
             return work()
         except StoreAway as exc:
-            self._tell(exc)
+            self._report(exc)
         heartbeat = HEARTBEAT
         while True:
             self._check()
@@ -48,11 +46,11 @@ class Patience:
                 if waited >= heartbeat:
                     heartbeat += HEARTBEAT
                     since = f"still waiting for the journal, for {span(waited)}"
-                    self._say(f"{since}: {exc} [{exc.id}]")
+                    self._print(f"{since}: {exc} [{exc.id}]")
             else:
                 waited = clock.now() - began
                 self._waited += waited
-                self._say(f"the journal is back after {span(waited)}; going on")
+                self._print(f"the journal is back after {span(waited)}; going on")
                 return done
 
     def take(self) -> float:
@@ -60,10 +58,10 @@ class Patience:
         waited, self._waited = self._waited, 0.0
         return waited
 
-    def _tell(self, exc: StoreAway) -> None:
+    def _report(self, exc: StoreAway) -> None:
         if self._over:
             raise exc
-        self._say(
+        self._print(
             f"waiting for the journal, up to {span(self._longest)}; nothing is changed meanwhile:"
             f" {exc} [{exc.id}]"
         )

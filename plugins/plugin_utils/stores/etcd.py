@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The journal and the lease in etcd 3.4 or newer, through its JSON gateway.
 
@@ -137,7 +135,7 @@ class Driver(SharedStore):
                 self._grant = ""  # it has expired meanwhile
                 return self._transact(change)
         except _Refused as exc:
-            raise self._trouble(exc) from None
+            raise self._store_error(exc) from None
 
     def _transact(self, change: Change) -> bool:
         if change.ttl:
@@ -216,7 +214,7 @@ class Driver(SharedStore):
         try:
             return self._send(what, body)
         except _Refused as exc:
-            raise self._trouble(exc) from None
+            raise self._store_error(exc) from None
 
     def _send(self, what: str, body: t.Any) -> dict[str, t.Any]:
         """Ask the members in turn, beginning with the one that answered last.
@@ -276,7 +274,7 @@ class Driver(SharedStore):
                 "PR-508",
             ) from None
 
-    def _trouble(self, exc: _Refused) -> StoreError:
+    def _store_error(self, exc: _Refused) -> StoreError:
         where = f"etcd at {self._endpoints[0]}: {exc}"
         if exc.code == _FULL:
             return StoreAway(

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The journal and the lease in files, on the controller or on one inventory host.
 
@@ -116,7 +114,7 @@ class Driver(StoreDriver):
         return t.cast(int, self._ask("post", command=dict(command))["number"])
 
     def commands(self, after: int) -> Sequence[dict[str, t.Any]]:
-        said = t.cast("list[dict[str, t.Any]]", self._ask("commands", after=after)["commands"])
+        entries = t.cast("list[dict[str, t.Any]]", self._ask("commands", after=after)["commands"])
         nobody = {"rollout": "", "word": "", "by": "somebody"}
         return [
             {
@@ -126,7 +124,7 @@ class Driver(StoreDriver):
                     for key, value in command.items()
                 },
             }
-            for command in said
+            for command in entries
         ]
 
     def _acquire(self, **request: t.Any) -> Lease:

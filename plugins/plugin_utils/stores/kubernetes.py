@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The journal and the lease in a Kubernetes namespace.
 
@@ -364,14 +362,14 @@ class Driver(SharedStore):
             yield
             self._worked = True
         except ApiError as exc:
-            raise self._trouble(exc) from None
+            raise self._store_error(exc) from None
         except (ValueError, KeyError, TypeError, AttributeError):
             raise StoreAway(
                 f"rollout_store.context: {self.place}: an answer that is not that of an API server",
                 "PR-508",
             ) from None
 
-    def _trouble(self, exc: ApiError) -> StoreError:
+    def _store_error(self, exc: ApiError) -> StoreError:
         text = f"rollout_store.context: {self.place}: {exc}"
         if exc.status in (0, 408, 429) or exc.status >= 500:
             return StoreAway(text, "PR-508")

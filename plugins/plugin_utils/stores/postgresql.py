@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The journal and the lease in one PostgreSQL table, through psycopg 3.
 
@@ -245,7 +243,7 @@ class Driver(SharedStore):
         except self._psycopg.errors.UndefinedTable:
             raise _NoTable from None
         except self._psycopg.Error as exc:
-            raise self._trouble(exc) from None
+            raise self._store_error(exc) from None
         except UnicodeError:
             self._close()
             raise StoreAway(f"{self._at} gave no answer that can be read", "PR-508") from None
@@ -282,7 +280,7 @@ class Driver(SharedStore):
             with suppress(Exception):
                 connection.close()
 
-    def _trouble(self, exc: t.Any) -> StoreError:
+    def _store_error(self, exc: t.Any) -> StoreError:
         """Return what became of an operation, without what the connection was given."""
         state = str(getattr(exc, "sqlstate", None) or "")
         text = clean(getattr(getattr(exc, "diag", None), "message_primary", None) or exc, 300)

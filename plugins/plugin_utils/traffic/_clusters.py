@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The same load balancer in several clusters of Kubernetes: a driver for each, and one table.
 
@@ -46,11 +44,11 @@ class ClustersDriver(TrafficDriver):
         return self._shown(lambda name: self._members[name].observe())
 
     def apply(self, targets: Mapping[str, Mapping[Endpoint, Target]]) -> Table:
-        def told(name: str) -> Table:
+        def apply_one(name: str) -> Table:
             (entry_name,) = self._members[name].observe()  # what the driver itself calls it
             return self._members[name].apply({entry_name: targets[name]})
 
-        return self._shown(told, targets)
+        return self._shown(apply_one, targets)
 
     def begin(self, divided: bool) -> None:
         for member in self._members.values():
@@ -80,13 +78,13 @@ class ClustersDriver(TrafficDriver):
     def _each(self, names: t.Iterable[str], work: Callable[[str], Result]) -> dict[str, Result]:
         """Return what clusters answer; raises what is wrong once all were asked."""
         results: dict[str, Result] = {}
-        troubles: list[RolloutError] = []
+        problems: list[RolloutError] = []
         for name in names:
             try:
                 results[name] = work(name)
             except RolloutError as exc:
                 exc.args = (f"cluster {name}: {exc}",)
-                troubles.append(exc)
-        for error in sorted(troubles, key=lambda error: not isinstance(error, LeaseLost)):
+                problems.append(exc)
+        for error in sorted(problems, key=lambda error: not isinstance(error, LeaseLost)):
             raise error
         return results

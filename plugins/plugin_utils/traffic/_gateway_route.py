@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How the rules of a route divide requests between generations, and what its Gateways report.
 
@@ -293,13 +291,13 @@ def _judge(parent: Object, generation: int, refused: list[str], late: list[str])
             last = f" (its last report is of generation {seen})" if seen else ""
             late.append(f"{who} has not reported {kind} of generation {generation}{last}")
         elif condition["status"] == "False":
-            refused.append(_said(who, condition))
+            refused.append(_condition_text(who, condition))
     part = conditions.get("PartiallyInvalid") or {}
     if part.get("status") == "True" and int(part.get("observedGeneration") or 0) >= generation:
-        refused.append(_said(who, part))
+        refused.append(_condition_text(who, part))
 
 
-def _said(who: str, condition: Object) -> str:
+def _condition_text(who: str, condition: Object) -> str:
     words = [condition.get("type"), condition.get("reason"), condition.get("message")]
     return clean(f"{who}: {': '.join(str(word) for word in words if word)}")
 

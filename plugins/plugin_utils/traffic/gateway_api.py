@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A Kubernetes Gateway API route, which divides requests between generations by weight.
 
@@ -195,7 +193,7 @@ class Driver(TrafficDriver):
         served = [pod for pod in seen.pods if pod.ready and (not divided or shares.get(pod.hash))]
         each = routes.weights(shares, [pod.hash for pod in served])
         servers = {}
-        given_weights = self._told([pod for pod in served if self._is_in(pod)], each)
+        given_weights = self._weights_by_pod([pod for pod in served if self._is_in(pod)], each)
         for pod in seen.pods:
             rotation = Rotation.IN if pod in served and self._is_in(pod) else Rotation.OUT
             weight = given_weights.get(pod.endpoint, each.get(pod.hash, EVEN))
@@ -206,7 +204,7 @@ class Driver(TrafficDriver):
         target = self._targets.get(pod.endpoint)
         return target is None or target.rotation is Rotation.IN
 
-    def _told(self, pods: Sequence[Pod], each: Mapping[str, int]) -> dict[Endpoint, int]:
+    def _weights_by_pod(self, pods: Sequence[Pod], each: Mapping[str, int]) -> dict[Endpoint, int]:
         """Return the weights that pods were given, where those of the route are in their ratio."""
         weights_of_pods = {
             pod.endpoint: self._targets[pod.endpoint].weight

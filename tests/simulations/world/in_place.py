@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Runs of `in_place.yml` in a simulated world: the role's steps, and between them the user's own
 tasks on each host of a batch.
@@ -46,9 +44,9 @@ class InPlaceRun(Run):
         self,
         given: Mapping[str, t.Any],
         kept: Mapping[str, t.Any] | None = None,
-        **own: t.Any,
+        **options: t.Any,
     ) -> Result:
-        result = self.step(begin, given, kept, hosts=[*HOSTS], reached=self._reached(), **own)
+        result = self.step(begin, given, kept, hosts=[*HOSTS], reached=self._reached(), **options)
         if not result["changed"] and result["rollout"]["phase"] in (None, "finished"):
             return result
         for _batch in range(MOST):

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Runs of the playbooks in a simulated world: the real steps, in the order of the role."""
 
@@ -126,12 +124,12 @@ class Step(StepContext):
         self,
         run: Run,
         given: Mapping[str, t.Any],
-        own: Mapping[str, t.Any],
+        options: Mapping[str, t.Any],
         worker: Process | None = None,
         drivers: bool = True,
     ) -> None:
         """`worker`: a process that the run left behind, in place of its own."""
-        self.given, self.own, self.check_mode = given, own, False
+        self.given, self.options, self.check_mode = given, options, False
         self.settings = settings = parse(given, drivers=drivers)
         self.facts: Result = {}
         self._parked, self.say = False, run.say
@@ -176,14 +174,14 @@ class Run:
         step: t.Any,
         given: Mapping[str, t.Any],
         kept: Mapping[str, t.Any] | None = None,
-        **own: t.Any,
+        **options: t.Any,
     ) -> Result:
         """One step, as its action plugin runs it; `kept`: what a command continues with."""
-        parsed = step.ActionModule.own.parse(own, "rollout_")
+        parsed = step.ActionModule.options.parse(options, "rollout_")
         given = remembered.restored(kept, given) if kept else given
         asked = {name: value for name, value in parsed.items() if value is not None}
         plugin = step.ActionModule.__new__(step.ActionModule)
-        needed = plugin.needs_platform({**given, **own})
+        needed = plugin.needs_platform({**given, **options})
         with Step(self, given, asked, drivers=needed) as context:
             try:
                 return t.cast(Result, plugin.perform(context))
@@ -194,10 +192,10 @@ class Run:
         self,
         given: Mapping[str, t.Any],
         kept: Mapping[str, t.Any] | None = None,
-        **own: t.Any,
+        **options: t.Any,
     ) -> Result:
         """`rollout.yml`, or `restart.yml`."""
-        result = self.step(begin, given, kept, **own)
+        result = self.step(begin, given, kept, **options)
         if not result["changed"] and result["rollout"]["phase"] in (None, "finished"):
             return result
         try:
@@ -221,11 +219,11 @@ class Run:
         return self.step(info if what == "status" else plan, given, show=True)
 
     def control(
-        self, word: str, given: Mapping[str, t.Any], host: str | None = None, **own: t.Any
+        self, word: str, given: Mapping[str, t.Any], host: str | None = None, **options: t.Any
     ) -> Result:
         """`control.yml`: where no run obeys, this one continues the rollout."""
         journal = {name: given[name] for name in ("service", "store")}
-        sent = self.step(control, {**journal, **own}, command=word, host=host, continues=True)
+        sent = self.step(control, {**journal, **options}, command=word, host=host, continues=True)
         if not sent["continues"]:
             return sent
         try:

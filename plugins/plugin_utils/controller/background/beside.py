@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Work beside a rollout that is done again and again, and never in its way."""
 
@@ -16,7 +14,7 @@ from ...state.record import Record
 FIRST = 1.0  # seconds until the first time
 EVERY = 5.0  # seconds between two, at least
 PART = 20  # the work takes at most one part in so many of the time
-PATIENCE = 10.0  # seconds for which the end of a step waits for the last time
+JOIN_TIMEOUT = 10.0  # seconds for which the end of a step waits for the last time
 
 
 class Beside(abc.ABC):
@@ -30,9 +28,9 @@ class Beside(abc.ABC):
     failure: str  # the message, with the reason: `failure.format(why)`
 
     def __init__(self, service: str, store: StoreDriver, report: Callable[[str], None]) -> None:
-        self.service, self.store, self._say = service, store, report
+        self.service, self.store, self._print = service, store, report
         self._closed = clock.event()
-        self._troubled = False  # whether the work failed the last time
+        self._failing = False  # whether the work failed the last time
         self._thread = clock.alongside(self._run, self.what)
 
     @abc.abstractmethod
@@ -42,9 +40,9 @@ class Beside(abc.ABC):
     def close(self) -> None:
         """Do the work a last time, and end."""
         self._closed.set()
-        self._thread.join(PATIENCE)
+        self._thread.join(JOIN_TIMEOUT)
         if self._thread.is_alive():
-            self._say(self._line(f"not done within {PATIENCE:g} s"))
+            self._print(self._line(f"not done within {JOIN_TIMEOUT:g} s"))
 
     def _run(self) -> None:
         pause = FIRST
@@ -57,18 +55,18 @@ class Beside(abc.ABC):
     def _try(self) -> None:
         try:
             self.work(Record.load(self.service, self.store.load(), self.store.place))
-            self._troubled = False
+            self._failing = False
         except OSError as exc:
-            self._tell(f"{exc.filename or 'a file'}: {exc.strerror or exc}")
+            self._report(f"{exc.filename or 'a file'}: {exc.strerror or exc}")
         except RolloutError as exc:
-            self._tell(str(exc))
+            self._report(str(exc))
         except Exception as exc:  # a defect here must not end the rollout
-            self._tell(f"internal error: {type(exc).__name__}: {exc}")
+            self._report(f"internal error: {type(exc).__name__}: {exc}")
 
-    def _tell(self, why: str) -> None:
-        new, self._troubled = not self._troubled, True
+    def _report(self, why: str) -> None:
+        new, self._failing = not self._failing, True
         if new:
-            self._say(self._line(why))
+            self._print(self._line(why))
 
     def _line(self, why: str) -> str:
         return f"{self.service}: {self.failure.format(why)}"

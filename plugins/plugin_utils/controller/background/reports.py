@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The reports of a service's rollouts: made of the journal, and written to files."""
 
@@ -51,7 +49,7 @@ class Reports:
 
     def markdown(self, id: str) -> str:
         """Return the report of a rollout as Markdown."""
-        return render.markdown(self._told(id)[0])
+        return render.markdown(self._told_story(id)[0])
 
     def files(self, id: str, path: str) -> dict[str, str]:
         """Return the files of a rollout's report, with their content.
@@ -59,7 +57,7 @@ class Reports:
         A path that ends with a slash is a directory: of the service's reports in every form, and
         their index.
         """
-        story, events = self._told(id)
+        story, events = self._told_story(id)
         if not path.endswith("/"):
             return {path: _written(story, events, path.rpartition(".")[2])}
         folder = os.path.join(path, self.service)
@@ -86,7 +84,7 @@ class Reports:
                 os.mkdir(os.path.join(path, self.service))
         return [name for name, text in files.items() if replace_file(name, text)]
 
-    def _told(self, id: str) -> tuple[Story, list[dict[str, t.Any]]]:
+    def _told_story(self, id: str) -> tuple[Story, list[dict[str, t.Any]]]:
         # a page is no shorter for results that only a judge can read
         events = [event for event in self._store.timeline(id) if event.get("kind") != "look"]
         return tell(self.service, self.rollouts[id], events), events

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Acts: load balancers first, so that no instance is stopped that still gets requests."""
 
@@ -172,7 +170,7 @@ class Actuator:
         """Have the platform start, stop and forget instances."""
         before, began = self._observer.living(), self._now()
         self._observer.sync(starts, stop, forget)
-        self.stops.told(stop, began)
+        self.stops.note_orders(stop, began)
         reported = {"", *(report.labels.id for report in self._observer.reports)}
         passed_over = any(labels.id not in reported for labels in starts)  # its port was occupied
         if passed_over or not set(before) <= set(self._observer.living()):

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Manages the autoscaler of a service while a rollout lasts, and puts it back.
 
@@ -41,12 +39,12 @@ class Autoscaling:
         now: Callable[[], float] = clock.now,
     ) -> None:
         self._context, self._session, self._recorder, self._now = context, session, recorder, now
-        self._service, self._say = settings.service, say
+        self._service, self._print = settings.service, say
         self._chosen = settings.autoscaler
         self._mode = self._chosen.mode if self._chosen else NONE
         self._driver = self._chosen.chosen.make(context) if self._chosen else None
         self._ensured: tuple[int, int] | None = None  # for how many instances, and replicas
-        self._said = ""
+        self._reported = ""
         self._next_try = self._next_wish = float("-inf")
         self._wishes: list[tuple[float, int]] = []  # when it wanted how many, not long ago
         self._wish = 0  # as last passed on to the rollout
@@ -108,7 +106,7 @@ class Autoscaling:
             except TRANSIENT as exc:
                 if rollout.phase != Phase.ROLLING_BACK:
                     raise
-                self._tell(f"the rollback goes on without the autoscaler: {exc} [{exc.id}]")
+                self._report(f"the rollback goes on without the autoscaler: {exc} [{exc.id}]")
             self._ensured = key
 
     def follow(self, rollout: Rollout, present: int) -> None:
@@ -127,7 +125,7 @@ class Autoscaling:
             wish = driver.wanted(present, rollout.replicas)
             least, most = driver.bounds({**driver.read(), **(held.original if held else {})})
         except TRANSIENT as exc:
-            self._tell(f"the autoscaler is not followed now: {exc} [{exc.id}]")
+            self._report(f"the autoscaler is not followed now: {exc} [{exc.id}]")
             return
         if wish is None:
             return
@@ -157,7 +155,7 @@ class Autoscaling:
                 driver.write(now, after)
                 self._note(f"{driver.name} put back to {_words(driver, after)}")
         except AutoscalerGone as exc:
-            self._tell(f"nothing to put back: {exc} [{exc.id}]")
+            self._report(f"nothing to put back: {exc} [{exc.id}]")
         record.autoscaler, self._ensured = None, None
         self._recorder.commit()
 
@@ -166,7 +164,7 @@ class Autoscaling:
         try:
             self.put_back()
         except TRANSIENT as exc:
-            self._tell(f"the autoscaler could not be put back: {exc} [PR-263]")
+            self._report(f"the autoscaler could not be put back: {exc} [PR-263]")
 
     # -- helpers -----------------------------------------------------------------------------------
 
@@ -176,7 +174,7 @@ class Autoscaling:
         try:
             now = driver.read()
         except AutoscalerGone as exc:
-            self._tell(f"{exc}, so the rollout goes on without it [{exc.id}]")
+            self._report(f"{exc}, so the rollout goes on without it [{exc.id}]")
             record.autoscaler = None
             return
         held = record.autoscaler or self._first(now)
@@ -253,12 +251,12 @@ class Autoscaling:
         self._show(message)
 
     def _show(self, message: str) -> None:
-        self._say(f"{self._service}: {message}")
+        self._print(f"{self._service}: {message}")
 
-    def _tell(self, message: str) -> None:
+    def _report(self, message: str) -> None:
         """Tell of trouble, once for each kind of it."""
-        if message != self._said:
-            self._said = message
+        if message != self._reported:
+            self._reported = message
             self._note(message)
 
 

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How the instances of each generation are asked whether they are ready: as when it was rolled out,
 so that a rollback does not depend on the check of the revision that it leaves.

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Take single instances out of rotation and in again, apart from any stage."""
 
@@ -83,7 +81,7 @@ def hold_drained(loop: ReconcileLoop) -> None:
             loop.actuator.apply(snapshot, Decision())
             loop.recorder.note_success()
         except TRANSIENT as exc:
-            loop.recorder.note_trouble(str(exc))
+            loop.recorder.note_error(str(exc))
         loop.checker.wait(timing.IN_PLACE)
 
 

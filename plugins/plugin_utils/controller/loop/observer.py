@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Observes platform, load balancers and checks as one frozen snapshot. Decides nothing."""
 
@@ -78,7 +76,7 @@ class Observer:
         self._watch_new = watch_new
         self._check_of = check_of
         self._targets = targets
-        self._say = say
+        self._print = say
         self._now = now
         self._stopped = stopped
         self._table: Table | None = None
@@ -107,22 +105,22 @@ class Observer:
 
         Without an answer of the load balancers, no instance is in rotation.
         """
-        troubles = []
+        problems = []
         try:
             self.sync()
         except TRANSIENT as exc:
             self.reports = (
                 t.cast("Sequence[Report]", exc.seen) if isinstance(exc, PlatformError) else ()
             )
-            troubles.append(str(exc))
+            problems.append(str(exc))
         try:
             self._table = self._traffic.observe() if self._traffic else None
             self.count()
         except TRANSIENT as exc:
             self._table = {}
-            troubles.append(str(exc))
+            problems.append(str(exc))
         self.assemble()
-        return troubles
+        return problems
 
     def observe_unchecked(self) -> Snapshot:
         """Observe platform and load balancers alone, without the instances' checks."""
@@ -178,7 +176,7 @@ class Observer:
         self.looked |= dict.fromkeys(hosts, began)
         for host in sorted(set(record.away) - unreachable):
             known = "its last known state is used until it does [PR-221]"
-            self._say(f"{record.service}: {host} does not answer; {known}")
+            self._print(f"{record.service}: {host} does not answer; {known}")
 
     def _took(self, began: float, hosts: Collection[str]) -> None:
         """Set when to look again, after looks at these hosts."""

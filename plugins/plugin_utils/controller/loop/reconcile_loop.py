@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The reconcile loop of one service: observes, records and moves its fleet."""
 
@@ -82,9 +80,9 @@ class ReconcileLoop:
         self.checks = Checks(settings, context, session, self.platform)
         self.background: GateRunner | None = None  # the same in all stages
         self.reported: set[str] = set()  # stable instances whose failure was reported
-        self.trouble: RolloutError | None = None  # that the last iteration ended with
-        self._trouble = ""  # as last written
-        self._troubled = self._next_trouble = 0.0  # since when, and when to write it again
+        self.last_error: RolloutError | None = None  # that the last iteration ended with
+        self._reported = ""  # as last written
+        self._failing_since = self._next_report = 0.0  # since when, and when to write it again
         self.observer = Observer(
             self.platform,
             self.traffic if self.balanced else None,
@@ -241,9 +239,9 @@ class ReconcileLoop:
 
     def observe_partly(self) -> list[str]:
         """Observe what can be observed now; return why the rest cannot be."""
-        troubles = self.observer.observe_partly()
+        problems = self.observer.observe_partly()
         self.recorder.note_fleet(self.fleet)
-        return troubles
+        return problems
 
     def refresh(self) -> None:
         """Let the next observation include the platform, since the journal has changed."""
@@ -267,8 +265,8 @@ class ReconcileLoop:
         if self.now() - since > self.rules.progress_deadline:
             deadline = f"rollout_progress_deadline ({self.rules.progress_deadline:g} s)"
             raise RolloutFailed(f"no progress within {deadline}: {exc}", exc.id) from None
-        self.trouble = exc
-        self._tell_trouble(exc, self.recorder.note_trouble(str(exc)), lines)
+        self.last_error = exc
+        self._report_error(exc, self.recorder.note_error(str(exc)), lines)
         self.refresh()
         if self.session.due and not isinstance(exc, StoreError):
             with suppress(StoreError):  # the next iteration reports it, if it stays
@@ -276,21 +274,21 @@ class ReconcileLoop:
         self.checker.wait(timing.RETRY)
 
     def note_success(self) -> None:
-        """Forget the trouble of earlier iterations."""
-        self.trouble = None
+        """Forget the error of earlier iterations."""
+        self.last_error = None
         self.recorder.note_success()
 
-    def _tell_trouble(self, exc: RolloutError, new: bool, lines: Lines) -> None:
+    def _report_error(self, exc: RolloutError, new: bool, lines: Lines) -> None:
         """Write that something is tried again: at first, and then each minute."""
         now = self.now()
         text = f"retrying: {exc} [{exc.id}]"
-        self._troubled = now if new else self._troubled
-        if text == self._trouble and now < self._next_trouble:
+        self._failing_since = now if new else self._failing_since
+        if text == self._reported and now < self._next_report:
             return
-        waited = now - self._troubled
+        waited = now - self._failing_since
         lines.tell(f"{text} (for {span(waited)})" if waited >= timing.HEARTBEAT else text)
-        self._trouble = text
-        self._next_trouble = now + timing.HEARTBEAT
+        self._reported = text
+        self._next_report = now + timing.HEARTBEAT
 
     def event(self, event: Event) -> None:
         """Add an event to the timeline, with the next commit."""

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Writes down what happens: the timeline's events, and the journal's record."""
 
@@ -59,7 +57,7 @@ class Recorder:
         self._states: dict[str, str] | None = None
         self._traffic: dict[str, float] | None = None  # of each revision, likewise
         self._reasons: Sequence[str] = ()  # of the last decision
-        self._troubled = False
+        self._failing = False
         self._serving: set[str] = set()  # the instances in rotation, as last written
         self._requests = RequestCounts()
         self.durations = Durations()  # of what happened to instances in this rollout
@@ -144,16 +142,16 @@ class Recorder:
                 self.event(events.DecisionMade(reason=reason))
         self._reasons = decision.reasons
 
-    def note_trouble(self, message: str) -> bool:
+    def note_error(self, message: str) -> bool:
         """Write down that something does not answer or refuses; return whether that is new."""
-        new, self._troubled = not self._troubled, True
+        new, self._failing = not self._failing, True
         if new:
             self.event(events.Trouble(message=message))
         return new
 
     def note_success(self) -> None:
-        """Forget the trouble: the next one is new."""
-        self._troubled = False
+        """Forget the error: the next one is new."""
+        self._failing = False
 
     def _note_state(self, instance: Instance, at: float) -> None:
         """Write down an instance's state."""

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Moves the fleet to one stage: observe, decide and act until its gates pass."""
 
@@ -233,7 +231,7 @@ class StageRun:
             snapshot.fleet, waypoint, self._progress.total, self._loop.now(), force=True
         )
         self._loop.recorder.commit()
-        error = self._loop.trouble
+        error = self._loop.last_error
         last = f"; last: {error} [{error.id}]" if error else ""
         raise RolloutFailed(
             f"{self._decision.failed}{last}", self._decision.failed_id, then=self._decision.then

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The instances that were told to stop, and when each is to be looked at again."""
 
@@ -53,7 +51,7 @@ class Stops:
         self.next_look = min((again[name] for name in self.waiting), default=float("inf"))
         return [name for name in retired if name not in self.waiting]
 
-    def told(self, names: Iterable[str], began: float) -> None:
+    def note_orders(self, names: Iterable[str], began: float) -> None:
         """Note that instances were told to stop, in a call that began then."""
         hosts = {report.labels.id: report.labels.host for report in self._observer.reports}
         for name in names:

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Decides in each iteration whether a stage may proceed: commands, freeze windows and gates."""
 
@@ -266,7 +264,7 @@ class Supervisor:
         )
         asked_for = not all(gate.by_default for gate in self.settings.plan.background)
         if asked_for and not status.passed and not self._doubt:
-            self._tell_news(status.message.removeprefix("waiting at "))
+            self._report_news(status.message.removeprefix("waiting at "))
 
     def _poll(self, gates: GateRunner, rollout: Mapping[str, t.Any]) -> GateStatus:
         """Poll gates, and report the verdicts of analyses."""
@@ -354,18 +352,18 @@ class Supervisor:
             return
         if what.partition(":")[0] != self._waits_for.partition(":")[0]:
             self._report.event(events.WaitingFor(what=what, person=person))
-            self._tell_wait(what)
+            self._report_wait(what)
         elif self._now() >= self._next_heartbeat:
             waited = span(self._now() - self._waits_since)
             self._report.mention(f"{what} (waiting for {waited})")
             self._next_heartbeat = self._now() + timing.HEARTBEAT
         elif what != self._waits_for and self._is_at(ANALYSIS):
-            self._tell_news(what)
+            self._report_news(what)
         if self._now() >= self._next_hints:
-            self._tell_ways_out()
+            self._report_ways_out()
         self._waits_for = what
 
-    def _tell_wait(self, what: str) -> None:
+    def _report_wait(self, what: str) -> None:
         """Write what is waited for from now on, and until when this run waits for a person."""
         now = self._now()
         self._waits_since, self._next_heartbeat = now, now + timing.HEARTBEAT
@@ -378,7 +376,7 @@ class Supervisor:
             until = moment(clock.wall() + self.settings.wait)
             self._report.mention(f"this run waits until {until} (rollout_wait)")
 
-    def _tell_ways_out(self) -> None:
+    def _report_ways_out(self) -> None:
         """Write the commands that end the present wait, once."""
         self._next_hints = float("inf")
         for effect, command in self._ways_out():
@@ -394,7 +392,7 @@ class Supervisor:
             yield "continue", "promote"
         yield "roll back", "abort"
 
-    def _tell_news(self, what: str) -> None:
+    def _report_news(self, what: str) -> None:
         """Write a line on an analysis in progress, now and then."""
         if self._now() >= self._next_news:
             self._next_news = self._now() + timing.NEWS

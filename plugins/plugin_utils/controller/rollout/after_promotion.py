@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Watches a promoted revision for a while, without the lease: a rollout may begin at any time.
 
@@ -40,7 +38,7 @@ class AfterPromotion(StepPart):
         self._rollback = [
             RollbackGate(gate, context, clock.now, context.wake) for gate in plan.rollback_gates
         ]
-        self._said = clock.now()
+        self._shown_at = clock.now()
 
     def check(self) -> None:
         """Refuse a watch that could notice nothing."""
@@ -93,12 +91,12 @@ class AfterPromotion(StepPart):
             _lease, record = self.step.session.look()
             if record.rollout is None or record.rollout.id != rollout.id:
                 return "", f"{title}: another rollout has begun, so this watch ends"
-            troubles = self.loop.observe_partly()
+            problems = self.loop.observe_partly()
             described = self.step.describe()
             status = self._background.poll(described)
             if why := self._wants_rollback(status, described):
                 return why, ""
-            self._heartbeat(title, troubles[0] if troubles else status.message)
+            self._heartbeat(title, problems[0] if problems else status.message)
             self.step.checker.wait(timing.COMMANDS)
         return "", f"{title}: nothing failed until {moment(until)}"
 
@@ -132,8 +130,8 @@ class AfterPromotion(StepPart):
         return "" if self.record.before else "not rolled back, since no revision before is known"
 
     def _heartbeat(self, title: str, what: str) -> None:
-        if clock.now() - self._said >= timing.HEARTBEAT:
-            self._said = clock.now()
+        if clock.now() - self._shown_at >= timing.HEARTBEAT:
+            self._shown_at = clock.now()
             self.step.say(f"{title}: {what}")
 
     def _over(self, message: str) -> Result:

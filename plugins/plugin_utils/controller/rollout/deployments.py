@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What was deployed in place on each instance: what the user's tasks came to, host by host."""
 
@@ -23,7 +21,7 @@ class Deployments(StepPart):
 
     def unreachable(self) -> dict[str, str]:
         """Return the unreachable hosts with the reasons, as the play's task `raw` found them."""
-        reached = self.step.own.get("reached") or {}
+        reached = self.step.options.get("reached") or {}
         if not isinstance(reached, Mapping) or not all(
             isinstance(result, Mapping) for result in reached.values()
         ):
@@ -87,7 +85,7 @@ class Deployments(StepPart):
             instance.revision, instance.generation, clock.now()
         )
         self.record.deployed[instance.id] = replace(known, failed=f"unreachable: {why}")
-        self._tell_failure(instance, why)
+        self._report_failure(instance, why)
 
     def begin(
         self, rollout: Rollout, out: Sequence[Instance], serving: Mapping[str, Composition]
@@ -135,9 +133,9 @@ class Deployments(StepPart):
             record.draining.setdefault(instance.id, clock.now())
         else:
             record.draining.pop(instance.id, None)
-        self._tell_failure(instance, why)
+        self._report_failure(instance, why)
 
-    def _tell_failure(self, instance: Instance, why: str) -> None:
+    def _report_failure(self, instance: Instance, why: str) -> None:
         self.loop.event(
             events.DeploymentFailed(instance=instance.id, host=instance.host, reason=why)
         )

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The settings of each generation's instances: given when it begins, kept while a rollback to it is
 possible.
@@ -104,7 +102,7 @@ class Generations(StepPart):
         aside.
         """
         kept, mine = self.record.settings.get(rollout.generation), given(self.settings)
-        return bool(kept and mine and not alike(kept, mine[0]))
+        return bool(kept and mine and not have_same_effect(kept, mine[0]))
 
     def resume(self, rollout: Rollout) -> None:
         """Resume a rollout with the settings of this run: secrets may have changed, others may not.
@@ -173,7 +171,7 @@ def salted(secret_options: Secrets) -> dict[str, t.Any]:
     return {**secret_options, "salt": secrets.token_hex(16)}
 
 
-def alike(settings: InstanceSettings, other: InstanceSettings) -> bool:
+def have_same_effect(settings: InstanceSettings, other: InstanceSettings) -> bool:
     """Return whether two settings are the same, secrets aside."""
     return replace(settings, key="") == replace(other, key="")
 

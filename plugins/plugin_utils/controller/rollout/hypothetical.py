@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Plan with a hypothetical fleet, instead of the actual one."""
 
@@ -78,7 +76,7 @@ def plan_hypothetical(step: StepContext) -> Result:
     settings.traffic.make(step.context)
     if step.given.get("platform"):
         settings.platform.make(step.context)
-    fleet = parse_fleet(step.own["fleet"], settings.revision or "")
+    fleet = parse_fleet(step.options["fleet"], settings.revision or "")
     old = sum(1 for i in fleet if i.generation == OLD and i.state.counted)
     _revision, replicas = requested(step, present=old)
     stages = HypotheticalStages(step).planned(

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The hosts, the budget and the batches of an in-place rollout."""
 
@@ -28,7 +26,7 @@ class InPlacePlan(StepPart):
 
     def hosts(self) -> frozenset[str]:
         """Return the hosts that may be deployed: those of the play that the service is on."""
-        given = self.step.own.get("hosts")
+        given = self.step.options.get("hosts")
         if not isinstance(given, list) or not all(isinstance(host, str) for host in given):
             raise InputError(
                 "rollout_hosts: expected a list of hosts, as the role in_place passes it, got"

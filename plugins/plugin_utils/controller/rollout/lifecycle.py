@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A rollout in the journal, from the step that opens or resumes it to the step that closes it."""
 
@@ -168,7 +166,7 @@ class Lifecycle(StepPart):
         self.note_plan(record.rollout)
         self.loop.recorder.note_requests()  # the next step counts from here
         self.loop.commit()
-        self.step.tell_release()
+        self.step.notify_release()
         self._note(Notable.BEGUN, f"{kind} begins, {record.rollout.id}")
         return record.rollout
 
@@ -217,7 +215,7 @@ class Lifecycle(StepPart):
         if forward or generation > record.generation:
             source = None if forward else last_of(record, revision)
             if source is not None:
-                self._say_changed(revision, source)
+                self._report_changed(revision, source)
             self.generations.begin(revision, generation, source, again=not forward)
         if baseline and record.stable:
             stable = record.stable
@@ -225,9 +223,9 @@ class Lifecycle(StepPart):
         if forward and (unknown := self.generations.unknown()):
             (self.step.warn or self.step.say)(f"{record.service}: {unknown}")
         if forward and record.stable and record.stable.generation != generation:
-            self._say_changed(record.stable.revision, record.stable.generation)
+            self._report_changed(record.stable.revision, record.stable.generation)
 
-    def _say_changed(self, revision: str, generation: int) -> None:
+    def _report_changed(self, revision: str, generation: int) -> None:
         """Say what instances of an earlier revision read that is not as it was then."""
         if changed := self.generations.changed_references(revision, generation):
             self.step.say(
@@ -325,7 +323,7 @@ class Lifecycle(StepPart):
         )
         self.loop.event(resumed)
         self.loop.commit()
-        self.step.tell_release()
+        self.step.notify_release()
         began = moment(rollout.started)
         return self.step.report(
             changed,
@@ -410,9 +408,9 @@ class Lifecycle(StepPart):
             reason = f"{rollout.reason}; and the rollback failed: {reason}"
         self.enter(rollout, Phase.HELD, reason)
         self.loop.commit()
-        self.step.tell_release()
+        self.step.notify_release()
         self._note(Notable.HELD, f"held until an operator decides: {reason}")
-        failures.tell(self.step, rollout)
+        failures.show(self.step, rollout)
         if rollout.previous:
             with suppress(*TRANSIENT):  # only a precaution
                 self.loop.refill_with(rollout.previous)
@@ -524,11 +522,11 @@ class Lifecycle(StepPart):
         prune(record)
         self.places.note()
         self.loop.commit()
-        self.step.tell_release()
+        self.step.notify_release()
         promoted = outcome == Outcome.PROMOTED
         ended = outcome.replace("_", " ") + (f": {reason}" if reason else "")
         self._note(Notable.PROMOTED if promoted else Notable.ENDED, f"{ended}, {rollout.id}")
-        self._tell_end(rollout)
+        self._report_end(rollout)
 
     def _without_verdict(self, rollout: Rollout) -> str:
         """Return the errors that count against the new revision, though no analysis decided."""
@@ -560,14 +558,14 @@ class Lifecycle(StepPart):
         text = uncompared(*(Counts(**side) for side in self.loop.recorder.requests(rollout.id)))
         return f"{WITHOUT_VERDICT}: {text}" if text else ""
 
-    def _tell_end(self, rollout: Rollout) -> None:
+    def _report_end(self, rollout: Rollout) -> None:
         from ...report.messages import ended, left_behind  # of the end alone
         from ..step import failures
 
         service = self.record.service
         bad = (Outcome.ROLLED_BACK, Outcome.FAILED, Outcome.REFUSED)
         if rollout.outcome in bad and rollout.cause:
-            failures.tell(self.step, rollout)
+            failures.show(self.step, rollout)
         else:
             self.loop.say(ended(service, rollout))
         for line in (

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The rollback: to the stable revision, or after a promotion to the previous one."""
 
@@ -62,7 +60,7 @@ class Rollback(StepPart):
         service = self.settings.service
         self.start(rollout, str(cause), cause)
         self.loop.commit()
-        self.step.tell_release()
+        self.step.notify_release()
         try:
             self.loop.turn_back()
         except RolloutFailed as away:

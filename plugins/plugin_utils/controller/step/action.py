@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The base of action plugins: arguments in, one step, a result out; errors fail the task."""
 
@@ -16,7 +14,8 @@ from ...base.errors import InputError, Parked, RolloutError
 from ...base.text import printable
 from ...base.trace import shown
 from ...config import settings
-from ...config.variables import COMMON, KEPT, OF_ROLES, OF_STEPS, PREFIX
+from ...config.step_options import OF_ROLES, OF_STEPS, RESTORED_SETTINGS
+from ...config.variables import COMMON, PREFIX
 from ...inputs import values
 from ...inputs.options import Options
 from ...inputs.yaml_numbers import refuse_odd_numbers
@@ -35,7 +34,7 @@ class StepAction(ActionBase):
     _supports_check_mode = True
     _supports_async = False
 
-    own: t.ClassVar[Options] = Options()  # of this step alone, besides `COMMON`
+    options: t.ClassVar[Options] = Options()  # of this step alone, besides `COMMON`
     moves: t.ClassVar[bool] = True  # whether it may change the fleet
 
     def needs_platform(self, args: Mapping[str, t.Any]) -> bool:
@@ -88,7 +87,7 @@ class StepAction(ActionBase):
         """Make the step's context from its arguments. `outlives`: see `interrupt.Guard`."""
         for name, value in self._task.args.items():
             refuse_odd_numbers(values.data(value), PREFIX + name)
-        mine = Options(*self.own.fields, KEPT)
+        mine = Options(*self.options.fields, RESTORED_SETTINGS)
         texts = {
             option.name for option in (*COMMON.fields, *mine.fields) if option.kind.type == "str"
         }
@@ -102,7 +101,7 @@ class StepAction(ActionBase):
             name: value for name, value in mine.parse(given, PREFIX).items() if value is not None
         }
         self._check_spelling(arguments.pop("variables", ()))
-        known = arguments.pop("kept", None)
+        known = arguments.pop("restored_settings", None)
         if known:
             from ...config import remembered  # of runs that obey a command
 

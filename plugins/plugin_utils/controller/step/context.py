@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What one step works with, from its arguments to its result."""
 
@@ -56,7 +54,7 @@ class StepContext:
         action: t.Any,
         settings: Settings,
         given: Mapping[str, t.Any],
-        own: Mapping[str, t.Any],
+        options: Mapping[str, t.Any],
         task_vars: Mapping[str, t.Any],
         say: Callable[[str], None],
         *,
@@ -75,7 +73,7 @@ class StepContext:
         """
         self.settings = settings
         self.given = given
-        self.own = own
+        self.options = options
         self.check_mode = bool(action._task.check_mode)
         self.say = say
         self.facts: Result = {}  # what a failed step returns beside its message
@@ -91,7 +89,7 @@ class StepContext:
         # busy.
         journal = replace(self.context, transport=self.transport.apart())
         store = settings.store.make(journal)
-        asks = [action._task.action, settings.revision, *_request(own)]
+        asks = [action._task.action, settings.revision, *_request(options)]
         me = identity.identity(self.guard.parent, task_vars, action._task, asks)
         deadline = settings.rules.progress_deadline
         self.patience = Patience(deadline, self.transport.say, self.guard.check)
@@ -115,7 +113,7 @@ class StepContext:
         """Return whether the release lets the rollout pass."""
         return self.release.ask(point, step)
 
-    def tell_release(self) -> None:
+    def notify_release(self) -> None:
         """Tell the release of the rollout, if it has one, where the rollout is."""
         rollout = self.record.rollout
         if rollout and rollout.release:
@@ -326,7 +324,7 @@ class StepContext:
             " nothing to do for "
         )
         return self.report(
-            False, msg=what + self.session.identity.host, walker=host, elsewhere=True, **more
+            False, msg=what + self.session.identity.host, acting_host=host, elsewhere=True, **more
         )
 
     def report(self, changed: bool, **more: t.Any) -> Result:
@@ -337,7 +335,7 @@ class StepContext:
         """
         if "msg" in more:
             self.say(more["msg"])
-        if self.own.get("show") is True:
+        if self.options.get("show") is True:
             self.show(more["lines"])
         return {"changed": changed, "rollout": self.describe(changed), **more}
 

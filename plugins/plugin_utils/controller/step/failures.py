@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Tells people once how a rollout failed, from the journal and what is known of the fleet."""
 
@@ -15,7 +13,7 @@ from ...state.record import Rollout
 from .context import StepContext
 
 
-def tell(step: StepContext, rollout: Rollout) -> None:
+def show(step: StepContext, rollout: Rollout) -> None:
     """Say what failed, where, its last log lines, what serves now, and what to do."""
     events: Sequence[dict[str, object]] = ()
     with suppress(*TRANSIENT):  # the block says what it can

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Follows a rollout that another run works on, by the journal alone and without its lease."""
 
@@ -113,14 +111,14 @@ class Follower(StepPart):
             return self.step.report(
                 False, msg=message, outcome=rollout.outcome.value, waiting=False
             )
-        failures.tell(self.step, rollout)
+        failures.show(self.step, rollout)
         raise RolloutFailed(message, "PR-705")
 
     def _held(self, rollout: Rollout) -> Result:
         message = f"{self._title(rollout)}: held: {rollout.reason}"
         if self._expected == HELD:
             return self.step.report(False, msg=message, outcome="", waiting=True)
-        failures.tell(self.step, rollout)
+        failures.show(self.step, rollout)
         raise RolloutFailed(message, "PR-705")
 
     def _waits(self, rollout: Rollout) -> Result:

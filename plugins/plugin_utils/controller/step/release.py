@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The step's rollout as a member of its release: joins it, asks it, and tells it where it is."""
 
@@ -158,7 +156,7 @@ class ReleaseLink:
             if release is None:
                 raise StoreError(f"release {mine.release} is not in its journal", "PR-506")
             if point == RETREAT:  # what a killed run did not tell
-                release = self._told(release, mine, now)
+                release = self._arrived(release, mine, now)
             release, passage = engine.visit(release, mine.member, point, step, now)
             answers.append(passage)
             same = release is known[mine.release]
@@ -173,15 +171,15 @@ class ReleaseLink:
         if mine is None or not self._step.session.epoch:
             return  # one that has the lease tells it
 
-        def told(known: Known) -> Known:
+        def with_arrival(known: Known) -> Known:
             release = known.get(mine.release)
-            changed = release and self._told(release, mine, now)
+            changed = release and self._arrived(release, mine, now)
             if changed is None or changed is release:
                 return known
             return {**known, mine.release: changed}
 
         try:
-            known = self._step.patience.call(lambda: self.releases.change(told))
+            known = self._step.patience.call(lambda: self.releases.change(with_arrival))
         except StoreError as exc:
             service = self._step.settings.service
             self._step.say(
@@ -203,7 +201,7 @@ class ReleaseLink:
             if release := self.releases.read().get(mine.release):
                 self._note(release)
 
-    def _told(self, release: Release, mine: MemberOf, now: float) -> Release:
+    def _arrived(self, release: Release, mine: MemberOf, now: float) -> Release:
         place, reason = place_of(self._step.record, release.members[mine.member])
         rollout = self._step.record.rollout
         ends = (rollout.ending, rollout.outcome) if rollout else ()

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The sequential test of errors: does the new revision fail more often than the stable one? Pure.
 
@@ -334,8 +332,8 @@ def compare_errors(
     if seen.decided and history.stable.errors:
         text += f", {history.new.rate / history.stable.rate:.2g} times as often"
     text += f"; {compared(evidence, limit)}"
-    if (alike := history.dispersion.total(history.expected)) >= 1.5:
-        text += f", as {alike:.2g} errors count as one"
+    if (overdispersion := history.dispersion.total(history.expected)) >= 1.5:
+        text += f", as {overdispersion:.2g} errors count as one"
     verdict = Verdict(seen.decided, text, e_value(evidence), 1 / alpha)
     if seen.decided:
         return verdict

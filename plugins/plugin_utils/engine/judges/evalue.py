@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """E-values of Bernoulli counts: the arithmetic of the sequential judge. Pure.
 
@@ -22,7 +20,7 @@ from .counts import Counts
 
 ALPHA = 0.02  # the probability of a false alarm, over the whole analysis
 FIRST = 0.9  # of the stake is bet before the first look with errors; the rest at later ones
-ALIKE = 0.5  # of the errors of the greatest event: a second one like it has at least as many
+SIMILAR = 0.5  # of the errors of the greatest event: a second one like it has at least as many
 TWICE = 2  # errors of an event that tell how many more requests would have
 Odds = Sequence[tuple[float, float]]  # the logarithm of each odds ratio, and the ratio - 1
 RARE = 1_000_000  # how rare chance is, is not told beyond this
@@ -199,7 +197,7 @@ class Bets:
     def log_e_of_lasting(self, dispersion: float = 1.0) -> float:
         """Return the evidence without the greatest event, as far as no other one is like it."""
         requests = sum(trial.requests for trial in self.greatest)
-        if not requests or self.second >= ALIKE * self.most.errors:
+        if not requests or self.second >= SIMILAR * self.most.errors:
             return self.log_e(dispersion)
         rest = max(0.0, _on_new(self.greatest).errors - self.most.errors + self.second)
         return self._cut(self.greatest, rest / requests).log_e(dispersion)

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The sequential test of single instances. Pure.
 
@@ -153,14 +151,14 @@ class Instances:
         """
         if len(self.each) < 2:  # a single instance is the whole new side
             return Outliers((), "")
-        said: dict[str, str] = {}
+        sentences: dict[str, str] = {}
         remarks: list[str] = []
         for name, instance in sorted(self.each.items()):
             enough = instance.shown.decided if waits else instance.shown.held
             limit = instance.limit(alpha)
             if enough and instance.log_e(dispersion) >= (limit if waits else limit / 2):
                 sentence = compared(instance.log_e(dispersion), limit)
-                said[name] = (
+                sentences[name] = (
                     f"{name}: {what} {instance.own} against {instance.others} on all others;"
                     f" {sentence}"
                 )
@@ -170,8 +168,8 @@ class Instances:
                     f" on {name}, {instance.mates} on its old instances"
                 )
         return Outliers(
-            tuple(said),
-            "; ".join(said.values()),
+            tuple(sentences),
+            "; ".join(sentences.values()),
             "; ".join(remarks),
             max((instance.shown.pending for instance in self.each.values()), default=0),
         )

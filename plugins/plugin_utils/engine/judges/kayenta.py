@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Kayenta's judge, NetflixACAJudge-v1.0. Pure.
 
@@ -151,7 +149,7 @@ def judge(
         )
         return Judgement(Label.ERROR, 0.0, {}, results, why)
     groups = _groups(results)
-    score, said = _score(results, groups, weights or {})
+    score, note = _score(results, groups, weights or {})
     label = Label.PASS if score >= passing else Label.MARGINAL if score >= marginal else Label.FAIL
     if label is Label.FAIL and all(map(_is_no_failure, results)):
         label = Label.MARGINAL  # what is not known is no failure of the new revision
@@ -161,7 +159,7 @@ def judge(
         if result.judged is not Class.PASS
     ]
     return Judgement(
-        label, score, groups, results, "; ".join([f"score {score:g}, {label.value}{said}", *bad])
+        label, score, groups, results, "; ".join([f"score {score:g}, {label.value}{note}", *bad])
     )
 
 

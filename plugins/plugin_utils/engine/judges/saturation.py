@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Compare what new instances use of their hosts with what stable ones use. Pure.
 
@@ -143,11 +141,11 @@ class Saturation:
                 compared.add(name)
             for key in RESOURCES:
                 sentence = _events(track, others, key) if key in EVENTS else ""
-                rivals = [] if key in EVENTS else _comparable(track, others, key)
-                if rivals:
+                peers = [] if key in EVENTS else _comparable(track, others, key)
+                if peers:
                     compared.add(name)
-                    sentence = _leak(track, rivals, key, tolerance) or _level(
-                        track, rivals, key, tolerance
+                    sentence = _leak(track, peers, key, tolerance) or _level(
+                        track, peers, key, tolerance
                     )
                 if sentence:
                     return Verdict(True, f"{name}: {NAMES[key]} {sentence} of {where}")
@@ -242,25 +240,25 @@ def _load(rows: Sequence[Row]) -> float | None:
     return statistics.fmean(loads) if loads else None
 
 
-def _level(track: Track, rivals: Sequence[tuple[float, Track]], key: str, tolerance: float) -> str:
+def _level(track: Track, peers: Sequence[tuple[float, Track]], key: str, tolerance: float) -> str:
     """Return how a level is too high, or ""."""
     last = track.thirds(key)[2]
     lowest = min(row.found[key] for row in last)
     usual = max(
         times * statistics.median(row.found[key] for row in _since(other, key, last[0].at))
-        for times, other in rivals
+        for times, other in peers
     )
     if lowest <= tolerance * usual + LEVELS[key]:
         return ""
     return f"is at least {_shown(key, lowest)}, against {_shown(key, usual)}"
 
 
-def _leak(track: Track, rivals: Sequence[tuple[float, Track]], key: str, tolerance: float) -> str:
+def _leak(track: Track, peers: Sequence[tuple[float, Track]], key: str, tolerance: float) -> str:
     """Return how a level grows, or ""."""
     if key not in GROWTH:
         return ""
     slope, usual = _slope(track, key), 0.0
-    for times, other in rivals:
+    for times, other in peers:
         first, _second, last = other.thirds(key)
         usual = max(usual, times * _rise(first, last, key))
     if slope <= tolerance * usual:

@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The threshold judge: measurements are counted, and the counts compared with limits. Pure.
 
@@ -191,12 +189,12 @@ def _finished(limits: Limits, counts: MeasurementCounts) -> tuple[AnalysisPhase,
         )
     if limits.measurements is None or counts.count < limits.measurements:
         return None
-    said = f"{counts.successful} of {counts.count} measurements successful"
+    sentence = f"{counts.successful} of {counts.count} measurements successful"
     if wanted <= 0:
-        return AnalysisPhase.SUCCESSFUL, said
-    said += f", never {wanted} in a row"
+        return AnalysisPhase.SUCCESSFUL, sentence
+    sentence += f", never {wanted} in a row"
     unlimited = limits.failures is None and limits.failures_in_a_row is None
-    return (AnalysisPhase.FAILED if unlimited else AnalysisPhase.INCONCLUSIVE), said
+    return (AnalysisPhase.FAILED if unlimited else AnalysisPhase.INCONCLUSIVE), sentence
 
 
 def due(
