@@ -248,6 +248,30 @@ def test_haproxy_with_prepared_servers_in_a_play_of_ones_own(site: Site) -> None
         balancer.stop()
 
 
+def test_haproxy_keeps_clients_in_the_canary(site: Site) -> None:
+    """tests/e2e/test_cohorts.py does the same under load."""
+    page = f"{HOW_TO}/haproxy.md"
+    site.replaced["/etc/haproxy/"] = f"{site.home}/"
+    site.shell(site.text(page, "cohort-map"))
+    balancer = Balancer(site, page, "cohort.cfg")
+    half = yaml.safe_dump({"rollout_strategy": "canary", "rollout_steps": HALF})
+    try:
+        deploy(site, "2.4.0", site.text(page, "cohort.yml"))
+        assert "parked" in deploy(site, "2.4.1", site.text(page, "cohort.yml"), half)
+        assert balancer.ask(f"show map {site.home}/rollout.map").split()[2] == "5000"
+        users = [site.served(Cookie=f"user={number}") for number in range(12)]
+        assert {len(user) for user in users} == {1}
+        assert {revision for user in users for revision in user} == {"2.4.0", "2.4.1"}
+        assert site.served() == {"2.4.0", "2.4.1"}
+        site.shell("ansible-playbook -i inventory.yml progressive.rollout.abort")
+        assert {*site.served(), *site.served(Cookie="user=1")} == {"2.4.0"}
+    finally:
+        balancer.stop()
+
+
+HALF = [{"set_weight": 50}, {"pause": {}}]
+
+
 def test_haproxy_leads_a_header_to_the_new_ones_while_the_rollout_is_parked_for_awx(
     site: Site,
 ) -> None:

@@ -165,7 +165,7 @@ def _plain_path(given: t.Any, variable: str) -> str:
     return path
 
 
-CA_PATH = Kind("str", _plain_path, "An absolute path.")
+PLAIN_PATH = Kind("str", _plain_path, "An absolute path.")
 
 
 def certificate_name(health: HealthCheck) -> str:

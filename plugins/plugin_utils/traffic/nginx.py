@@ -40,6 +40,7 @@ UNSUPPORTED = {
     "preview": "nginx has no pool for new instances; use HAProxy or Envoy, or remove the option",
     "match": "nginx has no pool for new instances; use HAProxy or Envoy, or remove the option",
     "mirror": "nginx has no pool for new instances; use Envoy, or remove the option",
+    "cohort": "nginx divides requests, not clients; use HAProxy, or remove the option",
     "sticky": (
         "nginx distributes requests in turn and binds no client to an instance; use HAProxy or"
         " Envoy, or remove the option"
