@@ -110,6 +110,26 @@ def sticky(given: t.Any, variable: str) -> str:
     return _named(str(given["cookie"]), f"{variable}.cookie")
 
 
+@dataclass(frozen=True)
+class Identity:
+    """What identifies a client: a cookie, or a header."""
+
+    name: str
+    cookie: bool
+
+
+def identity(given: t.Any, variable: str) -> Identity | None:
+    """Parse `{cookie: NAME}` or `{header: NAME}`."""
+    if not given:
+        return None
+    if not isinstance(given, Mapping) or list(given) not in (["cookie"], ["header"]):
+        raise InputError(
+            f"{variable}: {given!r} is not one cookie or header; write {{cookie: user}}", "PR-118"
+        )
+    ((kind, name),) = given.items()
+    return Identity(_named(str(name), f"{variable}.{kind}"), kind == "cookie")
+
+
 def _named(name: str, variable: str) -> str:
     if not _NAME.fullmatch(name):
         raise InputError(
@@ -140,6 +160,19 @@ MATCH = Kind(
 )
 STICKY = Kind(
     "dict", sticky, fields=Options(Field("cookie", TEXT, "Name of the cookie.", required=True))
+)
+COHORT = Field(
+    "cohort",
+    Kind(
+        "dict",
+        identity,
+        fields=Options(
+            Field("cookie", TEXT, "Name of a cookie that the service sets."),
+            Field("header", TEXT, "Name of a header, instead of a cookie."),
+        ),
+    ),
+    "Clients stay on their side: a hash of this cookie or header decides whether the new or the old"
+    " instances get a request. Requests without it are divided at random.",
 )
 PERCENT = whole(1, 100)
 DRAIN_TIMEOUT = Field(
