@@ -504,20 +504,13 @@ options:
         description: 'I(haproxy): Name of the backend. Required.'
         type: str
       cohort:
-        description: 'I(haproxy): Clients stay on their side: a hash of what identifies a client decides whether the new
-          or the old instances get its requests. HAProxy''s configuration says what identifies a client, as in the guide
-          to HAProxy.'
+        description:
+          - 'I(haproxy): Clients stay on their side: a hash of what identifies a client decides whether the new or the
+            old instances get its requests. HAProxy''s configuration says what identifies a client, as in the guide to
+            HAProxy.'
+          - 'I(nginx): Clients stay on their side: a hash of this cookie or header decides whether the new or the old
+            instances get a request. Requests without it are divided at random.'
         type: dict
-        suboptions:
-          backend:
-            description: Name of another backend, for the new instances of a rollout while requests are divided.
-            type: str
-            required: true
-          map:
-            description: 'Map file of HAProxy''s configuration, with an entry of the service''s name: the part of the
-              clients whose requests go to that backend, of 10,000. An absolute path.'
-            type: str
-            required: true
       slots:
         description: 'I(haproxy): Name prefix of prepared servers. Without it, servers are added and deleted as needed.'
         type: str

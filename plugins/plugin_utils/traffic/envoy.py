@@ -116,7 +116,7 @@ class Driver(TrafficDriver):
     counts = COUNTED
     shares_check = True
     unsupported: t.ClassVar[Mapping[str, str]] = {
-        "cohort": "Envoy divides requests, not clients; use HAProxy, or sticky for one instance"
+        "cohort": "Envoy divides requests, not clients; use HAProxy or nginx, or remove the option"
     }
 
     def __init__(
