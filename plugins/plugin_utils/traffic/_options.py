@@ -110,16 +110,8 @@ def sticky(given: t.Any, variable: str) -> str:
     return _named(str(given["cookie"]), f"{variable}.cookie")
 
 
-@dataclass(frozen=True)
-class Identity:
-    """What identifies a client: a cookie, or a header."""
-
-    name: str
-    cookie: bool
-
-
-def identity(given: t.Any, variable: str) -> Identity | None:
-    """Parse `{cookie: NAME}` or `{header: NAME}`."""
+def identity(given: t.Any, variable: str) -> tuple[str, str] | None:
+    """Parse what identifies a client, `{cookie: NAME}` or `{header: NAME}`: its kind, its name."""
     if not given:
         return None
     if not isinstance(given, Mapping) or list(given) not in (["cookie"], ["header"]):
@@ -127,7 +119,7 @@ def identity(given: t.Any, variable: str) -> Identity | None:
             f"{variable}: {given!r} is not one cookie or header; write {{cookie: user}}", "PR-118"
         )
     ((kind, name),) = given.items()
-    return Identity(_named(str(name), f"{variable}.{kind}"), kind == "cookie")
+    return kind, _named(str(name), f"{variable}.{kind}")
 
 
 def _named(name: str, variable: str) -> str:

@@ -269,18 +269,20 @@ def place(host: str, entry: Entry) -> Place:
     return host, endpoint(entry), entry["name"]
 
 
-def _key(identity: shared.Identity | None) -> str:
+def _key(identity: tuple[str, str] | None) -> str:
     """Return nginx's variable of what identifies a client, "" without."""
     if identity is None:
         return ""
-    if identity.cookie and "-" in identity.name:
+    kind, name = identity
+    if kind == "header":
+        return f"http_{name.lower().replace('-', '_')}"
+    if "-" in name:
         raise InputError(
-            f"rollout_traffic.cohort.cookie: {identity.name!r}: nginx has no variable for it; use a"
-            " cookie whose name has letters, digits and _ only, or a header",
+            f"rollout_traffic.cohort.cookie: {name!r}: nginx has no variable for it; use a cookie"
+            " whose name has letters, digits and _ only, or a header",
             "PR-310",
         )
-    name = identity.name.lower().replace("-", "_")
-    return f"cookie_{identity.name}" if identity.cookie else f"http_{name}"
+    return f"cookie_{name}"
 
 
 def entry(endpoint: Endpoint, target: Target, apart: bool = False) -> Entry:
