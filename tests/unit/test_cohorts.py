@@ -5,7 +5,13 @@
 
 from __future__ import annotations
 
+import typing as t
+from types import SimpleNamespace
+
 import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.validation import (
+    balancers_of,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Endpoint,
@@ -53,3 +59,12 @@ def test_weights_give_the_share(share: int, new: int, old: int) -> None:
     assert 1 <= min(each, other) and max(each, other) <= 256
     given = each * new / (each * new + other * old)
     assert abs(given - share / cohorts.WHOLE) < 0.03
+
+
+def test_a_rollout_of_a_version_without_cohorts_keeps_its_load_balancers() -> None:
+    def settings(**options: object) -> t.Any:
+        return SimpleNamespace(traffic=SimpleNamespace(name="haproxy", options=options))
+
+    before = balancers_of(settings(backend="shop"))
+    assert balancers_of(settings(backend="shop", cohort=None)) == before
+    assert balancers_of(settings(backend="shop", cohort={"backend": "shop-new"})) != before
