@@ -254,7 +254,7 @@ def test_haproxy_keeps_clients_in_the_canary(site: Site) -> None:
     site.replaced["/etc/haproxy/"] = f"{site.home}/"
     site.shell(site.text(page, "cohort-map"))
     balancer = Balancer(site, page, "cohort.cfg")
-    half = yaml.safe_dump({"rollout_strategy": "canary", "rollout_steps": HALF})
+    half = yaml.safe_dump(HALF)
     try:
         deploy(site, "2.4.0", site.text(page, "cohort.yml"))
         assert "parked" in deploy(site, "2.4.1", site.text(page, "cohort.yml"), half)
@@ -273,7 +273,7 @@ def test_nginx_keeps_clients_in_the_canary(site: Site) -> None:
     page = f"{HOW_TO}/nginx.md"
     site.shell(site.text(page, "cohort-files"))
     nginx = nginx_of(site, site.text(page, "cohort.conf"))
-    half = yaml.safe_dump({"rollout_strategy": "canary", "rollout_steps": HALF})
+    half = yaml.safe_dump(HALF)
     try:
         deploy(site, "2.4.0", site.text(page, "cohort.yml"))
         assert "parked" in deploy(site, "2.4.1", site.text(page, "cohort.yml"), half)
@@ -287,7 +287,11 @@ def test_nginx_keeps_clients_in_the_canary(site: Site) -> None:
         nginx.stop()
 
 
-HALF = [{"set_weight": 50}, {"pause": {}}]
+HALF = {
+    "rollout_strategy": "canary",
+    "rollout_steps": [{"set_weight": 50}, {"pause": {}}],
+    "rollout_wait": 0,
+}
 
 
 def test_haproxy_leads_a_header_to_the_new_ones_while_the_rollout_is_parked_for_awx(
