@@ -137,11 +137,11 @@ class HAProxyPlane:
 
     left = "added"  # what an older version left there
 
-    def __init__(self, servers: str = "", preview: str = "") -> None:
-        """`servers` and `preview`: more lines of the two backends."""
+    def __init__(self, servers: str = "", preview: str = "", rules: str = "") -> None:
+        """`servers` and `preview`: more lines of the two backends; `rules`, of the frontend."""
         self.previews = [("127.0.0.1", free_port()) for _n in range(2)]
         self.balancers = [
-            HAProxy(f"{servers}{PREVIEW.format(port=port, servers=preview)}")
+            HAProxy(f"{servers}{PREVIEW.format(port=port, servers=preview)}", rules)
             for _host, port in self.previews
         ]
         self.transport = Here()

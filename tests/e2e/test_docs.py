@@ -246,6 +246,52 @@ def test_haproxy_with_prepared_servers_in_a_play_of_ones_own(site: Site) -> None
         balancer.stop()
 
 
+def test_haproxy_keeps_clients_in_the_canary(site: Site) -> None:
+    """tests/e2e/test_cohorts.py does the same under load."""
+    page = f"{HOW_TO}/haproxy.md"
+    site.replaced["/etc/haproxy/"] = f"{site.home}/"
+    site.shell(site.text(page, "cohort-map"))
+    balancer = Balancer(site, page, "cohort.cfg")
+    half = yaml.safe_dump(HALF)
+    try:
+        deploy(site, "2.4.0", site.text(page, "cohort.yml"))
+        assert "parked" in deploy(site, "2.4.1", site.text(page, "cohort.yml"), half)
+        assert balancer.ask(f"show map {site.home}/rollout.map").split()[2] == "5000"
+        users = [site.served(Cookie=f"user={number}") for number in range(12)]
+        assert {len(user) for user in users} == {1}
+        assert {revision for user in users for revision in user} == {"2.4.0", "2.4.1"}
+        assert site.served() == {"2.4.0", "2.4.1"}
+        site.shell("ansible-playbook -i inventory.yml progressive.rollout.abort")
+        assert {*site.served(), *site.served(Cookie="user=1")} == {"2.4.0"}
+    finally:
+        balancer.stop()
+
+
+def test_nginx_keeps_clients_in_the_canary(site: Site) -> None:
+    page = f"{HOW_TO}/nginx.md"
+    site.shell(site.text(page, "cohort-files"))
+    nginx = nginx_of(site, site.text(page, "cohort.conf"))
+    half = yaml.safe_dump(HALF)
+    try:
+        deploy(site, "2.4.0", site.text(page, "cohort.yml"))
+        assert "parked" in deploy(site, "2.4.1", site.text(page, "cohort.yml"), half)
+        users = [site.served(Cookie=f"user={number}") for number in range(12)]
+        assert {len(user) for user in users} == {1}
+        assert {revision for user in users for revision in user} == {"2.4.0", "2.4.1"}
+        assert site.served() == {"2.4.0", "2.4.1"}
+        site.shell("ansible-playbook -i inventory.yml progressive.rollout.abort")
+        assert {*site.served(), *site.served(Cookie="user=1")} == {"2.4.0"}
+    finally:
+        nginx.stop()
+
+
+HALF = {
+    "rollout_strategy": "canary",
+    "rollout_steps": [{"set_weight": 50}, {"pause": {}}],
+    "rollout_wait": 0,
+}
+
+
 def test_haproxy_leads_a_header_to_the_new_ones_while_the_rollout_is_parked_for_awx(
     site: Site,
 ) -> None:
@@ -328,16 +374,22 @@ def test_envoy_sends_what_matches_to_the_new_ones(site: Site, envoy: Envoy) -> N
     assert len(clusters["shop"]) == 6 and len(clusters["shop~preview"]) == 3
 
 
-def test_nginx(site: Site) -> None:
-    page = f"{HOW_TO}/nginx.md"
-    site.shell(site.text(page, "nginx-files"))
+def nginx_of(site: Site, config: str) -> Nginx:
+    """A running nginx with this configuration."""
     nginx = Nginx.__new__(Nginx)
     nginx.home = site.home
     nginx.config = site.home / "nginx/nginx.conf"
     nginx.pid = site.home / "nginx.pid"
     nginx.front, nginx.process = (f"{site.network}.2", site.port), None
-    nginx.config.write_text(site.text(page, "nginx.conf"))
+    nginx.config.write_text(config)
     nginx.start()
+    return nginx
+
+
+def test_nginx(site: Site) -> None:
+    page = f"{HOW_TO}/nginx.md"
+    site.shell(site.text(page, "nginx-files"))
+    nginx = nginx_of(site, site.text(page, "nginx.conf"))
     try:
         deploy(site, "2.4.1", site.text(page, "nginx.yml"))
         assert site.served() == {"2.4.1"}

@@ -30,6 +30,7 @@ defaults
     timeout check 2s
 frontend front
     bind {front[0]}:{front[1]}
+{rules}
     default_backend shop
 frontend exporter
     bind {exporter}
@@ -48,8 +49,8 @@ class HAProxy:
     its pid.
     """
 
-    def __init__(self, servers: str = "") -> None:
-        """`servers`: more lines of the backend `shop`."""
+    def __init__(self, servers: str = "", rules: str = "") -> None:
+        """`servers` and `rules`: more lines of the backend `shop`, and of the frontend."""
         self.directory = Path(tempfile.mkdtemp(prefix="hap", dir="/tmp"))
         self.front = ("127.0.0.1", free_port())
         exporter = f"127.0.0.1:{free_port()}"
@@ -58,8 +59,9 @@ class HAProxy:
         self.socket = str(self.directory / "s")
         self.config = self.directory / "haproxy.cfg"
         servers = servers.replace("{directory}", str(self.directory))
-        addresses = {"api": self.api, "front": self.front, "exporter": exporter}
-        self.config.write_text(CONFIG.format(socket=self.socket, servers=servers, **addresses))
+        places = {"api": self.api, "front": self.front, "exporter": exporter}
+        lines = {"servers": servers, "rules": rules}
+        self.config.write_text(CONFIG.format(socket=self.socket, **lines, **places))
         self.process: subprocess.Popen[bytes] | None = None
         self._forget()
         self.start()

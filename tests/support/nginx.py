@@ -39,21 +39,26 @@ http {{
 }}
 """
 PLACEHOLDER = "upstream shop { server 127.0.0.1:9 down; }\n"
+# where clients stay on their side
+COHORT_PROXY = "proxy_pass http://$rollout_shop; proxy_set_header Host $host;"
+COHORT_PLACEHOLDER = 'split_clients "" $rollout_shop { * shop; }\n'
 
 
 class Nginx:
     """One nginx with two workers. `keepalive`: how long it keeps idle connections of clients; 0
-    as our docs say.
+    as our docs say. `more`: what is beside the upstream in the service's file at first.
     """
 
-    def __init__(self, keepalive: str = "0", proxy: str = "proxy_pass http://shop;") -> None:
+    def __init__(
+        self, keepalive: str = "0", proxy: str = "proxy_pass http://shop;", more: str = ""
+    ) -> None:
         self.home = Path(tempfile.mkdtemp(dir="/tmp", prefix="nginx-"))
         self.home.chmod(0o755)  # its workers are another user
         self.path = self.home / "rollout"
         self.config = self.home / "nginx.conf"
         self.pid = self.home / "nginx.pid"
         self.path.mkdir()
-        (self.path / "shop.conf").write_text(PLACEHOLDER)
+        (self.path / "shop.conf").write_text(PLACEHOLDER + more)
         self.front, self.status = ("127.0.0.1", free_port()), free_port()
         self.config.write_text(
             CONFIG.format(home=self.home, listen=self.front[1], keepalive=keepalive, proxy=proxy)

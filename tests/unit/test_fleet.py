@@ -19,6 +19,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     Rotation,
     State,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import WeightSplit
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthStatus
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     NOWHERE,
@@ -239,3 +241,21 @@ def test_summary_counts_every_state_and_shares_the_traffic() -> None:
     counts = summary(fleet)["r1"]
     assert (counts["ready"], counts["starting"], counts["traffic"]) == (1, 1, 100.0)
     assert set(counts) == {state.value for state in State} | {"traffic"}
+
+
+def test_targets_say_which_side_comes_and_a_baseline_does_not() -> None:
+    def sides(waypoint: Waypoint) -> list[bool | None]:
+        reports = [generation(number, 8100 + number) for number in (1, 2, 3)]
+        split = WeightSplit(waypoint)
+        given = targets(reports, {"lb1": {}}, (), (), (), split=split)["lb1"]
+        return [given[r.labels.endpoint].new for r in reports]
+
+    assert sides(Waypoint(2, 1, 2, desired=3, weight=20)) == [False, True, False]
+    assert sides(Waypoint(3, 1, 2, desired=3, baseline=3)) == [False, False, False]
+    table: dict[str, dict[Endpoint, Server]] = {"lb1": {}}
+    assert targets([report()], table, (), (), ())["lb1"][HERE].new is None
+
+
+def generation(number: int, port: int) -> Report:
+    labels = Labels(f"shop-{number}", "shop", "r", number, "h1", Endpoint("127.0.0.1", port), 0)
+    return Report(labels, Process.RUNNING, created=100.0)

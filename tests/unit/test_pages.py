@@ -191,7 +191,15 @@ USED = {
     f"{HOW_TO}/release.md": {"release.yml", "run", "abort"},
     f"{HOW_TO}/several-platforms.md": {"parts.yml", "part_waves.yml"},
     f"{HOW_TO}/gates-and-hooks.md": {"gates.yml", "receiver.py"},
-    f"{HOW_TO}/haproxy.md": {"haproxy.cfg", "slots.yml", "dynamic.cfg", "dynamic.yml"},
+    f"{HOW_TO}/haproxy.md": {
+        "haproxy.cfg",
+        "slots.yml",
+        "dynamic.cfg",
+        "dynamic.yml",
+        "cohort.cfg",
+        "cohort-map",
+        "cohort.yml",
+    },
     f"{HOW_TO}/in-a-play.md": {"play.yml"},
     f"{HOW_TO}/load-balancers.md": {"match.yml", "match.cfg", "preview.yml"},
     f"{HOW_TO}/migrate-from-serial.md": {
@@ -202,7 +210,14 @@ USED = {
         "run",
         "haproxy.cfg",
     },
-    f"{HOW_TO}/nginx.md": {"nginx-files", "nginx.conf", "nginx.yml"},
+    f"{HOW_TO}/nginx.md": {
+        "nginx-files",
+        "nginx.conf",
+        "nginx.yml",
+        "cohort-files",
+        "cohort.conf",
+        "cohort.yml",
+    },
     f"{HOW_TO}/prepare-hosts.md": {"prepare.yml"},
     f"{HOW_TO}/scale-and-rebalance.md": {"within.yml", "zones.yml"},
     f"{HOW_TO}/kubernetes.md": {

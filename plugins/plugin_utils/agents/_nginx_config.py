@@ -2,7 +2,9 @@
 """The two files of an upstream that nginx balances, as text. Pure; needs Python 3.8.
 
 NAME.conf is what nginx reads: the entries that are in, and a tiny server whose response lists them,
-so that a worker says itself what it serves. NAME.json is what nginx need not know: all entries,
+so that a worker says itself what it serves. Where clients stay on their side (`cohort`), entries
+that are `apart` are in an upstream of their own while requests are divided, and a variable names
+the upstream of a client. NAME.json is what nginx need not know: all entries,
 those that are out with `since`, the kernel's clock when they went out. Workers begun before know
 them as in.
 """
@@ -46,19 +48,14 @@ def render(request: Request, entries: list[Entry]) -> str:
 
     Without an entry that is in rotation there is a server that is down: nginx wants one.
     """
-    upstream = request["upstream"]
-    servers = [
-        "server %s weight=%d max_fails=%d;" % (_listen(entry), entry["weight"], request["fall"])
-        for entry in entries
-        if entry["in"]
-    ]
+    upstream, cohort = request["upstream"], request.get("cohort")
+    divided = bool(cohort and cohort["share"])
     texts = status_texts(entries)
     lines = [
         "%s. Do not change it." % MARK,
-        "upstream %s {" % upstream,
-        "    zone rollout_%s %dk;" % (upstream, 64 + len(servers)),
-        *("    " + server for server in servers or ["server 127.0.0.1:9 down;"]),
-        "}",
+        *_upstream(request, upstream, entries, False if divided else None),
+        *(_upstream(request, apart(upstream), entries, True) if divided else ()),
+        *(_division(upstream, cohort) if cohort else ()),
         "server {",
         "    listen %s;" % _listen(dict(zip(("address", "port"), request["status"]))),
         "    server_name %s;" % upstream,
@@ -71,12 +68,52 @@ def render(request: Request, entries: list[Entry]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _upstream(
+    request: Request, name: str, entries: list[Entry], side: bool | None
+) -> t.Iterator[str]:
+    """Yield the lines of an upstream of one side, with the other for when no entry of it answers;
+    None: of both.
+    """
+    serving = [entry for entry in entries if entry["in"]]
+    yield "upstream %s {" % name
+    yield "    zone rollout_%s %dk;" % (name, 64 + len(serving))
+    for entry in serving:
+        backup = "" if side in (None, entry["apart"]) else " backup"
+        options = _listen(entry), entry["weight"], request["fall"], backup
+        yield "    server %s weight=%d max_fails=%d%s;" % options
+    if not serving:
+        yield "    server 127.0.0.1:9 down;"
+    yield "}"
+
+
+def apart(upstream: str) -> str:
+    """Return the upstream's name of entries that are apart; no service can have it."""
+    return upstream + "~new"
+
+
+def variable(upstream: str) -> str:
+    """Return the name of the variable that has the upstream of a client."""
+    return "rollout_" + "".join(char if char.isalnum() else "_" for char in upstream)
+
+
+def _division(upstream: str, cohort: dict[str, t.Any]) -> t.Iterator[str]:
+    """Yield the lines that set the variable: by a hash, or at random where there is no key."""
+    name, key, share = variable(upstream), cohort["key"], cohort["share"]
+    yield 'map $%s $%s_client { "" $request_id; default $%s; }' % (key, name, key)
+    yield 'split_clients "$%s_client" $%s {' % (name, name)
+    if share:
+        yield "    %d.%02d%% %s;" % (share // 100, share % 100, apart(upstream))
+    yield "    * %s;" % upstream
+    yield "}"
+
+
 def status_texts(entries: list[Entry]) -> list[str]:
     """Return what a worker's status response says of the entries that are in, in short texts."""
     texts: list[str] = []
     for entry in entries:
         if entry["in"]:
-            line = "%(address)s %(port)d %(weight)d %(name)s;" % entry
+            line = "%(address)s %(port)d %(weight)d %(name)s" % entry
+            line += " apart;" if entry["apart"] else ";"
             if texts and len(texts[-1]) + len(line) <= TOKEN:
                 texts[-1] += line
             else:
@@ -88,7 +125,9 @@ def status_entries(text: str) -> t.Iterator[Entry]:
     """Yield the entries that a status response lists; raises ValueError with what is none."""
     for line in filter(None, text.split(";")):
         try:
-            address, port, weight, name = line.split(" ")
+            address, port, weight, name, *side = line.split(" ")
+            if side not in ([], ["apart"]):
+                raise ValueError(line)
             yield {
                 "address": address,
                 "port": int(port),
@@ -96,6 +135,7 @@ def status_entries(text: str) -> t.Iterator[Entry]:
                 "weight": int(weight),
                 "name": name,
                 "since": 0,
+                "apart": bool(side),
             }
         except ValueError:
             raise ValueError(line) from None
@@ -118,7 +158,11 @@ def listens(text: str) -> tuple[str, int] | None:
 
 def dump(entries: list[Entry]) -> str:
     """Return the text of NAME.json."""
-    return json.dumps([{name: entry[name] for name in KEYS} for entry in entries], indent=1) + "\n"
+    kept = [
+        {name: entry[name] for name in (*KEYS, *(["apart"] if entry["apart"] else []))}
+        for entry in entries
+    ]
+    return json.dumps(kept, indent=1) + "\n"
 
 
 def load(text: str) -> dict[Key, Entry]:
@@ -126,7 +170,7 @@ def load(text: str) -> dict[Key, Entry]:
 
     Raises ValueError, TypeError or KeyError for any other text.
     """
-    return {key(entry): entry for entry in json.loads(text or "[]")}
+    return {key(entry): dict({"apart": False}, **entry) for entry in json.loads(text or "[]")}
 
 
 def foreign_servers(text: str) -> bool:

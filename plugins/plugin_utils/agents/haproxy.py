@@ -24,11 +24,11 @@ def main(request: Request) -> dict[str, t.Any]:
 
     Work is `lines` and, where it is a check, which leaves nothing behind, `folders`: by option,
     those that this user has to be able to write in. Where something is changed it has `change`: its
-    `line` shows the servers, and its `servers` are those that the lines change, each with the
-    address it has to have (none: it must not be there). `save` is `{path, line}`: the text of one
-    more line, kept in a file. An answer is `{texts}`, of a check with the `journal` that the pool
-    belongs to, `{error}`, `{stale}` where a newer lease holder or another journal's run has acted,
-    or `{unusable: {option: why}}`. `timeout` is of each socket.
+    `line` shows the servers, and its `servers` are those that the lines change, as backend/name,
+    each with the address it has to have (none: it must not be there). `save` is `{path, line}`: the
+    text of one more line, kept in a file. An answer is `{texts}`, of a check with the `journal`
+    that the pool belongs to, `{error}`, `{stale}` where a newer lease holder or another journal's
+    run has acted, or `{unusable: {option: why}}`. `timeout` is of each socket.
     """
     return {
         address: _answer(address, work, request) for address, work in request["sockets"].items()
@@ -115,7 +115,7 @@ def _compare(states: str, servers: dict[str, str]) -> None:
     for line in states.splitlines():
         fields = line.split()
         if len(fields) > 18 and line[:1].isdigit():
-            present[fields[3]] = "%s %s" % (fields[4], fields[18])
+            present["%s/%s" % (fields[1], fields[3])] = "%s %s" % (fields[4], fields[18])
     for name, address in servers.items():
         if present.get(name, "") != address:
             seen = ("has the address %s" % present[name]) if name in present else "is not there"
@@ -124,4 +124,4 @@ def _compare(states: str, servers: dict[str, str]) -> None:
                 "server %s %s and %s when this was decided: nothing is changed, and it is looked at"
                 " again"
             )
-            raise _files.Refused(text % (name, seen, meant))
+            raise _files.Refused(text % (name.partition("/")[2], seen, meant))

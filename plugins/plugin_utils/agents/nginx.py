@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import time
 
@@ -340,16 +341,20 @@ def check(request: Request) -> list[Entry]:
     if not os.path.isdir(request["path"]) or not os.access(request["path"], os.W_OK | os.X_OK):
         raise Failed("it is not a directory that can be written to", "path")
     start = "# configuration file "
-    files = [
-        line[len(start) : -1]
-        for line in run_nginx(request, pid, "-T").splitlines()
-        if line.startswith(start)
-    ]
+    text = run_nginx(request, pid, "-T")
+    files = [line[len(start) : -1] for line in text.splitlines() if line.startswith(start)]
     if os.path.realpath(name) not in map(os.path.realpath, files):
         raise Failed(
             "%s does not include %s; create it with `upstream %s { server 127.0.0.1:9 down; }`, and"
             " include it in `http`" % (request["config"], name, request["upstream"]),
             "path",
+        )
+    use = "http://$" + _nginx_config.variable(request["upstream"])
+    if request.get("cohort") and not re.search(re.escape(use) + r"\b", text):
+        raise Failed(
+            "%s does not send requests to %s; write `proxy_pass %s;` instead of http://%s"
+            % (request["config"], use, use, request["upstream"]),
+            "cohort",
         )
     if _nginx_config.foreign_servers(read(name) or ""):
         raise Failed(

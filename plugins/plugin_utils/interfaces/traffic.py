@@ -20,6 +20,9 @@ class Target:
     weight: int = 100
     name: str = ""  # the instance's id, for balancers that name their entries
     generation: int = 0  # the instance's, for balancers that weigh groups of entries
+    # Whether it belongs to the side that the stage leads to, for balancers that keep clients on
+    # their side; None: not known, it stays where it is.
+    new: bool | None = None
 
 
 @dataclass(frozen=True)

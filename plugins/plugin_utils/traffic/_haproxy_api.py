@@ -111,8 +111,13 @@ class Row:
 View = Sequence[Row]
 
 
+def look(backend: str) -> str:
+    """Return the line that shows the servers of a backend."""
+    return f"show servers state {backend};show stat {backend} 4 -1"
+
+
 def view(text: str) -> View:
-    """Return the servers in the answer to `show servers state` and `show stat`.
+    """Return the servers in the answer to the line `look`.
 
     Raises ValueError, LookupError, TypeError or csv.Error for any other text. A server that was
     added between the two answers is left out: the next observation shows it.

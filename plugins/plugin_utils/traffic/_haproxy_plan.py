@@ -103,7 +103,7 @@ class UpdatePlan:
         missing = {
             endpoint: target for endpoint, target in targets.items() if endpoint not in known
         }
-        self.commands = [
+        self.gains = [
             *(
                 command
                 for row, target in wanted
@@ -111,6 +111,8 @@ class UpdatePlan:
                 for command in self._admit(row, target)
             ),
             *self._enter(view, missing),
+        ]
+        self.losses = [
             *(
                 command
                 for row, target in wanted
@@ -124,6 +126,10 @@ class UpdatePlan:
                 for command in self._leave(row)
             ),
         ]
+
+    @property
+    def commands(self) -> list[str]:
+        return [*self.gains, *self.losses]
 
     def verify(self, view: View, texts: str) -> None:
         """Raise for the first server that is not as expected; `texts` are HAProxy's answers."""

@@ -108,6 +108,18 @@ def sticky(given: t.Any, variable: str) -> str:
     return _named(str(given["cookie"]), f"{variable}.cookie")
 
 
+def identity(given: t.Any, variable: str) -> tuple[str, str] | None:
+    """Parse what identifies a client, `{cookie: NAME}` or `{header: NAME}`: its kind, its name."""
+    if not given:
+        return None
+    if not isinstance(given, Mapping) or list(given) not in (["cookie"], ["header"]):
+        raise InputError(
+            f"{variable}: {given!r} is not one cookie or header; write {{cookie: user}}", "PR-118"
+        )
+    ((kind, name),) = given.items()
+    return kind, _named(str(name), f"{variable}.{kind}")
+
+
 def _named(name: str, variable: str) -> str:
     if not _NAME.fullmatch(name):
         raise InputError(
@@ -139,6 +151,19 @@ MATCH = Kind(
 STICKY = Kind(
     "dict", sticky, fields=Options(Field("cookie", TEXT, "Name of the cookie.", required=True))
 )
+COHORT = Field(
+    "cohort",
+    Kind(
+        "dict",
+        identity,
+        fields=Options(
+            Field("cookie", TEXT, "Name of a cookie that the service sets."),
+            Field("header", TEXT, "Name of a header, instead of a cookie."),
+        ),
+    ),
+    "Clients stay on their side: a hash of this cookie or header decides whether the new or the old"
+    " instances get a request. Requests without it are divided at random.",
+)
 PERCENT = whole(1, 100)
 DRAIN_TIMEOUT = Field(
     "drain_timeout",
@@ -163,7 +188,7 @@ def _plain_path(given: t.Any, variable: str) -> str:
     return path
 
 
-CA_PATH = Kind("str", _plain_path, "An absolute path.")
+PLAIN_PATH = Kind("str", _plain_path, "An absolute path.")
 
 
 def certificate_name(health: HealthCheck) -> str:

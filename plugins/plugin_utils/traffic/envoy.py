@@ -94,7 +94,7 @@ OPTIONS = Options(
     ),
     Field(
         "ca_path",
-        shared.CA_PATH,
+        shared.PLAIN_PATH,
         "File on the Envoy hosts with the CA certificates that the instances' certificates are"
         " verified against (O(health.tls)).",
     ),
@@ -113,6 +113,9 @@ class Driver(TrafficDriver):
 
     counts = COUNTED
     shares_check = True
+    unsupported: t.ClassVar[Mapping[str, str]] = {
+        "cohort": "Envoy divides requests, not clients; use HAProxy or nginx, or remove the option"
+    }
 
     def __init__(
         self, options: Mapping[str, t.Any], context: DriverContext, pool: str = ""

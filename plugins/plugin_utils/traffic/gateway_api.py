@@ -97,6 +97,7 @@ class Driver(TrafficDriver):
     of_cluster = True
     unsupported: t.ClassVar[Mapping[str, str]] = {
         "preview": "a route has no other address; use match, or remove the option",
+        "cohort": "routes divide requests, not clients; remove it",
         "sticky": "whether clients stay where they are is a matter of the Gateway; remove it",
     }
 

@@ -62,6 +62,27 @@ def _socket(value: t.Any, variable: str) -> str:
 
 
 _WORD = Kind("str", _name)
+_COHORT = Options(
+    Field(
+        "backend",
+        _WORD,
+        "Name of another backend, for the new instances of a rollout while requests are divided.",
+        required=True,
+    ),
+    Field(
+        "map",
+        shared.PLAIN_PATH,
+        "Map file of HAProxy's configuration, with an entry of the service's name: the part of the"
+        " clients whose requests go to that backend, of 10,000.",
+        required=True,
+    ),
+)
+
+
+def _cohort(given: t.Any, variable: str) -> dict[str, t.Any]:
+    return _COHORT.parse(values.mapping(given, variable), f"{variable}.")
+
+
 OPTIONS = Options(
     Field(
         "hosts",
@@ -82,6 +103,13 @@ OPTIONS = Options(
         "Name of another backend that contains only the new instances of a rollout, from the time"
         " they are ready until the rollout ends.",
     ),
+    Field(
+        "cohort",
+        Kind("dict", _cohort, fields=_COHORT),
+        "Clients stay on their side: a hash of what identifies a client decides whether the new or"
+        " the old instances get its requests. HAProxy's configuration says what identifies a"
+        " client, as in the guide to HAProxy.",
+    ),
     shared.DRAIN_TIMEOUT,
     shared.ACCESS_LOG,
     Field(
@@ -91,7 +119,7 @@ OPTIONS = Options(
     ),
     Field(
         "ca_path",
-        shared.CA_PATH,
+        shared.PLAIN_PATH,
         "File with the CA certificates that the instances' certificates are verified against"
         " (O(health.tls)). HAProxy's configuration must name it as well, since HAProxy reads no"
         " files later. The system's CA certificates if not given.",
@@ -140,6 +168,14 @@ class Driver(TrafficDriver):
 
     counts = (*COUNTS, "latency")
     unsupported = UNSUPPORTED
+
+    @classmethod
+    def variant(cls, options: Mapping[str, t.Any]) -> type[TrafficDriver]:
+        if not options["cohort"]:
+            return cls
+        from ._haproxy_cohort import CohortDriver  # few services have cohorts
+
+        return CohortDriver
 
     def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.context, self.options = context, options
@@ -195,12 +231,14 @@ class Driver(TrafficDriver):
         """
         if not self.preview:
             return ()
-        driver = Driver(
-            {**self.options, "backend": self.preview, "preview": None, "state_file": None},
-            self.context,
-        )
-        driver.option = "preview"
-        return [Preview(driver)]
+        return [Preview(self._pool_apart("preview", self.preview))]
+
+    def _pool_apart(self, option: str, backend: str) -> Driver:
+        """Return a driver for another backend, which `option` names, at the same balancers."""
+        none = dict.fromkeys(("preview", "cohort", "state_file"))
+        driver = Driver({**self.options, **none, "backend": backend}, self.context)
+        driver.option = option
+        return driver
 
     def leave(self, dry: bool) -> Sequence[str]:
         from ..agents import haproxy as agent  # a service is removed once
@@ -314,10 +352,7 @@ class Driver(TrafficDriver):
                 )
         before = self._look(targets)
         self.pool.adopted.update(*targets.values())
-        plans = {
-            name: UpdatePlan(self.pool, name, before[name], wanted)
-            for name, wanted in targets.items()
-        }
+        plans = {name: self._plan(name, before[name], wanted) for name, wanted in targets.items()}
         work = {
             name: self._work(plan.commands, before[name])
             for name, plan in plans.items()
@@ -326,9 +361,9 @@ class Driver(TrafficDriver):
         if not work:
             return self._table(before)
         texts = self._ask(work)
-        after = before | {name: self._parse(name, answers[-1]) for name, answers in texts.items()}
+        after = before | {name: self._parse(name, answers) for name, answers in texts.items()}
         for name, answers in texts.items():
-            plans[name].verify(after[name], "".join(answers[:-1]))
+            plans[name].verify(after[name], "".join(answers[: -len(self._looks)]))
         return self._table(after)
 
     def capacity(self) -> dict[str, int]:
@@ -347,15 +382,20 @@ class Driver(TrafficDriver):
     # -- looking
 
     @property
-    def _look_line(self) -> str:
-        return f"show servers state {self.backend};show stat {self.backend} 4 -1"
+    def _looks(self) -> list[str]:
+        """The lines that show what there is."""
+        return [api.look(self.backend)]
 
     def _look(self, names: Iterable[str]) -> dict[str, View]:
-        texts = self._ask({name: {"lines": [self._look_line]} for name in names})
-        return {name: self._parse(name, text) for name, (text,) in texts.items()}
+        texts = self._ask({name: {"lines": self._looks} for name in names})
+        return {name: self._parse(name, answers) for name, answers in texts.items()}
 
-    def _parse(self, name: str, text: str) -> View:
-        where = f"rollout_traffic.{self.option}: {self.backend!r} at load balancer {name}"
+    def _parse(self, name: str, answers: Sequence[str]) -> View:
+        """Return what the last answers show, which are those to `_looks`."""
+        return self._view(name, self.option, self.backend, answers[-1])
+
+    def _view(self, name: str, option: str, backend: str, text: str) -> View:
+        where = f"rollout_traffic.{option}: {backend!r} at load balancer {name}"
         if "# pxname," not in text:
             raise TrafficError(f"{where}: {clean(text) or 'no answer'}", "PR-305")
         try:
@@ -368,18 +408,28 @@ class Driver(TrafficDriver):
     def _table(self, views: Mapping[str, View]) -> Table:
         return {name: self.pool.servers(view) for name, view in views.items()}
 
+    def _plan(self, name: str, view: View, targets: Mapping[Endpoint, Target]) -> UpdatePlan:
+        return UpdatePlan(self.pool, name, view, targets)
+
+    def _places(self, view: View) -> dict[str, str]:
+        """Return where each server is, by its backend and name."""
+        return {f"{self.backend}/{row.name}": row.at for row in view}
+
     def _work(self, plan: Sequence[str], view: View) -> dict[str, t.Any]:
         """Return the agent's work.
 
         The commands run only if each server is still at the address seen.
         """
-        known = {row.name: row.at for row in view}
-        named = dict.fromkeys(command.split()[2].partition("/")[2] for command in plan)
-        state = f"show servers state {self.backend}"
-        work: dict[str, t.Any] = {"lines": [*_lines(plan), self._look_line]}
-        work["change"] = {"line": state, "servers": {name: known.get(name, "") for name in named}}
+        known = self._places(view)
+        named = dict.fromkeys(name for name in (line.split()[2] for line in plan) if "/" in name)
+        states = ";".join(look.partition(";")[0] for look in self._looks)
+        work: dict[str, t.Any] = {"lines": [*_lines(plan), *self._looks]}
+        work["change"] = {"line": states, "servers": {name: known.get(name, "") for name in named}}
         if self.state_file:
-            work["save"] = {"path": self.state_file, "line": state}
+            work["save"] = {
+                "path": self.state_file,
+                "line": f"show servers state {self.backend}",
+            }
         return work
 
     # -- talking

@@ -52,6 +52,9 @@ class Driver(TrafficDriver):
 
     divides = False
     of_cluster = True
+    unsupported: t.ClassVar[Mapping[str, str]] = {
+        "cohort": "a Service does not divide requests; remove it"
+    }
 
     @classmethod
     def variant(cls, options: Mapping[str, t.Any]) -> type[TrafficDriver]:

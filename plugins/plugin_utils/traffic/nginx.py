@@ -32,6 +32,7 @@ from ..interfaces.traffic import Server, Table, Target, TrafficDriver
 from ..remote import inventory
 from ..remote.inventory import label
 from . import _agents as agents
+from . import _cohorts as cohorts
 from . import _options as shared
 
 UNSUPPORTED = {
@@ -77,10 +78,12 @@ OPTIONS = Options(
         "Address and port that nothing else uses. nginx reports there what it serves.",
         default="127.0.0.1:9180",
     ),
+    shared.COHORT,
     shared.DRAIN_TIMEOUT,
     shared.ACCESS_LOG,
 )
 TIMEOUT = 60.0  # seconds for one call of the agent; it gives up on nginx long before
+ENTRY = {**agents.ENTRY, "apart": bool}
 NEW = Streak(), 0.0  # of an entry that was not asked yet
 _NUMBERED = re.compile(r"-\d+$")  # ends the id of an instance that a rollout placed on a host
 _INSTANCE = re.compile(r"[A-Za-z0-9._-]{0,200}")
@@ -102,6 +105,7 @@ class Driver(TrafficDriver):
         )
         self.drain_timeout = options["drain_timeout"]
         self.health = context.health
+        self.key = _key(options["cohort"])
         # what asking came to, and when it was asked last
         self.streaks: dict[Place, tuple[Streak, float]] = {}
         self.common = {
@@ -109,6 +113,7 @@ class Driver(TrafficDriver):
                 name: self.options[name] for name in ("path", "config", "pid", "upstream", "status")
             },
             "fall": self.health.fall,
+            "cohort": self._cohort(0),
         }
 
     def check(self) -> None:
@@ -140,24 +145,39 @@ class Driver(TrafficDriver):
         left alone: an nginx can be put back while another does not answer.
         """
         asked = {host: targets[label(host)] for host in self.hosts if label(host) in targets}
-        entries = {
-            host: [entry(endpoint, wanted[endpoint]) for endpoint in sorted(wanted)]
-            for host, wanted in asked.items()
-        }
-        before = self._look(asked)
+        for wanted in asked.values():
+            for endpoint in sorted(wanted):
+                entry(endpoint, wanted[endpoint])
+        seen = self._proven(asked)
+        before = self._table(seen)
         for host, wanted in asked.items():
             for endpoint, target in wanted.items():
                 refuse(label(host), endpoint, target, before[label(host)].get(endpoint))
         return self._table(
-            self._entries(
-                {host: {"op": "apply", "entries": wanted} for host, wanted in entries.items()}
-            )
+            self._entries({host: self._work(wanted, seen[host]) for host, wanted in asked.items()})
         )
 
+    def _work(self, wanted: Mapping[Endpoint, Target], seen: Sequence[Entry]) -> dict[str, t.Any]:
+        """Return what one nginx is asked for."""
+        known = {endpoint(entry): entry["in"] for entry in seen if entry["apart"]}
+        serving = [where for where, is_in in known.items() if is_in]
+        chosen = cohorts.apart(wanted, serving, known) if self.key else set()
+        return {
+            "op": "apply",
+            "entries": [entry(where, wanted[where], where in chosen) for where in sorted(wanted)],
+            "cohort": self._cohort(cohorts.share(wanted, chosen)),
+        }
+
+    def _cohort(self, share: int) -> dict[str, t.Any] | None:
+        return {"key": self.key, "share": share} if self.key else None
+
     def _look(self, hosts: Iterable[str]) -> Table:
+        return self._table(self._proven(hosts))
+
+    def _proven(self, hosts: Iterable[str]) -> dict[str, list[Entry]]:
         entries = self._entries({host: {"op": "observe"} for host in hosts})
         self._prove(entries)
-        return self._table(entries)
+        return entries
 
     def _table(self, entries_by_host: Mapping[str, Sequence[Entry]]) -> Table:
         return {
@@ -225,7 +245,7 @@ class Driver(TrafficDriver):
         """Return what each agent answers; raise for all that answer with an error."""
         common = {**self.common, **self.context.known().fencing}
         asked = {host: {**common, **request} for host, request in requests.items()}
-        answers = agents.read(self.transport.ask("nginx", asked, TIMEOUT), "nginx")
+        answers = agents.read(self.transport.ask("nginx", asked, TIMEOUT), "nginx", ENTRY)
         errors = []
         for host, value in answers.items():
             if "error" in value:
@@ -247,7 +267,23 @@ def place(host: str, entry: Entry) -> Place:
     return host, endpoint(entry), entry["name"]
 
 
-def entry(endpoint: Endpoint, target: Target) -> Entry:
+def _key(identity: tuple[str, str] | None) -> str:
+    """Return nginx's variable of what identifies a client, "" without."""
+    if identity is None:
+        return ""
+    kind, name = identity
+    if kind == "header":
+        return f"http_{name.lower().replace('-', '_')}"
+    if "-" in name:
+        raise InputError(
+            f"rollout_traffic.cohort.cookie: {name!r}: nginx has no variable for it; use a cookie"
+            " whose name has letters, digits and _ only, or a header",
+            "PR-310",
+        )
+    return f"cookie_{name}"
+
+
+def entry(endpoint: Endpoint, target: Target, apart: bool = False) -> Entry:
     """Return a target in the agent's terms; all of it becomes part of nginx's configuration."""
     if not 1 <= target.weight <= 256 or not _INSTANCE.fullmatch(target.name):
         raise TrafficError(
@@ -261,6 +297,7 @@ def entry(endpoint: Endpoint, target: Target) -> Entry:
         "in": target.rotation is Rotation.IN,
         "weight": target.weight,
         "name": target.name,
+        "apart": apart,
     }
 
 

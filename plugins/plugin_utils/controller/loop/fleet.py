@@ -281,10 +281,15 @@ def _targets(
     for report, rotation in rotations:
         server = servers.get(report.labels.endpoint)
         weight = server.weight if server and not (split and rotation is Rotation.IN) else EVEN
+        new = split.is_new(report.labels.generation) if split else None
         if split and rotation is Rotation.IN:
-            weight = weights[not split.is_new(report.labels.generation)]
+            weight = weights[not new]
         targets[report.labels.endpoint] = Target(
-            rotation, max(1, weight), report.labels.id, report.labels.generation
+            rotation,
+            max(1, weight),
+            report.labels.id,
+            report.labels.generation,
+            new and not (split and split.waypoint.is_baseline),
         )
     return targets
 
