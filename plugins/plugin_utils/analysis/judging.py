@@ -20,7 +20,7 @@ from ..base.text import clean
 from ..engine.judges import counts, kayenta
 from ..engine.judges.comparison import SIDES, Comparison
 from ..engine.judges.counts import Counts, Span
-from ..engine.judges.fading import PLAIN, WarmUpLimit
+from ..engine.judges.fading import WarmUpLimit
 from ..engine.judges.latency import (
     Histogram,
     LatencyHistory,
@@ -40,9 +40,8 @@ from .spec import KAYENTA, NEW_MESSAGES, SEQUENTIAL, THRESHOLD, Analysis, Metric
 State = dict[str, t.Any]
 MOST = 1000  # samples of each side that Kayenta's judge keeps
 WARM = 300.0  # seconds that a verdict waits for new instances to warm up, or half of the looks
-YOUNG = 7  # looks that a verdict on a few errors waits for the same,
-SLOW = 10.0  # where there are so many seconds between two, at least,
-SOON = 2  # and where there are fewer
+FADE = 60.0  # seconds in which errors of cold instances fade to 1/e, at the slowest
+SLOW = 10.0  # seconds between two looks, from which a verdict may wait for the same
 MORE = 1.1  # errors for each request that are an estimate's rounding, and not another thing
 
 
@@ -147,9 +146,8 @@ def _warm_up(metric: Metric) -> WarmUpLimit:
     such an analysis is meant to decide soon.
     """
     interval, count = metric.limits.interval or SLOW, metric.limits.count
-    most = math.ceil(WARM / interval)
-    most = min(most, count // 2) if count else most
-    return WarmUpLimit(most, YOUNG) if interval >= SLOW else WarmUpLimit(most, SOON, PLAIN)
+    tau = FADE / interval
+    return WarmUpLimit(min(tau, count / 4) if count else tau, plain=interval < SLOW)
 
 
 def _by_errors(metric: Metric, state: State, look: Sequence[Span]) -> Measurement:
