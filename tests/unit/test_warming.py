@@ -101,13 +101,15 @@ def test_sides_that_have_answers_in_turns_are_compared() -> None:
 # -- errors ----------------------------------------------------------------------------------------
 
 
-def judged(rates: Sequence[float], interval: str = "10s", requests: int = 500) -> list[t.Any]:
+def judged(
+    rates: Sequence[float], interval: str = "10s", requests: int = 500, warm_up: str = "60s"
+) -> list[t.Any]:
     """What is judged of errors after each look, in which so many parts of the requests fail.
 
     Stable has twice as many requests and fails one in 500. The journal keeps it between looks.
     """
     options = spec.OPTIONS.parse({"interval": interval}, "analysis.")
-    (metric,) = spec.parse(options, "analysis", [{"name": "errors"}]).metrics
+    (metric,) = spec.parse(options, "analysis", [{"name": "errors", "warm_up": warm_up}]).metrics
     state: judging.State = {}
     found = []
     for rate in rates:
@@ -155,6 +157,14 @@ def test_errors_that_do_not_fade_are_waited_for_until_that_is_known() -> None:
     few, many = judged([0.05] * 12, requests=100), judged([0.05] * 12)
     assert "too few errors to see whether it is warming up" in few[4].sentence
     assert failed(many) == 3 and failed(few) == 6
+
+
+def test_where_instances_are_ready_a_verdict_does_not_wait_until_that_is_known() -> None:
+    steady = [0.05] * 12
+    waited, ready = (failed(judged(steady, requests=100, warm_up=w)) for w in ("60s", "0s"))
+    assert ready is not None and waited is not None and ready <= waited - 2
+    slow = cold(0.05, 100, 32)
+    assert failed(judged(slow, warm_up="2m")) is None is not failed(judged(slow, warm_up="10s"))
 
 
 def test_errors_that_fade_for_ever_are_not_waited_for() -> None:
