@@ -1157,10 +1157,13 @@ options:
             type: str
           warm_up:
             description:
-              - 'I(access_log): How long the times of a new instance are not compared after its first request. A duration.
-                V(60s) if not given.'
-              - 'I(load_balancer): How long the latency of a new instance is not compared after its first request. A duration.
-                V(60s) if not given.'
+              - 'I(access_log): How long the times of a new instance are not compared after its first request. Of errors,
+                the time in which those of cold instances fade to a third, at the slowest; V(0s) where instances are ready
+                when they get requests, so that a verdict need not wait for that. A duration. V(60s) if not given.'
+              - 'I(load_balancer): How long the latency of a new instance is not compared after its first request. Of
+                errors, the time in which those of cold instances fade to a third, at the slowest; V(0s) where instances
+                are ready when they get requests, so that a verdict need not wait for that. A duration. V(60s) if not
+                given.'
               - 'I(saturation): How old an instance must be before its resource usage is compared. Restarts and C(oom)
                 count from the first measurement. A duration. V(60s) if not given.'
             type: raw

@@ -57,7 +57,6 @@ UNMET = (
     "errors that last",
     "broken clients",
     "sticky tenants",
-    "cold errors, one after another",
 )
 RUNS, RUNS_OF_REQUESTS = 400, 100  # analyses of a model for the table; single requests take long
 

@@ -391,7 +391,7 @@ def test_options_are_refused_with_their_place() -> None:
 def test_the_sequential_judge_fails_as_soon_as_it_knows(now: SimpleNamespace) -> None:
     growing = (counts((errors, 10 * errors), (0, 90 * errors)) for errors in range(1, 100))
     answer = Judged(now, metric("errors", growing), count=60).end()
-    assert answer.verdict == FAIL and len(asked) < 10
+    assert answer.verdict == FAIL and len(asked) < 12
     assert answer.message.startswith(
         f"errors {len(asked)} of {10 * len(asked)} (10 %) against 0 of "
     )

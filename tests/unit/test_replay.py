@@ -188,6 +188,17 @@ def test_a_changed_setting_changes_the_verdict() -> None:
     assert metric["evidence"] < metric["threshold"]
 
 
+def test_a_verdict_that_did_not_wait_for_warm_up_does_not_when_it_is_judged_again() -> None:
+    options = analysis.OPTIONS.parse(
+        {"metrics": [{"name": "errors", "warm_up": "0s"}]}, "analysis."
+    )
+    kept = analysis.OPTIONS.parse(
+        json.loads(json.dumps(analysis.spec.recorded(options, ()))), "analysis."
+    )
+    (metric,) = analysis.spec.parse(kept, "analysis", (), again=True).metrics
+    assert metric.options["warm_up"] == 0
+
+
 def test_a_lower_alpha_decides_later() -> None:
     found = run()
     (one,) = replay.replayed(found.events, {"alpha": 1e-9})
@@ -327,7 +338,7 @@ def test_a_change_that_cannot_be_is_refused(change: Mapping[str, t.Any], message
 
 
 def test_the_page_shows_what_would_have_happened() -> None:
-    found = measured(Traffic(Random("bad 2"), 0.05), count=10, metrics=[{"name": "errors"}])
+    found = measured(Traffic(Random("bad 5"), 0.05), count=10, metrics=[{"name": "errors"}])
     page = SNIPPETS["docs/how-to/analysis.md"]
     change = json.loads(shlex.split(page["judge"].splitlines()[0])[-1])["rollout_try"]
     events = [*found.events, verdict_event(found.answers[-1])]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 import typing as t
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import judging, spec
@@ -16,6 +16,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.dispersion import (
     Dispersion,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.errors import (
+    total,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.fading import (
     Fading,
@@ -96,13 +99,15 @@ def test_sides_that_have_answers_in_turns_are_compared() -> None:
 # -- errors ----------------------------------------------------------------------------------------
 
 
-def judged(rates: Sequence[float], interval: str = "10s", requests: int = 500) -> list[t.Any]:
+def judged(
+    rates: Sequence[float], interval: str = "10s", requests: int = 500, warm_up: str = "60s"
+) -> list[t.Any]:
     """What is judged of errors after each look, in which so many parts of the requests fail.
 
     Stable has twice as many requests and fails one in 500. The journal keeps it between looks.
     """
     options = spec.OPTIONS.parse({"interval": interval}, "analysis.")
-    (metric,) = spec.parse(options, "analysis", [{"name": "errors"}]).metrics
+    (metric,) = spec.parse(options, "analysis", [{"name": "errors", "warm_up": warm_up}]).metrics
     state: judging.State = {}
     found = []
     for rate in rates:
@@ -152,12 +157,12 @@ def test_errors_that_do_not_fade_are_waited_for_until_that_is_known() -> None:
     assert failed(many) == 3 and failed(few) == 6
 
 
-def test_once_errors_faded_as_many_requests_are_needed_as_at_the_start() -> None:
-    found = judged(cold(0.3, 20, 20), requests=100)
-    missing = [one.missing for one in found]
-    at = next(n for n, one in enumerate(found) if "since the errors" in one.sentence)
-    assert missing[at] > 100 and "needs" in found[at].sentence
-    assert missing[at + 2] < missing[at] and missing[-1] == 0
+def test_where_instances_are_ready_a_verdict_does_not_wait_until_that_is_known() -> None:
+    steady = [0.05] * 12
+    waited, ready = (failed(judged(steady, requests=100, warm_up=w)) for w in ("60s", "0s"))
+    assert ready is not None and waited is not None and ready <= waited - 2
+    slow = cold(0.05, 100, 32)
+    assert failed(judged(slow, warm_up="2m")) is None is not failed(judged(slow, warm_up="10s"))
 
 
 def test_errors_that_fade_for_ever_are_not_waited_for() -> None:
@@ -190,21 +195,55 @@ def test_errors_that_were_over_for_long_when_they_return_have_no_warm_up() -> No
     assert failed(judged([*calm, *[0.05] * 6])) == 16
 
 
-def test_an_instance_has_no_more_evidence_against_it_where_errors_fade() -> None:
-    """What others failed while it did not is not forgotten."""
-    others, calm, bad = Counts(1000, 50), Counts(1000, 2), Counts(1000, 40)
-    faded = plain = Instances()
-    for number, (own, stable) in enumerate([*[(calm, others)] * 5, *[(bad, calm)] * 3]):
-        look = [Span({"a": own, "b": calm}, {"x": stable, "y": stable})]
-        plain = plain.after(look, Dispersion(), 0.02, 1.2)
-        faded = faded.after(look, Dispersion(), 0.02, 1.2, fades=number == 4)
-        assert Instances.load(json.loads(json.dumps(faded.dump()))).dump() == faded.dump()
-    before, after = (one.each["a"].log_e(Dispersion()) for one in (plain, faded))
-    assert after <= before
+def after_looks(looks: Sequence[tuple[Mapping[str, Counts], Counts]]) -> Fading:
+    """What is known after looks at new instances and stable; each time as the journal has it."""
+    known = Fading()
+    for new, stable in looks:
+        known = Fading.load(json.loads(json.dumps(known.after(new, stable, 1.0, SLOW).dump())))
+    return known
+
+
+SLOW = WarmUpLimit(6.0)
+
+
+def test_errors_of_instances_that_begin_one_after_another_are_told_by_their_age() -> None:
+    """Of all together they stay as many from look to look."""
+    fading = [round(50 * math.exp(-look / 4)) for look in range(18)]
+    looks = [
+        ({f"shop-{n}": Counts(1000, fading[at - 3 * n]) for n in range(6) if at >= 3 * n}, STABLE)
+        for at in range(18)
+    ]
+    known = after_looks(looks)
+    assert known.fades and known.waits(SLOW) and known.limited(100.0) < 1
+    steady = after_looks([({"shop": total(new)}, stable) for new, stable in looks])
+    assert steady.stays > known.stays + 10
+
+
+STABLE = Counts(10000, 20)
+
+
+def test_errors_that_stay_after_some_that_faded_are_evidence() -> None:
+    rates = [20 + 50 * math.exp(-look / 3) for look in range(16)]
+    known = after_looks([({"a": Counts(1000, round(rate))}, STABLE) for rate in rates])
+    assert known.fades and not known.waits(SLOW) and known.limited(100.0) > 4.7
+    assert 9000 < known.warm < 11000  # of 16,000 requests
+
+
+def test_an_instance_that_was_cold_is_not_failed() -> None:
+    """The others have been warm for long."""
+    known = Instances()
+    for look in range(20):
+        new = {name: Counts(1000, 2) for name in "ab"}
+        if look >= 8:
+            new["c"] = Counts(1000, 2 + round(60 * math.exp((8 - look) / 4)))
+        known = known.after([Span(new, {"x": STABLE})], Dispersion(), 0.002, 1.2, patience=SLOW)
+        assert not known.outliers(Dispersion(), 0.002).names
+        assert Instances.load(json.loads(json.dumps(known.dump()))).dump() == known.dump()
+    assert known.each["c"].log_e(Dispersion()) < 1
 
 
 def test_a_storm_of_stable_is_no_fade() -> None:
-    found, patience = Fading(), WarmUpLimit(30, 8)
-    for stable in (*[Counts(1000, 2)] * 5, *[Counts(1000, 400)] * 5):
-        found = found.after(Counts(1000, 2), stable, 1.0, patience)
-        assert not found.falls(patience) and not found.seen
+    known = after_looks(
+        [({"a": Counts(1000, 2)}, Counts(1000, bad)) for bad in (*[2] * 5, *[400] * 5)]
+    )
+    assert not known.fades and known.limited(3.0) == 3.0

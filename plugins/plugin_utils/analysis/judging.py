@@ -18,7 +18,7 @@ from ..base.text import clean
 from ..engine.judges import counts, kayenta
 from ..engine.judges.comparison import SIDES, Comparison
 from ..engine.judges.counts import Counts, Span
-from ..engine.judges.fading import PLAIN, WarmUpLimit
+from ..engine.judges.fading import WarmUpLimit
 from ..engine.judges.latency import (
     Histogram,
     LatencyHistory,
@@ -38,9 +38,8 @@ from .spec import KAYENTA, NEW_MESSAGES, SEQUENTIAL, THRESHOLD, Analysis, Metric
 State = dict[str, t.Any]
 MOST = 1000  # samples of each side that Kayenta's judge keeps
 WARM = 300.0  # seconds that a verdict waits for new instances to warm up, or half of the looks
-YOUNG = 7  # looks that a verdict on a few errors waits for the same,
-SLOW = 10.0  # where there are so many seconds between two, at least,
-SOON = 2  # and where there are fewer
+FADE = 60.0  # seconds in which errors of cold instances fade to 1/e, where `warm_up` is not known
+SLOW = 10.0  # seconds between two looks, from which a verdict may wait for the same
 MORE = 1.1  # errors for each request that are an estimate's rounding, and not another thing
 
 
@@ -141,13 +140,13 @@ def _patience(metric: Metric) -> int:
 def _warm_up(metric: Metric) -> WarmUpLimit:
     """Return how long a verdict on errors waits for new instances to warm up.
 
-    Where looks follow each other within seconds, only a fall that is plain to see is waited for:
-    such an analysis is meant to decide soon.
+    Their errors fade to 1/e in `warm_up` at the slowest. Where looks follow each other within
+    seconds, only a fall that is plain to see is waited for: such an analysis is meant to decide
+    soon.
     """
     interval, count = metric.limits.interval or SLOW, metric.limits.count
-    most = math.ceil(WARM / interval)
-    most = min(most, count // 2) if count else most
-    return WarmUpLimit(most, YOUNG) if interval >= SLOW else WarmUpLimit(most, SOON, PLAIN)
+    tau = float(metric.options.get("warm_up", FADE)) / interval
+    return WarmUpLimit(min(tau, count / 2) if count else tau, plain=interval < SLOW)
 
 
 def _by_errors(metric: Metric, state: State, look: Sequence[Span]) -> Measurement:

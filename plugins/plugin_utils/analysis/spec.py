@@ -383,7 +383,7 @@ def recorded(
 ) -> dict[str, t.Any]:
     """Return the options of a gate that say how results are judged, none of which is a secret."""
     given = usual if options["metrics"] is None else options["metrics"]
-    known = {"of", *METRIC, *(name for table in OF_JUDGE.values() for name in table)}
+    known = {"of", "warm_up", *METRIC, *(name for table in OF_JUDGE.values() for name in table)}
     metrics = [{name: metric[name] for name in metric if name in known} for metric in given]
     return {**{name: options[name] for name in JUDGING}, "metrics": metrics}
 
@@ -504,10 +504,16 @@ def _metric(given: t.Any, analysis: Mapping[str, t.Any], variable: str, again: b
             " sequential or threshold",
             "PR-107",
         )
+    measured = module.options.part(given)
     return Metric(
         common["name"],
         driver,
-        module.options.part(given) if again else module.check(module.options.part(given), variable),
+        {
+            name: module.options[name].parse(measured[name], f"{variable}.{name}")
+            for name in measured
+        }
+        if again
+        else module.check(measured, variable),
         module,
         judge,
         {} if judge == THRESHOLD else judged,

@@ -80,7 +80,9 @@ OPTIONS = Options(
     Field(
         "warm_up",
         DURATION,
-        "How long the times of a new instance are not compared after its first request.",
+        "How long the times of a new instance are not compared after its first request. Of errors,"
+        " the time in which those of cold instances fade to a third, at the slowest; V(0s) where"
+        " instances are ready when they get requests, so that a verdict need not wait for that.",
         default="60s",
     ),
 )

@@ -47,8 +47,7 @@ class Comparison:
             (1 - SIDES) * alpha,
             tolerance,
             storm=sides.shown.storm,
-            warms=sides.fading.waits(patience),
-            fades=sides.fading.seen and sides.fading.falls(patience),
+            patience=patience,
         )
         rate = total(together(span.new for span in look)).rate
         return Comparison(sides, instances, self.reached + 1 if rate >= at_least else 0)

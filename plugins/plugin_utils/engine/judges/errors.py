@@ -117,8 +117,6 @@ class ErrorHistory:
     by_host: Mapping[str, float] = field(default_factory=dict)
     calm: Calm = field(default_factory=Calm)
     fading: Fading = field(default_factory=Fading)
-    late: Bets = field(default_factory=lambda: Bets(ODDS, BEFORE))  # since errors last faded
-    since: float = 0.0  # requests to the new side since then
 
     def after(
         self,
@@ -144,21 +142,13 @@ class ErrorHistory:
         dispersion = self.dispersion.after(list(new.values()), stable)
         calm = self.calm.after(total(new), total(stable))
         lost = is_lost(total(new), calm.worst)
-        fading = Fading()  # who loses most requests is not waited for
-        if not lost:
-            fading = self.fading.after(total(new), total(stable), dispersion.of_stable, patience)
-        late, since = Bets(self.bets.odds, BEFORE), 0.0
-        if fading.seen and not fading.falls(patience):
-            late = self.late.after(*trials, events=new.values())
-            since = self.since + total(new).requests
+        fading = self.fading.after(new, total(stable), dispersion.of_stable, patience)
         history = replace(
             self,
             new=self.new + total(new),
             stable=self.stable + total(stable),
             bets=self.bets.after(*trials, events=new.values()),
             fading=fading,
-            late=late,
-            since=since,
             dispersion=dispersion,
             expected=expected,
             by_host=by_host,
@@ -168,7 +158,7 @@ class ErrorHistory:
         evidence, steady = (0.0, 0.0) if by_hosts else (history.log_e, history.steady_log_e)
         failed = sum(counts.errors > 0 for counts in new.values())
         storm = storm or history.calm.storm
-        fades = fading.waits(patience)
+        fades = evidence >= math.log(1 / alpha) and fading.waits(patience)
         shown = self.shown.after(
             failed,
             evidence,
@@ -198,19 +188,13 @@ class ErrorHistory:
 
     @property
     def log_e(self) -> float:
-        """The evidence that the new side is worse."""
-        return self._weighed(self.bets, self.late)
+        """The evidence that the new side is worse; where errors fade, by those that stay."""
+        return self.fading.limited(self.log_e_in_all)
 
     @property
     def log_e_in_all(self) -> float:
-        """The evidence, with errors that faded."""
+        """The evidence, with errors that fade."""
         return self.bets.log_e_of_lasting(self.dispersion.total(self.expected))
-
-    def _weighed(self, bets: Bets, late: Bets) -> float:
-        """Return the evidence; where errors faded, no more than there is since."""
-        dispersion = self.dispersion.total(self.expected)
-        known = [bets, late] if self.fading.seen else [bets]
-        return min(bets.log_e_of_lasting(dispersion) for bets in known)
 
     @property
     def steady_log_e(self) -> float:
@@ -218,10 +202,11 @@ class ErrorHistory:
 
         None where it fails so often that there is no room for a peak.
         """
-        if PEAK * self.calm.new.rate > LOSS:
-            return 0.0
         rate = PEAK * self.calm.new.rate
-        return self._weighed(self.bets.without_peak(rate), self.late.without_peak(rate))
+        if rate > LOSS:
+            return 0.0
+        steady = self.bets.without_peak(rate)
+        return self.fading.limited(steady.log_e_of_lasting(self.dispersion.total(self.expected)))
 
     def dump(self) -> dict[str, t.Any]:
         """Return plain data, for the journal."""
@@ -235,8 +220,6 @@ class ErrorHistory:
             "by_host": {host: round(errors, 4) for host, errors in self.by_host.items()},
             "calm": self.calm.dump(),
             "fading": self.fading.dump(),
-            "late": self.late.dump(),
-            "since": self.since,
         }
 
     @classmethod
@@ -252,8 +235,6 @@ class ErrorHistory:
             data["by_host"],
             Calm.load(data["calm"]) if "calm" in data else Calm(),
             Fading.load(data.get("fading", {})),
-            Bets.load(odds, BEFORE, data["late"]) if "late" in data else Bets(odds, BEFORE),
-            data.get("since", 0.0),
         )
 
 
@@ -328,7 +309,8 @@ def compare_errors(
         nothing = f"{text}; no requests to {side}, nothing to compare"
         return Verdict(False, nothing, threshold=1 / alpha, data=Data.HOPELESS)
     seen, in_all = history.shown, history.log_e_in_all
-    evidence = in_all if seen.fades else history.log_e
+    warms = history.fading.is_cold and (seen.fades or history.log_e < limit <= in_all)
+    evidence = in_all if warms else history.log_e
     if seen.decided and history.stable.errors:
         text += f", {history.new.rate / history.stable.rate:.2g} times as often"
     text += f"; {compared(evidence, limit)}"
@@ -337,7 +319,7 @@ def compare_errors(
     verdict = Verdict(seen.decided, text, e_value(evidence), 1 / alpha)
     if seen.decided:
         return verdict
-    if in_all >= limit and seen.fades:
+    if in_all >= limit and (warms or seen.fades):
         sentence = f"{text}; {history.fading}"
         return replace(verdict, sentence=sentence, data=Data.LACKING)
     if in_all >= limit > evidence:
@@ -366,7 +348,7 @@ def _with_missing(
     """Return the verdict with whether there is enough data to rely on it."""
     alpha, tolerance, detect = rules
     detect = min(1.0, max(detect, WORSE * history.stable.rate))
-    known = history.since if history.fading.seen else history.new.requests
+    known = history.fading.warm if history.fading.fades else history.new.requests
     enough = _enough_requests(history, known, (alpha, tolerance, detect))
     if enough is None:
         text = f"{verdict.sentence}; stable's error rate is too high to detect {detect:.3g}"

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether the new side fails less from look to look since it started. Pure.
+"""Whether new instances fail only since they are cold. Pure.
 
 Caches and connections that are still cold make requests fail at first. That is no fault of the
-revision if it passes, so a verdict waits while errors fade, for a bounded number of looks. Where
-they did, what was before is no evidence.
+revision if it passes. So the errors beyond those of stable are compared with what fades since each
+instance began, at the slowest rate that is usual, and with what stays: by the likelihood of Poisson
+counts, where a part of the errors, from none to all, stays.
 """
 
 from __future__ import annotations
@@ -11,131 +12,147 @@ from __future__ import annotations
 import math
 import typing as t
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from .counts import Counts
 
-LOOKS = 10  # the last ones that are compared, half of them with the other half
-FEW = 3  # looks: fewer never tell
-TAU = 6.0  # looks in which errors fade to 1/e, at the slowest
-UNLIKE = 1.0  # logarithm of how much likelier the errors are at a steady rate: they don't fade
-WAITS = 0.5  # standard deviations fewer errors in the later half: a verdict waits
-SEEN = 1.0  # so many: they fade
-PLAIN = 2.0  # so many: they fade, and a steady rate looks like that but once in forty times
-OVER = 5  # looks in a row in which they do not: the new side is warm
+STAYS = 1.2  # logarithm of how much likelier it is that errors stay: enough for a verdict
+FADES = 2.0  # of how much likelier it is that they fade: they do (two standard deviations)
+PARTS = [part / 8 for part in range(9)]  # of the errors, which stay
+OLD = 40  # looks; instances that began longer ago are counted together
+INSTANCES = 200  # whose age is kept
+COLD = 0.2  # of what fades, is left: it may still do so
+LEAST = 1e-9  # errors, so that their logarithm is finite
 
 
 @dataclass(frozen=True)
 class WarmUpLimit:
-    """How long a verdict waits for the new side to warm up."""
+    """How long a verdict waits for new instances to warm up."""
 
-    looks: int = 0  # at most
-    young: int = 0  # at most, where there are too few errors to see whether they fade
-    fall: float = WAITS  # from which it waits, in standard deviations
+    tau: float = 0.0  # looks in which errors fade to 1/e, at the slowest; 0: it does not wait
+    plain: bool = False  # only where it is plain that errors fade
 
 
 @dataclass(frozen=True)
 class Fading:
-    """How often the new side fails, in the last looks with requests to both sides."""
+    """How often new instances fail by the looks since each began."""
 
-    # requests to the new side, its errors, and those that it would have as stable
-    last: Sequence[tuple[float, float, float]] = ()
-    looks: int = 0
-    fall: float = 0.0  # how many fewer errors there are, in standard deviations
-    seen: bool = False  # whether they ever faded
-    known: bool = False  # whether it is known that they do not, or never will be
-    steady: int = 0  # looks in a row in which they did not
+    by_age: Sequence[Counts] = ()
+    ages: Mapping[str, int] = field(default_factory=dict)  # of each new instance
+    stable: Counts = field(default_factory=Counts)
+    dispersion: float = 1.0  # how many errors have one cause
+    tau: float = 0.0
+    left: float = 0.0  # of what fades, in the last look
 
     def after(
-        self, new: Counts, stable: Counts, dispersion: float, patience: WarmUpLimit
+        self,
+        new: Mapping[str, Counts],
+        stable: Counts,
+        dispersion: float,
+        patience: WarmUpLimit,
     ) -> Fading:
-        """Return it after one more look.
-
-        `dispersion`: how many errors of stable have one cause.
-        """
-        if self._is_over(patience) or not (new.requests and stable.requests):
+        """Return it after one more look."""
+        if not patience.tau:
             return self
-        look = (new.requests, new.errors, stable.rate * new.requests)
-        last, looks = (*self.last, look)[-LOOKS:], self.looks + 1
-        tells = looks >= FEW
-        fall = _fall(last, dispersion) if tells else 0.0
-        known = looks >= patience.young or (tells and _steadier(last) >= UNLIKE * dispersion)
-        steady = self.steady + 1 if tells and fall <= WAITS else 0
-        return Fading(
-            last, looks, fall, self.seen or fall > max(SEEN, patience.fall), known, steady
+        ages = {name: min(age + 1, OLD) for name, age in self.ages.items()}
+        for name, counts in new.items():
+            if counts.requests and len(ages) < INSTANCES:
+                ages.setdefault(name, 0)
+        by_age, cold, requests = list(self.by_age), 0.0, 0.0
+        for name, counts in new.items():
+            age = ages.get(name, OLD)
+            by_age += [Counts()] * (age + 1 - len(by_age))
+            by_age[age] += counts
+            requests += counts.requests
+            cold += counts.requests * math.exp(-age / patience.tau)
+        left = cold / requests if requests else self.left
+        return Fading(by_age, ages, self.stable + stable, dispersion, patience.tau, left)
+
+    @cached_property
+    def _likelihoods(self) -> list[float]:
+        """The logarithm of how likely the errors are, for each of `PARTS`."""
+        total, cold = sum(self.by_age, Counts()), self._cold
+        more = total.errors - self.stable.rate * total.requests
+        if more <= 0 or not cold:
+            return [0.0] * len(PARTS)
+        stays, fades = more / total.requests, more / cold
+        failed = [(age, counts) for age, counts in enumerate(self.by_age) if counts.errors]
+        return [
+            sum(
+                counts.errors
+                * math.log(
+                    LEAST
+                    + self.stable.rate
+                    + part * stays
+                    + (1 - part) * fades * math.exp(-age / self.tau)
+                )
+                for age, counts in failed
+            )
+            / self.dispersion
+            for part in PARTS
+        ]
+
+    @property
+    def _cold(self) -> float:
+        """The requests to new instances, each as far as its instance was cold."""
+        return sum(
+            counts.requests * math.exp(-age / self.tau) for age, counts in enumerate(self.by_age)
         )
 
-    def _is_over(self, patience: WarmUpLimit) -> bool:
-        """Whether the new side is warm, or was waited for long enough."""
-        return self.steady >= OVER or self.looks >= patience.looks
+    @property
+    def warm(self) -> float:
+        """The requests to new instances, each as far as its instance was warm."""
+        return sum(self.by_age, Counts()).requests - self._cold
 
-    def falls(self, patience: WarmUpLimit) -> bool:
-        """Whether the new side fails less and less."""
-        return self.fall > patience.fall and not self._is_over(patience)
+    @property
+    def stays(self) -> float:
+        """How much likelier it is that some of the errors stay than that all fade: logarithm."""
+        return max(self._likelihoods) - self._likelihoods[0]
+
+    @property
+    def fades(self) -> bool:
+        """Whether it is plain that some of the errors fade."""
+        return max(self._likelihoods) - self._likelihoods[-1] >= FADES
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether new instances began so shortly before that errors may still fade."""
+        return self.left > COLD
 
     def waits(self, patience: WarmUpLimit) -> bool:
-        """Whether a verdict waits."""
-        return (self.fall > patience.fall or not self.known) and not self._is_over(patience)
+        """Whether a verdict waits until it is known that errors stay."""
+        return patience.tau > 0 and not patience.plain and self.stays < STAYS
+
+    def limited(self, evidence: float) -> float:
+        """Return the evidence; where errors fade, no more than there is that some stay."""
+        return min(evidence, self.stays) if self.fades else evidence
 
     def dump(self) -> dict[str, t.Any]:
         """Return plain data, for the journal."""
-        return {**asdict(self), "last": [list(look) for look in self.last]}
+        return {
+            "by_age": [[counts.requests, counts.errors] for counts in self.by_age],
+            "ages": dict(self.ages),
+            "stable": [self.stable.requests, self.stable.errors],
+            "dispersion": self.dispersion,
+            "tau": self.tau,
+            "left": self.left,
+        }
 
     @classmethod
     def load(cls, data: Mapping[str, t.Any]) -> Fading:
-        """Return what `dump` made the data of; an older version had none."""
-        last = tuple((look[0], look[1], look[2]) for look in data.get("last", ()))
-        return cls(**{**data, "last": last})
+        """Return what `dump` made the data of; an older version had none, or others."""
+        if "by_age" not in data:
+            return cls()
+        by_age = [Counts(*counts) for counts in data["by_age"]]
+        return cls(**{**data, "by_age": by_age, "stable": Counts(*data["stable"])})
 
     def __str__(self) -> str:
-        if self.fall <= WAITS:
+        half = (len(self.by_age) + 1) // 2
+        first, last = (sum(part, Counts()) for part in (self.by_age[:half], self.by_age[half:]))
+        if last.rate >= first.rate or not last.requests:
             return "too few errors to see whether it is warming up"
-        early, late = _halves(self.last)
-        return f"{_percent(early)} falling to {_percent(late)}: still warming up?"
-
-
-def _halves(looks: Sequence[tuple[float, float, float]]) -> tuple[Counts, Counts]:
-    """Return the requests to the new side and its errors in the first and in the last looks."""
-    half = len(looks) // 2
-    early, late = (
-        sum((Counts(requests, errors) for requests, errors, _expected in part), Counts())
-        for part in (looks[:half], looks[-half:])
-    )
-    return early, late
-
-
-def _fall(looks: Sequence[tuple[float, float, float]], dispersion: float) -> float:
-    """Return how many fewer requests fail in the last looks than in the first.
-
-    In standard deviations.
-    """
-    half = len(looks) // 2
-    early, late = _halves(looks)
-    together = early + late
-    if not together.errors:
-        return 0.0
-    as_stable, later = (sum(look[2] for look in part) for part in (looks[:half], looks[-half:]))
-    less = (early.errors - as_stable) / early.requests - (late.errors - later) / late.requests
-    fall = min(less, early.rate - late.rate)  # not where stable alone has a storm
-    deviation = math.sqrt(dispersion * together.rate * (1 / early.requests + 1 / late.requests))
-    return fall / deviation
-
-
-def _steadier(looks: Sequence[tuple[float, float, float]]) -> float:
-    """Return how much likelier a steady rate is than the slowest fade: the logarithm, by Poisson.
-
-    Both have as many errors in all; the fade ends at the rate of stable.
-    """
-    requests, errors, as_stable = (sum(part) for part in zip(*looks, strict=True))
-    if errors <= as_stable:
-        return 0.0
-    fades = [math.exp(-number / TAU) for number in range(len(looks))]
-    more = sum(look[0] * left for look, left in zip(looks, fades, strict=True))
-    first, last = (errors - as_stable) / more, as_stable / requests
-    return sum(
-        look[1] * math.log(errors / requests / (last + first * left))
-        for look, left in zip(looks, fades, strict=True)
-    )
+        return f"{_percent(first)} falling to {_percent(last)}: still warming up?"
 
 
 def _percent(counts: Counts) -> str:

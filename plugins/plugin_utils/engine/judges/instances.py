@@ -14,8 +14,9 @@ from dataclasses import asdict, dataclass, field, replace
 
 from .counts import Counts, Span
 from .dispersion import Dispersion
-from .errors import Shown, hosts_of, together, trial
+from .errors import NO_WAIT, Shown, hosts_of, together, total, trial
 from .evalue import Bets, compared, odds_of
+from .fading import Fading, WarmUpLimit
 
 ODDS = odds_of((1.5, 2.5, 5.0, 12.0, 40.0))
 MOST = 200  # new instances that are judged one by one
@@ -50,8 +51,7 @@ class Instance:
     shown: Shown = field(default_factory=Shown)
     expected: float = 0.0  # errors, if it were as all others
     bad_host: bool = False  # whether its host is bad for stable instances, too
-    late: Bets = field(default_factory=lambda: Bets(ODDS))  # against all, since errors last faded
-    faded: bool = False  # whether they ever did
+    fading: Fading = field(default_factory=Fading)
     part: float = 1.0  # of the instances' alpha
 
     @property
@@ -64,9 +64,9 @@ class Instance:
         history = self
         for span in look:
             own = span.new.get(name, Counts())
-            total = sum([*span.new.values(), *span.stable.values()], Counts())
+            in_all = total(span.new) + total(span.stable)
             host = span.hosts.get(name, history.host)
-            others, mates = total - own, _mates(span, host)
+            others, mates = in_all - own, _mates(span, host)
             history = Instance(
                 history.own + own,
                 history.others + others,
@@ -76,8 +76,7 @@ class Instance:
                 history.host_bets.after(trial(own, mates, tolerance)),
                 history.shown,
                 history.expected + others.rate * own.requests,
-                late=history.late.after(trial(own, others, tolerance)),
-                faded=history.faded,
+                fading=history.fading,
                 part=history.part,
             )
         return history
@@ -88,9 +87,7 @@ class Instance:
 
     def log_e(self, dispersion: Dispersion) -> float:
         """Return the evidence against it, compared with all others."""
-        total = dispersion.total(self.expected)
-        known = [self.bets, self.late] if self.faded else [self.bets]
-        return min(bets.log_e_of_lasting(total) for bets in known)
+        return self.fading.limited(self.bets.log_e_of_lasting(dispersion.total(self.expected)))
 
     def against_host(self, dispersion: Dispersion) -> float:
         """Return the evidence against it, compared with the old instances of its host."""
@@ -113,8 +110,7 @@ class Instances:
         tolerance: float,
         *,
         storm: bool = False,
-        warms: bool = False,
-        fades: bool = False,
+        patience: WarmUpLimit = NO_WAIT,
     ) -> Instances:
         """Return it after one more look. `alpha` is for all instances together.
 
@@ -124,20 +120,22 @@ class Instances:
         names = [*self.each, *(name for name in counted if name not in self.each)][:MOST]
         part = part_of(len(self.each), len(names) - len(self.each))
         risks = dispersion.risks(hosts_of(look), BAD)
+        stable = total(together(span.stable for span in look))
         each = {}
         for name in names:
             instance = self.each.get(name, Instance(part=part))
             instance = instance.after(name, look, tolerance)
-            if fades:
-                instance = replace(instance, late=Bets(ODDS), faded=True)
-            failed = int(counted.get(name, Counts()).errors > 0)
+            own = counted.get(name, Counts())
+            fading = instance.fading.after({name: own}, stable, dispersion.of_stable, patience)
+            instance = replace(instance, fading=fading)
+            failed = int(own.errors > 0)
             # with too little evidence against it on its host, it waits
             evidence = (
                 instance.log_e(dispersion) if instance.against_host(dispersion) >= ON_HOST else 0.0
             )
-            seen = instance.shown.after(
-                failed, evidence, instance.limit(alpha), storm=storm, fades=warms
-            )
+            limit = instance.limit(alpha)
+            fades = evidence >= limit and fading.waits(patience)
+            seen = instance.shown.after(failed, evidence, limit, storm=storm, fades=fades)
             bad = instance.host in risks and instance.own.rate >= instance.mates.rate / 2 > 0
             each[name] = replace(instance, shown=seen, bad_host=bad)
         return Instances(each)
@@ -187,8 +185,7 @@ class Instances:
                 "shown": asdict(instance.shown),
                 "expected": round(instance.expected, 4),
                 "bad_host": instance.bad_host,
-                "late": instance.late.dump(),
-                "faded": instance.faded,
+                "fading": instance.fading.dump(),
                 "part": instance.part,
             }
             for name, instance in self.each.items()
@@ -209,8 +206,7 @@ class Instances:
                     Shown(**saved["shown"]),
                     saved["expected"],
                     saved["bad_host"],
-                    Bets.load(ODDS, 0, saved["late"]) if "late" in saved else Bets(ODDS),
-                    saved.get("faded", False),
+                    Fading.load(saved.get("fading", {})),
                     saved.get("part", part_of(0, len(data))),
                 )
                 for name, saved in data.items()
