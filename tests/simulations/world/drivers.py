@@ -338,6 +338,7 @@ class Traffic(TrafficDriver):
         world = self._world
         shares = world.shares(balancer)
         before = len(shares)
+        balancer.disordered = False
         world.count(balancer)
         refused = []
         for at, target in wanted.items():
@@ -368,7 +369,6 @@ class Traffic(TrafficDriver):
         if self._context.service == "shop":
             world.check_floor(f"{balancer.name} is changed", balancer, before)
             world.check_shares(balancer, shares)
-        balancer.disordered = False
         if refused:
             raise TrafficError(f"{balancer.name}: {refused[0]} does not pass its check", "PR-300")
 

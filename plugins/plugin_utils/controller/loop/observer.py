@@ -100,7 +100,7 @@ class Observer:
                 self.count()
         for pool in self._previews if self._session.epoch else ():
             pool.observe()
-        return self._assemble()
+        return self.assemble()
 
     def observe_partly(self) -> list[str]:
         """Observe what can be observed now; return why the rest cannot be.
@@ -121,7 +121,7 @@ class Observer:
         except TRANSIENT as exc:
             self._table = {}
             troubles.append(str(exc))
-        self._assemble()
+        self.assemble()
         return troubles
 
     def observe_unchecked(self) -> Snapshot:
@@ -276,8 +276,8 @@ class Observer:
             for _endpoint, server in entries
         )
 
-    def _assemble(self) -> Snapshot:
-        """Make a snapshot of what was observed."""
+    def assemble(self) -> Snapshot:
+        """Make a snapshot of what was observed last."""
         self._watch()
         now, previews = self._now(), [pool.table for pool in self._previews]
         self._silent = {
