@@ -418,6 +418,8 @@ class Supervisor:
             name = command["word"]
             if name in ("retry", "resume") and self._phase_for_commands == Phase.PROGRESSING:
                 continue  # sent while no run was active: this run does as they say
+            if command.get("until", self._now()) < self._now():
+                continue  # the run that sent it does not wait any more
             refused = commands.refusal(self._phase_for_commands, name, bool(command.get("force")))
             why, replicas = command.get("why") or None, command.get("replicas") or None
             taken = events.CommandTaken(
@@ -448,7 +450,7 @@ class Supervisor:
             raise GaveWay(
                 f"{self.settings.service} {rollout.revision}: superseded by {command.get('why')},"
                 f" which {command['by']} rolls out; that run continues from here, and nothing was"
-                " rolled back"
+                " rolled back; if that run has ended, run this one again"
             )
         if name == "abort":
             raise Aborted(sent, "PR-608")
