@@ -354,8 +354,7 @@ class Traffic(TrafficDriver):
                 world.check_admitted(balancer, at)
             if target.rotation is not Rotation.IN and entry.rotation is Rotation.IN:
                 entry.left = world.now
-            # it is the balancer's own doing as long as it is left in rotation
-            entry.restored = entry.restored and target.rotation is Rotation.IN
+            entry.restored = False
             entry.rotation, entry.weight = target.rotation, target.weight
         for at, entry in list(balancer.entries.items()):
             if at in wanted or not entry.ours:
