@@ -46,7 +46,7 @@ def after(*ratios: float) -> Warming:
     """What is known after these looks; each time as the journal has it."""
     found = Warming()
     for ratio in ratios:
-        found = Warming.load(json.loads(json.dumps(found.after(ratio).dump())))
+        found = Warming.load(json.loads(json.dumps(found.after(ratio, 1.0).dump())))
     return found
 
 
@@ -81,6 +81,18 @@ def test_a_verdict_on_times_waits_and_says_why() -> None:
     assert "too few looks" in said[FEW - 2].sentence
     assert any("still warming up" in verdict.sentence for verdict in said[:20])
     assert said[-1].worse
+
+
+def test_sides_that_have_answers_in_turns_are_compared() -> None:
+    """An instance has a sample each thirty answers, which need not be in the same look."""
+    history, verdicts = LatencyHistory(), []
+    for look in range(60):
+        slow, fast = ([0.3] * 2, []) if look % 2 else ([], [0.1] * 6)
+        kept = LatencyHistory.load(json.loads(json.dumps(history.dump())))
+        history = kept.after(Samples.of_sides(slow, fast))
+        verdicts.append(compare_quantile(history))
+    assert verdicts[-1].worse, verdicts[-1].sentence
+    assert verdicts[20].worse, verdicts[20].sentence
 
 
 # -- errors ----------------------------------------------------------------------------------------

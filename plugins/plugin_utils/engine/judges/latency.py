@@ -170,7 +170,6 @@ class LatencyHistory:
     each: Mapping[str, Histogram] = field(default_factory=dict)  # of new instances
     means: Mapping[str, Mean] = field(default_factory=dict)  # of stable instances
     hosts: Mapping[str, str] = field(default_factory=dict)
-    ratios: tuple[float, ...] = ()  # new to stable, of the last looks
     warming: Warming = field(default_factory=Warming)
 
     def after(self, look: Samples) -> LatencyHistory:
@@ -184,21 +183,20 @@ class LatencyHistory:
             if name and (name in means or len(means) < MOST_INSTANCES):
                 means[name] = means.get(name, Mean()).after(times)
         known = {name: host for name, host in look.hosts.items() if name in each or name in means}
-        ratio = [_median(new) / max(_median(stable), LEAST)] if new and stable else []
         return LatencyHistory(
             self.new.add(new),
             self.stable.add(stable),
             each,
             means,
             {**self.hosts, **known},
-            (*self.ratios, *ratio)[-AGREE:],
-            self.warming.after(ratio[0]) if ratio else self.warming,
+            self.warming.after(*(_median(side) if side else None for side in (new, stable))),
         )
 
     @property
     def agree(self) -> float:
         """By how much the new side was slower in the last looks, in the middle."""
-        return _median(self.ratios) if self.ratios else math.inf
+        last = self.warming.ratios[-AGREE:]
+        return math.exp(statistics.median(last)) if last else math.inf
 
     def allowed(self, tolerance: float, instances: float) -> float:
         """Return the `tolerance`, with what the mean of so many new instances may differ by.
@@ -230,7 +228,6 @@ class LatencyHistory:
             "each": {name: times.dump() for name, times in self.each.items()},
             "means": {name: [mean.count, mean.total] for name, mean in self.means.items()},
             "hosts": dict(self.hosts),
-            "ratios": list(self.ratios),
             "warming": self.warming.dump(),
         }
 
@@ -243,7 +240,6 @@ class LatencyHistory:
             {name: Histogram.load(times) for name, times in data.get("each", {}).items()},
             {name: Mean(*mean) for name, mean in data.get("means", {}).items()},
             data.get("hosts", {}),
-            tuple(data.get("ratios", ())),
             Warming.load(data.get("warming", {})),
         )
 

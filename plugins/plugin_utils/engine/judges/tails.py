@@ -147,9 +147,9 @@ class Tails:
                 slow = replace(slow, mild=self._mild(look, tolerance))
             later = limit + _buckets(tolerance)
             tails[level] = tail.after(slow, limit, later, alpha * LEVELS[level], storm)
-        warming = self.warming
-        if new.buckets and stable.buckets:
-            warming = warming.after(new.middle / stable.middle)
+        warming = self.warming.after(
+            *(side.middle if side.buckets else None for side in (new, stable))
+        )
         usual = self.stable if storm else Histogram.sum([self.stable, stable])
         return Tails(usual, tails, warming, slow_looks)
 

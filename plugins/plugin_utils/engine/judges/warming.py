@@ -13,7 +13,7 @@ import math
 import statistics
 import typing as t
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 LOOKS = 10  # the last ones that are compared, half of them with the other half
 SURE = 0.5  # standard deviations of the difference
@@ -29,11 +29,21 @@ class Warming:
     ratios: Sequence[float] = ()  # logarithms
     looks: int = 0  # with answers of both sides
     seen: bool = False  # whether it ever got faster
+    new: float | None = None  # time of the new side, while stable has none to compare it with
+    stable: float | None = None  # and the other way round
 
-    def after(self, ratio: float) -> Warming:
-        """Return it after one more look, in which the new side took `ratio` times as long."""
-        warming = Warming((*self.ratios, round(math.log(ratio), 6))[-LOOKS:], self.looks + 1)
-        return Warming(warming.ratios, warming.looks, self.seen or warming.falls)
+    def after(self, new: float | None, stable: float | None) -> Warming:
+        """Return it after one more look, with the times of the sides that had answers.
+
+        The sides may have answers in turns: the time of each is kept until the other has one.
+        """
+        new = self.new if new is None else new
+        stable = self.stable if stable is None else stable
+        if new is None or stable is None:
+            return replace(self, new=new, stable=stable)
+        ratio = round(math.log(new / stable), 6)
+        warming = Warming((*self.ratios, ratio)[-LOOKS:], self.looks + 1)
+        return replace(warming, seen=self.seen or warming.falls)
 
     @property
     def falls(self) -> bool:
@@ -59,9 +69,9 @@ class Warming:
 
     def dump(self) -> dict[str, t.Any]:
         """Return plain data, for the journal."""
-        return {"ratios": list(self.ratios), "looks": self.looks, "seen": self.seen}
+        return {**asdict(self), "ratios": list(self.ratios)}
 
     @classmethod
     def load(cls, data: Mapping[str, t.Any]) -> Warming:
         """Return what `dump` made the data of; an older version had none."""
-        return cls(tuple(data.get("ratios", ())), data.get("looks", 0), data.get("seen", False))
+        return cls(**{**data, "ratios": tuple(data.get("ratios", ()))})
