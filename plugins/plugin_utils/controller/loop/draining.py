@@ -76,13 +76,13 @@ def reconsider(loop: ReconcileLoop, snapshot: Snapshot, floor: int) -> Snapshot:
 
     Only those that are not carried out yet: the instance runs, is ready, and gets requests.
     """
-    draining, told = loop.session.record.draining, loop.actuator.stops.told_to_stop
+    draining, stopping = loop.session.record.draining, loop.actuator.stops.told_to_stop
     may_stay = {
         report.labels.id
         for report in snapshot.reports
         if report.labels.id in draining
         and report.process is Process.RUNNING
-        and report.labels.id not in told
+        and report.labels.id not in stopping
         and loop.checker.health(report.labels.id).health in (Health.PASSING, Health.NONE)
     }
     cancelled = drains_to_cancel(snapshot.fleet, may_stay, floor) if may_stay else ()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import typing as t
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -418,7 +419,7 @@ class Supervisor:
             name = command["word"]
             if name in ("retry", "resume") and self._phase_for_commands == Phase.PROGRESSING:
                 continue  # sent while no run was active: this run does as they say
-            if command.get("until", self._now()) < self._now():
+            if command.get("until", math.inf) < self._now():
                 continue  # the run that sent it does not wait any more
             refused = commands.refusal(self._phase_for_commands, name, bool(command.get("force")))
             why, replicas = command.get("why") or None, command.get("replicas") or None
