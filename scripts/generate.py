@@ -214,10 +214,29 @@ def dumped(data: t.Any, indent: int = 0) -> str:
 # Modules and their fragment -------------------------------------------------------------------
 
 
+FULL = "begin"  # the step that documents the options of all steps in full
+
+
+def common_fields() -> Sequence[Field]:
+    """Return the options that all steps take."""
+    variables = module("plugin_utils.config.variables")
+    return (*variables.COMMON.fields, variables.KEPT)
+
+
+def brief(field: Field) -> Docs:
+    """Return an option of all steps in a sentence, with a reference to where it is in full."""
+    option = documented(field)
+    text = f"{first_sentence(field.text)} {field.kind.note}".strip()
+    if option.pop("suboptions", None):
+        text += f" M(progressive.rollout.{FULL}) documents its options."
+    if field.kind.choices:
+        option["choices"] = list(field.kind.choices)
+    return {**option, "description": text}
+
+
 def fragment() -> str:
     """Return plugins/doc_fragments/rollout.py with the options that all steps take."""
-    variables = module("plugin_utils.config.variables")
-    options = {one.name: documented(one) for one in (*variables.COMMON.fields, variables.KEPT)}
+    options = {field.name: brief(field) for field in common_fields()}
     text = (ROOT / "plugins/doc_fragments/rollout.py").read_text()
     start, end = text.index("options:\n"), text.index("attributes:\n")
     return text[:start] + dumped({"options": options}) + text[end:]
@@ -228,9 +247,10 @@ def modules() -> dict[str, str]:
     found = {}
     for path in sorted((ROOT / "plugins/modules").glob("*.py")):
         name, text = path.stem, path.read_text()
-        own = {
-            one.name: documented(one) for one in module(f"action.{name}").ActionModule.own.fields
-        }
+        fields = module(f"action.{name}").ActionModule.own.fields
+        if name == FULL:
+            fields = (*fields, *common_fields())
+        own = {field.name: documented(field) for field in fields}
         head, _return, results = text.partition('RETURN = r"""\n')
         head = re.sub(
             r"^options:\n.*?(?=^extends_documentation_fragment:)", "", head, flags=re.M | re.S
@@ -391,7 +411,7 @@ def as_variable(field: Field) -> Docs:
     text = found["description"]
     lines = [as_variables(line) for line in ([text] if isinstance(text, str) else text)]
     if below:
-        lines.append("C(ansible-doc progressive.rollout.begin) shows its options.")
+        lines.append(f"C(ansible-doc progressive.rollout.{FULL}) shows its options.")
     if isinstance(allowed, dict):
         lines += [f"V({name}) - {as_variables(sentence)}" for name, sentence in allowed.items()]
     elif allowed:
@@ -537,7 +557,10 @@ def role_entries() -> dict[str, list[Entry]]:
             "Send a command to the rollout in progress",
             "Writes the command to the journal. The run that holds the lease obeys it. If there is"
             " none, this play continues the rollout, unless the command is to stop.",
-            some("service", "command", "why", "replicas", "force", "store", "follow", **command),
+            some(
+                *("service", "command", "why", "replicas", "count", "force", "store", "follow"),
+                **command,
+            ),
         ),
         Entry(
             "release",
@@ -648,13 +671,54 @@ def drivers_page() -> str:
         if folder == "notifiers":
             common = module("plugin_utils.config.notify").NOTIFY
             text += f"\nAll notifiers have these options.\n\n{TABLE}{''.join(option_rows(common))}"
+        shared = shared_rows(folder)
+        for names, rows in shared.items():
+            text += f"\n### {title}: {', '.join(names)}\n\nOptions that these have in common.\n"
+            text += f"\n{TABLE}{''.join(rows)}"
         for name in DRIVERS[folder]:
-            found = module(f"plugin_utils.{folder}.{name}")
-            text += f"\n### {title}: {name}\n\n{first_sentence(found.__doc__)}\n"
-            if rows := "".join(option_rows(driver_options(folder, name))):
-                text += f"\n{TABLE}{rows}"
-            for key, why in found.Driver.unsupported.items():
-                text += f"\n`{key}` is refused: {why}.\n"
+            text += driver_section(folder, name, title, shared)
+    return text
+
+
+LEAST_SHARED = 3  # options that drivers have in common, from which on they are a table of their own
+
+
+def rows_of(folder: str, name: str) -> list[str]:
+    """Return the rows of a driver's options, each with those of the options below it."""
+    return ["".join(option_rows({key: one})) for key, one in driver_options(folder, name).items()]
+
+
+def shared_rows(folder: str) -> dict[tuple[str, ...], list[str]]:
+    """Return the rows that several drivers have alike, by the names of the drivers."""
+    drivers: dict[str, list[str]] = {}
+    for name in DRIVERS[folder]:
+        for row in rows_of(folder, name):
+            drivers.setdefault(row, []).append(name)
+    shared: dict[tuple[str, ...], list[str]] = {}
+    for row, names in drivers.items():
+        if len(names) > 1:
+            shared.setdefault(tuple(names), []).append(row)
+    return {names: rows for names, rows in shared.items() if len(rows) >= LEAST_SHARED}
+
+
+def driver_section(
+    folder: str, name: str, title: str, shared: Mapping[tuple[str, ...], Sequence[str]]
+) -> str:
+    """Return the section of one driver, with a link to each table that it shares with others."""
+    driver = module(f"plugin_utils.{folder}.{name}")
+    text = f"\n### {title}: {name}\n\n{first_sentence(driver.__doc__)}\n"
+    groups = [names for names in shared if name in names]
+    elsewhere = [row for names in groups for row in shared[names]]
+    anchor = title.lower().replace(" ", "-")
+    links = [f"[{', '.join(names)}](#{anchor}-{'-'.join(names)})" for names in groups]
+    if links:
+        *others, last = links
+        of = f"{', of '.join(others)} and of {last}" if others else last
+        text += f"It also has the options of {of}.\n"
+    if rows := "".join(row for row in rows_of(folder, name) if row not in elsewhere):
+        text += f"\n{TABLE}{rows}"
+    for key, why in driver.Driver.unsupported.items():
+        text += f"\n`{key}` is refused: {why}.\n"
     return text
 
 
@@ -663,14 +727,25 @@ def first_sentence(text: str) -> str:
     return re.split(r"(?<=\.) ", " ".join(text.split()), maxsplit=1)[0]
 
 
+def options_of_drivers() -> dict[str, list[str]]:
+    """Return the names of the options of each driver, such as `traffic.haproxy`."""
+    return {
+        f"{folder}.{name}": list(driver_options(folder, name))
+        for folder, names in DRIVERS.items()
+        for name in names
+    }
+
+
 # Files ----------------------------------------------------------------------------------------
 
 
 def files() -> dict[str, str]:
     """Return every generated file with its content."""
     import guides
+    import limits
     import messages
     import pictures
+    import public_names
     import report_example
     import timeline
 
@@ -684,6 +759,8 @@ def files() -> dict[str, str]:
         "docs/reference/drivers.md": drivers_page(),
         "docs/reference/messages.md": messages.page(),
         "docs/reference/timeline-events.md": timeline.page(),
+        limits.PAGE: limits.page(),
+        public_names.FILE: public_names.page(options_of_drivers()),
         **{
             f"docs/docsite/rst/{name.replace('-', '_')}.rst": guides.guide(name)
             for name in guides.GUIDES

@@ -9,7 +9,7 @@ DOCUMENTATION = r"""
 name: brief
 type: stdout
 short_description: Show what tasks say and what fails, without the names of the tasks
-version_added: 0.1.0
+version_added: 1.0.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:

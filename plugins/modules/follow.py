@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: follow
 short_description: Show a rollout that another run is working on, until it ends
-version_added: 0.1.0
+version_added: 1.0.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:

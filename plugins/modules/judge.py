@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: judge
 short_description: Replay the analyses of a past rollout under other settings
-version_added: 0.1.0
+version_added: 1.0.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:

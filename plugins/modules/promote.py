@@ -8,13 +8,13 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: promote
 short_description: Make the new revision the stable one
-version_added: 0.1.0
+version_added: 1.0.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:
   - Checks once more that all instances of the new revision are ready, replaces those that are not, and makes the revision the stable one.
   - With O(strategy=blue_green) this is the switch. It is verified at all load balancers, and undone if one fails.
-  - Waits at the gates of this stage, such as O(gates.post_rollout).
+  - Waits at the gates of this stage, such as O(progressive.rollout.begin#module:gates.post_rollout).
   - After this, a rollback returns to the previous revision.
   - Changes nothing if no rollout is in progress.
 extends_documentation_fragment:

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: watch
 short_description: Watch a service during a rollout, and after its promotion
-version_added: 0.1.0
+version_added: 1.0.0
 author:
   - The progressive.rollout authors (@progressive-rollout)
 description:

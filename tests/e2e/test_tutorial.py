@@ -48,7 +48,8 @@ class Reader:
 
     def run(self, page: str, name: str, rc: int = 0) -> str:
         """What a shell snippet prints."""
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        # no sbin: it is not in the PATH of a Debian user
+        path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
         result = subprocess.run(
             ["bash", "-uc", self.text(page, name)],
             cwd=self.home,

@@ -27,6 +27,8 @@ from ansible_collections.progressive.rollout.tests.support.waiting import LONG, 
 ROOT = Path(__file__).resolve().parents[2]
 APP = ROOT / "playbooks" / "files" / "app.py"
 ROLLOUT = "progressive.rollout.rollout"
+# Where the artefact is installed, if it is what playbooks run (`make release`), and not the checkout.
+ARTEFACT = os.environ.get("ARTEFACT_COLLECTIONS", "")
 Variables = Mapping[str, t.Any]
 
 
@@ -269,7 +271,7 @@ class Playground:
         timeout: float = LONG,
     ) -> Outcome:
         """As `start`, to its end; forked where nothing can tell it from a started program."""
-        usual = not env and not (self.home / "ansible.cfg").exists()
+        usual = not env and not ARTEFACT and not (self.home / "ansible.cfg").exists()
         return self.start(playbook, variables, *options, env=env, forked=usual).wait(timeout)
 
     def killed_in_rollback(self) -> dict[str, t.Any]:
@@ -321,7 +323,9 @@ class Playground:
 
     def _environment(self) -> dict[str, str]:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
-        collections = os.environ.get(
+        if ARTEFACT:
+            kept["PYTHONPATH"] = ""  # or the checkout would be found there
+        collections = ARTEFACT or os.environ.get(
             "ANSIBLE_COLLECTIONS_PATH", str(ROOT / ".cache" / "collections")
         )
         return kept | {

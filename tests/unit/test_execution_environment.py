@@ -34,6 +34,8 @@ def test_ansible_builder_makes_a_context_of_it(tmp_path: Path) -> None:
     builder("create", "--context", str(tmp_path), "--output-filename", "Containerfile")
     text = (tmp_path / "Containerfile").read_text()
     assert "ansible-galaxy collection install" in text
+    listed = text.index("cyclonedx-py environment --output-file /usr/share/sbom.cdx.json $PYCMD")
+    assert "\nUSER root" in text[:listed] and "\nUSER" in text[listed:]  # root writes it
     asked = yaml.safe_load((tmp_path / "_build/requirements.yml").read_text())
     assert "progressive.rollout" in asked["collections"][0]["name"]
     pinned = (ROOT / "requirements/run.txt").read_text() + (

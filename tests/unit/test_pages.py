@@ -371,6 +371,35 @@ def test_readme_fits_two_screens() -> None:
     assert len(read("README.md").splitlines()) <= 125
 
 
+# what each load balancer and platform is called by people; `none` and `static` are neither
+CALLED = {
+    "traffic": {
+        "envoy": "Envoy",
+        "gateway_api": "Gateway API",
+        "haproxy": "HAProxy",
+        "kubernetes_service": "Kubernetes Service",
+        "nginx": "nginx",
+    },
+    "platforms": {
+        "docker": "docker",
+        "kubernetes": "Kubernetes Deployments",
+        "podman": "podman",
+        "process": "processes",
+        "several": "several",
+        "swarm": "Swarm",
+        "systemd": "systemd",
+    },
+}
+
+
+@pytest.mark.parametrize("folder", CALLED)
+def test_readme_names_every_platform_and_load_balancer(folder: str) -> None:
+    drivers = {path.stem for path in (ROOT / "plugins/plugin_utils" / folder).glob("[!_]*.py")}
+    assert drivers - {"none", "static"} == set(CALLED[folder])
+    for name in CALLED[folder].values():
+        assert name in read("README.md").partition("## Description")[0]
+
+
 def test_readme_commands_are_there() -> None:
     for line in SNIPPETS["README.md"]["make"].splitlines():
         command = ["sh", "-c", line.replace("make", "make -n", 1)]

@@ -183,10 +183,20 @@ def test_an_option_of_all_gates_is_documented_beside_a_drivers_of_that_name() ->
 
 
 def test_options_are_documented_once() -> None:
-    """What `analysis` documents, a gate of that driver refers to; all steps take `analysis`."""
-    fragment = yaml.safe_load(module("doc_fragments.rollout").ModuleDocFragment.DOCUMENTATION)
+    """What `analysis` documents, a gate of that driver refers to."""
+    begin = yaml.safe_load(module("modules.begin").DOCUMENTATION)
     gate = yaml.safe_load(module("modules.gate").DOCUMENTATION)["options"]["gate"]
-    of_analysis = fragment["options"]["analysis"]["suboptions"]["metrics"]
+    of_analysis = begin["options"]["analysis"]["suboptions"]["metrics"]
     assert {"judge", "query", "of", "alpha"} <= of_analysis["suboptions"].keys()
     assert "suboptions" not in gate["suboptions"]["metrics"]
     assert "O(analysis)" in " ".join(gate["suboptions"]["metrics"]["description"])
+
+
+def test_options_of_all_steps_are_in_full_in_one_step_and_short_in_the_others() -> None:
+    fragment = yaml.safe_load(module("doc_fragments.rollout").ModuleDocFragment.DOCUMENTATION)
+    begin = yaml.safe_load(module("modules.begin").DOCUMENTATION)["options"]
+    for name, option in fragment["options"].items():
+        assert "suboptions" not in option
+        assert option.get("default") == begin[name].get("default")
+        if "suboptions" in begin[name]:
+            assert "M(progressive.rollout.begin)" in option["description"]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # 1: the first; 2: settings of revisions, and with which settings commands continue; 3: the release
 # that a rollout is a member of
 SCHEMA = 3
-NEEDS = "0.1.0"  # the first release that reads it
+NEEDS = "1.0.0"  # the first release that reads it
 LEASE_SCHEMA = 1
 KEEP = 50  # timelines, and operators' commands, of a service
 LONGEST = 3600.0  # seconds a lease may live
