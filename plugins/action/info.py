@@ -23,6 +23,7 @@ from ..plugin_utils.state.record import Record
 
 
 class ActionModule(StepAction):
+    moves = False
     own = Options(
         Field(
             "timeline",

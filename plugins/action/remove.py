@@ -14,6 +14,7 @@ from ..plugin_utils.inputs.options import FLAG, Field, Options
 
 
 class ActionModule(StepAction):
+    moves = False
     own = Options(
         Field("show", FLAG, "Whether to print what is removed, a line each.", default=False)
     )

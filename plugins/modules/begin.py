@@ -361,8 +361,8 @@ options:
           or a Deployment of C(kubernetes) in one cluster. Required.'
         type: dict
       socket:
-        description: 'I(swarm): Path of the Docker socket on each manager, for a user with access to it (C(become)). An
-          absolute path.'
+        description: 'I(swarm): Path of the Docker socket on each manager, for a user with access to it (C(become)); V({host})
+          is the manager''s name in the inventory. An absolute path.'
         type: str
         default: /var/run/docker.sock
       configs:

@@ -123,6 +123,26 @@ def test_a_broken_revision_is_rolled_back(playground: Playground, namespace: Nam
     assert client.failed == []
 
 
+def test_what_rollouts_left_is_removed_and_a_first_rollout_follows(
+    playground: Playground, namespace: Namespace
+) -> None:
+    namespace.deploy(2, start=0)
+    assert playground.run(variables={"rollout_revision": "2"}).rc == 0
+    uids = namespace.uids()
+    removed = playground.run("progressive.rollout.remove", {})
+    assert removed.rc == 0 and "deployments/shop" in removed.output, removed.output
+    assert "rollout.progressive" not in namespace.kubectl("get", "deployment,rs,pod", "-o", "yaml")
+    assert namespace.uids() == uids
+    again = playground.run("progressive.rollout.remove", {})
+    assert again.rc == 0 and "nothing to do" in again.output, again.output
+    given = {"rollout_revision": "broken", "rollout_failure_limit": 1}
+    assert playground.run(variables=given).rc != 0
+    namespace.is_ordinary("2", 2)
+    assert namespace.uids() == uids
+    assert playground.run(variables={"rollout_revision": "3"}).rc == 0
+    namespace.is_ordinary("3", 2)
+
+
 def test_kubectl_undoes_a_rollout_and_the_next_one_follows(
     playground: Playground, namespace: Namespace
 ) -> None:

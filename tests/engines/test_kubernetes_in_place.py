@@ -265,6 +265,24 @@ def test_kubectl_undoes_a_rollout_and_the_next_one_follows(
     assert revisions(namespace) == {"db-0": "2", "db-1": "2"}
 
 
+def test_what_rollouts_left_is_removed_and_a_first_rollout_can_go_back(
+    db: Playground, namespace: Namespace
+) -> None:
+    deploy_db(namespace, 2)
+    assert db.run(variables={"rollout_revision": "2"}).rc == 0
+    uids = namespace.uids()
+    assert db.run("progressive.rollout.status", {}).rc == 0
+    removed = db.run("progressive.rollout.remove", {})
+    assert removed.rc == 0 and "statefulsets/db" in removed.output, removed.output
+    assert "rollout.progressive" not in namespace.kubectl("get", "pod", "-o", "yaml")
+    assert namespace.uids() == uids
+    given = {"rollout_revision": "broken", "rollout_failure_limit": 1, **FAST}
+    assert db.run(variables=given).rollout["outcome"] == "rolled_back"
+    assert revisions(namespace) == {"db-0": "2", "db-1": "2"}
+    assert db.run(variables={"rollout_revision": "3"}).rc == 0
+    assert revisions(namespace) == {"db-0": "3", "db-1": "3"}
+
+
 # DaemonSets
 # --------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The service of docs/examples/vms-and-kubernetes under load: processes and a Deployment of a real
-Kubernetes as one service behind a real HAProxy, one after the other, and both back.
+Kubernetes as one service behind a real HAProxy or Envoy, one after the other, and both back.
 
 Its parts and targets are as they stand; hosts, load balancer and times are local.
 """
@@ -23,7 +23,9 @@ from ansible_collections.progressive.rollout.tests.support.namespaces import (
     Namespace,
 )
 from ansible_collections.progressive.rollout.tests.support.shop import (
+    BehindEnvoy,
     BehindHAProxy,
+    Front,
     Load,
     Place,
     Shop,
@@ -38,7 +40,7 @@ EACH = 3  # instances on hosts, and as many pods
 class Site(Shop):
     """The example's service on hosts of this machine and in a namespace."""
 
-    def __init__(self, front: BehindHAProxy, namespace: Namespace) -> None:
+    def __init__(self, front: Front, namespace: Namespace) -> None:
         shop = yaml.safe_load((EXAMPLE / "group_vars/all.yml").read_text())
         targets = shop["rollout_targets"]
         targets[0]["soak"] = "2s"
@@ -66,13 +68,14 @@ class Site(Shop):
         return pods | {(record["address"], record["port"]) for record in self.living()}
 
     def serves(self, revision: str) -> None:
-        """All instances of both are of the revision, and HAProxy knows no others."""
+        """All instances of both are of the revision, and the load balancer knows no others."""
         assert self.revisions() == [revision] * EACH
         self.namespace.is_ordinary(revision, EACH)
         assert self.front.serving() == self.front.known() == self.places()
 
     def share(self, revision: str) -> float:
         """The part of its weights that HAProxy gives to instances of a revision."""
+        assert isinstance(self.front, BehindHAProxy)
         pods = self.namespace.cluster.get(f"{self.namespace.core}/pods")["items"]
         mine = {
             (str(pod["status"].get("podIP")), 8080)
@@ -100,8 +103,8 @@ class Site(Shop):
 
 
 @pytest.fixture
-def site(namespace: Namespace) -> Iterator[Site]:
-    front = BehindHAProxy()
+def site(namespace: Namespace, request: pytest.FixtureRequest) -> Iterator[Site]:
+    front: Front = getattr(request, "param", BehindHAProxy)()
     namespace.deploy(EACH, start=0, stop=0)
     with Site(front, namespace) as found:
         found.to("1")
@@ -120,6 +123,7 @@ def unscathed(reports: list[dict[str, t.Any]]) -> None:
     assert all("-" in report["by_revision"] for report in reports), "pods have answered"
 
 
+@pytest.mark.parametrize("site", [BehindHAProxy, BehindEnvoy], indirect=True)
 def test_a_wave_after_the_other(site: Site) -> None:
     with load(site) as requests:
         outcome = site.to("2")

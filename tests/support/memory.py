@@ -56,6 +56,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.aut
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
     DriverContext,
+    Known,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import (
     D,
@@ -109,6 +110,10 @@ class World:
     crashes: Callable[[Labels], bool] = lambda labels: False
     context: DriverContext | None = None  # of the step that runs
     missing: str = ""  # what a host lacks of what revisions need
+
+    def known(self) -> Known:
+        """What the journal of the present step has; the epoch stays the same."""
+        return replace(self.context.known(), epoch=1) if self.context else Known(epoch=1)
 
     def called(self, what: str) -> None:
         self.calls.append(what)

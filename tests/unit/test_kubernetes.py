@@ -41,7 +41,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.che
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
     DriverContext,
-    Known,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     NOWHERE,
@@ -127,13 +126,9 @@ class Pods(World):
 
     def platform(self) -> t.Any:
         made = driver(self.server, **self.options)
-        made.context = replace(made.context, known=self._known)
+        made.context = replace(made.context, known=self.known)
         self.made.append(made)
         return made
-
-    def _known(self) -> Known:
-        """What the journal of the present step has of the settings."""
-        return Known(epoch=1, settings=self.context.known().settings if self.context else {})
 
     def traffic(self) -> t.Any:
         return service(self.server, settle="0s") if self.service else super().traffic()

@@ -11,6 +11,7 @@ import threading
 import time
 import typing as t
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -437,6 +438,27 @@ def test_a_list_follows_what_the_watch_tells(script: Script) -> None:
     until(lambda: len(script.watched) == 2)
     assert names(reflected) == {"b", "c"}
     assert (woken.is_set(), script.lists, script.watched) == (True, 1, ["100", "110"])
+
+
+def test_two_that_ask_first_begin_one_watch(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together, get = threading.Barrier(2), script.get
+
+    def meet(path: str, **query: str) -> Object:
+        with suppress(threading.BrokenBarrierError):
+            together.wait(0.5)
+        return get(path, **query)
+
+    monkeypatch.setattr(script, "get", meet)
+    reflected, _woken = reflector(script)
+    threads = [threading.Thread(target=reflected.list) for _number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert script.lists == 1
+    until(lambda: script.watched == ["100"])
 
 
 @pytest.mark.parametrize(

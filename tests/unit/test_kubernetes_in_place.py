@@ -5,14 +5,22 @@
 
 from __future__ import annotations
 
+import copy
 import typing as t
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import yaml
-from ansible_collections.progressive.rollout.plugins.action import begin, plan, rollback, scale
+from ansible_collections.progressive.rollout.plugins.action import (
+    begin,
+    info,
+    plan,
+    remove,
+    rollback,
+    scale,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     InputError,
     LeaseLost,
@@ -82,8 +90,10 @@ class Pods(World):
     made: list[t.Any] = field(default_factory=list)
 
     def platform(self) -> t.Any:
-        self.made.append(driver(self.server))
-        return self.made[-1]
+        made = driver(self.server)
+        made.context = replace(made.context, known=self.known)
+        self.made.append(made)
+        return made
 
 
 class Shop(Service):
@@ -397,6 +407,14 @@ def test_a_revision_that_ran_before_gets_the_pod_template_that_it_had() -> None:
     made.refill("1", 4)
     assert server.template == "1"
     assert "nodeSelector" not in server.objects[DB]["spec"]["template"]["spec"]
+    for name in ("db-0", "db-1"):
+        server.end(f"{api.PODS}/{name}")
+    assert {(one.labels.generation, one.labels.revision) for one in made.sync()} == {(4, "1")}
+    tell(made, settings={5: InstanceSettings("kubernetes", {}, {}, again=True)})
+    made.refill("2", 5)
+    for name in ("db-0", "db-1"):
+        server.end(f"{api.PODS}/{name}")
+    assert {(one.labels.generation, one.labels.revision) for one in made.sync()} == {(5, "2")}
 
 
 @pytest.mark.parametrize("generation", [None, 2])
@@ -522,7 +540,7 @@ def test_missing_rights_are_told_as_a_role(path: str) -> None:
     assert {(rule["resources"][0], *rule["verbs"]) for rule in role["rules"]} == {
         (kind, "list", "watch", "patch"),
         ("controllerrevisions", "list"),
-        ("pods", "list", "watch", "delete"),
+        ("pods", "list", "watch", "patch", "delete"),
         ("events", "list"),
     }
 
@@ -548,6 +566,15 @@ def test_nothing_is_started_beside_what_is_there() -> None:
 def test_settings_are_refused(given: t.Any, why: str) -> None:
     with pytest.raises(InputError, match=why):
         settings(**given)
+
+
+def test_steps_that_move_nothing_need_no_budget() -> None:
+    """They are not given it, and its default allows no pod to be unavailable."""
+    platform = {"driver": "kubernetes", "workload": "statefulset/db", "image": IMAGE}
+    for action in (info, remove):
+        assert parse({"service": "shop", "platform": platform}, moves=action.ActionModule.moves)
+    with pytest.raises(InputError, match="rollout_budget"):
+        parse({"service": "shop", "platform": platform}, moves=begin.ActionModule.moves)
 
 
 @pytest.mark.parametrize("replicas", [2, 4])
@@ -608,6 +635,31 @@ def test_the_first_pods_are_the_most_common_ones() -> None:
     assert [one.labels.generation for one in made.sync()] == [0, 2, 2], "they were the first ones"
     made.refill("1", 1)
     assert "nodeSelector" not in server.objects[DB]["spec"]["template"]["spec"]
+
+
+def test_a_rollout_that_kubectl_has_undone_is_followed_by_others(tmp_path: Path) -> None:
+    """`kubectl rollout undo` gives the workload the template before, and moves no pod."""
+    server = Server(2)
+    before = copy.deepcopy(server.objects[DB]["spec"]["template"])
+    shop = Shop(tmp_path, server)
+    shop.play(revision="2")
+    server._put(
+        DB, {**server.objects[DB], "spec": {**server.objects[DB]["spec"], "template": before}}
+    )
+    server.reconcile()
+    shop.play(revision="3")
+    is_over(server, "3", 2)
+    shop.step(rollback)
+    is_over(server, "2", 2)
+
+
+def test_a_statefulset_needs_no_service(tmp_path: Path) -> None:
+    """Since https://github.com/kubernetes/kubernetes/pull/130233, `serviceName` is optional."""
+    server = Server(3)
+    del server.objects[DB]["spec"]["serviceName"]
+    Shop(tmp_path, server).play(revision="2")
+    is_over(server, "2", 3)
+    assert deleted(server) == ["db-2", "db-1", "db-0"]
 
 
 # The documentation

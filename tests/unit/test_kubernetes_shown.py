@@ -12,10 +12,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _pod, _pods
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._hand_back import CAUSE
 from ansible_collections.progressive.rollout.tests.support import kubernetes as api
+from ansible_collections.progressive.rollout.tests.support.statefulsets import Server
 from ansible_collections.progressive.rollout.tests.unit.test_kubernetes import (
     Shop,
     cluster,
     pause,
+)
+from ansible_collections.progressive.rollout.tests.unit.test_kubernetes_in_place import (
+    Shop as InPlace,
 )
 
 
@@ -71,6 +75,27 @@ def test_pods_have_their_role_as_a_label_which_no_template_has(tmp_path: Path) -
     sets = [one for path, one in server.objects.items() if path.startswith(api.SETS)]
     for one in [server.objects[api.SHOP], *sets]:
         assert _pods.ROLE not in one["spec"]["template"]["metadata"]["labels"]
+
+
+@pytest.mark.parametrize("given", [{"number": 8}, {"nodes": 8}], ids=["statefulset", "daemonset"])
+def test_pods_that_are_replaced_at_their_places_have_their_role(
+    tmp_path: Path, given: dict[str, int]
+) -> None:
+    server = Server(**given)
+    steps = [{"set_replicas": 2}, {"pause": {}}]
+    shop = InPlace(tmp_path, server, strategy="canary", steps=steps)
+    shop.play(revision="2")
+    assert roles(server) == {("1", "stable"): 6, ("2", "canary"): 2}
+    shop.say("abort")
+    with pytest.raises(RolloutFailed):
+        shop.play(revision="2")
+    assert roles(server) == {("1", "stable"): 8}
+    shop.play(revision="3")
+    assert roles(server) == {("1", "stable"): 6, ("3", "canary"): 2}
+    shop.say("promote")
+    shop.play(revision="3")
+    assert roles(server) == {("3", "stable"): 8}
+    assert _pods.ROLE not in server.objects[server.path]["spec"]["template"]["metadata"]["labels"]
 
 
 def test_why_the_template_has_changed_stands_in_the_history(tmp_path: Path) -> None:

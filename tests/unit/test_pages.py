@@ -400,6 +400,13 @@ def test_readme_names_every_platform_and_load_balancer(folder: str) -> None:
         assert name in read("README.md").partition("## Description")[0]
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/how-to/")])
+def test_a_guide_says_at_its_top_what_it_needs(page: str) -> None:
+    top = read(page).partition("\n## ")[0]
+    listed = top.partition("\nYou need first:\n\n- ")[2]
+    assert listed, f"{page}: a list below 'You need first:', before the first heading"
+
+
 def test_readme_commands_are_there() -> None:
     for line in SNIPPETS["README.md"]["make"].splitlines():
         command = ["sh", "-c", line.replace("make", "make -n", 1)]

@@ -40,6 +40,12 @@ from ansible_collections.progressive.rollout.tests.support.memory import (
     World,
 )
 
+OK = {
+    "name": "ok",
+    "driver": "command",
+    "command": ["/bin/echo", "1"],
+    "success_condition": "result == 1",
+}
 CANARY = {
     "revision": "2",
     "strategy": "canary",
@@ -142,7 +148,13 @@ def test_a_report_counts_what_came_between_steps_and_after_the_verdict(
 
 
 @pytest.mark.parametrize(
-    ("given", "says"), [({}, True), ({"analysis": {}}, False), ({"broken": False}, False)]
+    ("given", "says"),
+    [
+        ({}, True),
+        ({"analysis": {"dry_run": True, "metrics": [OK]}}, True),
+        ({"analysis": {}}, False),
+        ({"broken": False}, False),
+    ],
 )
 def test_a_switch_that_nothing_compared_says_which_requests_failed(
     shop: Service, given: dict[str, t.Any], says: bool

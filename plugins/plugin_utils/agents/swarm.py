@@ -259,22 +259,29 @@ def left(api: Api, request: Request) -> list[str]:
     nothing is removed.
     """
     service, dry = request["leave"]["service"], request["leave"]["dry"]
-    if not dry:
-        if request["leave"]["epoch"] <= 0:
-            raise Refused("nothing is removed without a lease (epoch 0 only looks)")
-        fence(api, service, request["leave"]["epoch"])
-    removed = []
-    for other in api.get("/services", label=["%sservice=%s" % (OURS, service)]):
-        removed.append("labels of service %s" % other["Spec"]["Name"])
-        if not dry:
-            api.change("services", other["Spec"]["Name"], unlabelled)
-    configs = api.get("/configs", label=["%ssettings=%s" % (OURS, service)])
-    for name in [*sorted(config["Spec"]["Name"] for config in configs), "rollout.%s" % service]:
-        if api.find("/configs/" + name) is not None:
-            removed.append("config %s" % name)
-            if not dry:
-                api.delete("configs", name)
-    return removed
+    services = api.get("/services", label=["%sservice=%s" % (OURS, service)])
+    names = [other["Spec"]["Name"] for other in services]
+    settings = api.get("/configs", label=["%ssettings=%s" % (OURS, service)])
+    configs = sorted(config["Spec"]["Name"] for config in settings)
+    if api.find("/configs/rollout." + service) is not None:
+        configs.append("rollout." + service)
+    if dry or not (names or configs):
+        return removals(names, configs)
+    if request["leave"]["epoch"] <= 0:
+        raise Refused("nothing is removed without a lease (epoch 0 only looks)")
+    fence(api, service, request["leave"]["epoch"])
+    for name in names:
+        api.change("services", name, unlabelled)
+    for name in [*configs, "rollout." + service]:
+        api.delete("configs", name)
+    return removals(names, configs)
+
+
+def removals(services: t.Sequence[str], configs: t.Sequence[str]) -> list[str]:
+    """Return what is removed, as it is told."""
+    return ["labels of service %s" % name for name in services] + [
+        "config %s" % name for name in configs
+    ]
 
 
 def unlabelled(spec: Object) -> bool:

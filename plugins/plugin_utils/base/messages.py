@@ -433,8 +433,9 @@ MESSAGES: Mapping[str, Message] = {
         "Set another `rollout_traffic.path`, or grant access.",
     ),
     "PR-312": Message(
-        "The load balancer lost its state while instances were out of rotation.",
-        "Set a `state_file`.",
+        "A load balancer sent requests to hosts that are being deployed: it lost its state, or a"
+        " host came up that it had found down before. They are out of rotation again.",
+        "Set a `state_file`, unless the hosts were down before.",
     ),
     "PR-313": Message(
         "A Gateway refuses the route.",

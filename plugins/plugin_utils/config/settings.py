@@ -106,10 +106,11 @@ class Settings:
         return {} if hidden else {"rollout_store": {"driver": self.store.name, **shown}}
 
 
-def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
+def parse(args: Mapping[str, t.Any], drivers: bool = True, moves: bool = True) -> Settings:
     """Return the settings of a step's common arguments; raise InputError naming the variable.
 
-    Without `drivers` the platform is ignored, for steps that do not work with the fleet.
+    Without `drivers` the platform is ignored, for steps that do not work with the fleet. `moves`:
+    whether the step may change it, which not every budget and strategy allows.
     """
     known = COMMON.parse(args if drivers else {**args, "platform": None}, PREFIX)
     health, deadline, min_ready = known["health"], known["progress_deadline"], known["min_ready"]
@@ -130,7 +131,8 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True) -> Settings:
     plan, platform = strategy.parse(args), known["platform"] or NO_PLATFORM
     can = platform.driver.capabilities
     if can.refills_places:
-        _check_refilled(plan, known["budget"], known["autoscaler"])
+        if moves:
+            _check_refilled(plan, known["budget"], known["autoscaler"])
         # Nothing is started beside what is there, and no part of a fleet with an identity is given
         # up at once.
         known["budget"] = Budget(0, known["budget"].max_unavailable)

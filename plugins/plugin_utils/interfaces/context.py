@@ -83,6 +83,7 @@ class Known:
     away: Mapping[str, Sequence[Mapping[str, t.Any]]] = field(default_factory=dict)
     # By generation, what the journal has of its settings.
     settings: Mapping[int, InstanceSettings] = field(default_factory=dict)
+    stable: int = 0  # the generation that is stable; 0: none is yet
 
     @property
     def fencing(self) -> dict[str, t.Any]:

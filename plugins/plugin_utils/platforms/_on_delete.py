@@ -26,7 +26,7 @@ from . import _places, _pod, _pods, _references, _rights
 from ._hand_back import CAUSE
 from ._kubernetes_sync import of_sync
 from ._places import Places
-from ._workload import WorkloadDriver
+from ._workload import AT_ONCE, WorkloadDriver
 
 TOLD_AFTER = 3.0  # seconds that a place is without a pod until the reason is asked for
 
@@ -97,6 +97,8 @@ class OnDeleteDriver(WorkloadDriver):
         if stop and places.is_observed:
             self._delete(places, stop)
             places = self._look()
+        if self.context.known().epoch:
+            self._label_roles(places.generations, AT_ONCE)
         return list(places.reports(self._reading(), *self._why_vacant(places)))
 
     def refill(self, revision: str, generation: int) -> None:
@@ -112,9 +114,12 @@ class OnDeleteDriver(WorkloadDriver):
         self._known = _version(places), wanted
 
     def conclude(self, stable: Composition | None) -> str:
+        self._refuse_without_lease()
         if stable is not None:
             self.refill(stable.revision, stable.generation)
-        return "" if self._look().is_observed else f"the controller has not seen {self._where} yet"
+        places = self._look()
+        self._label_roles(places.generations)
+        return "" if places.is_observed else f"the controller has not seen {self._where} yet"
 
     # -- observe -----------------------------------------------------------------------------------
 
@@ -136,7 +141,8 @@ class OnDeleteDriver(WorkloadDriver):
             workload = self._fence(workload, self._kinds)
         wanted = ",".join(f"{key}={value}" for key, value in _pods.selector(workload).items())
         pods = self._list("pods", labelSelector=wanted)
-        self._places = Places(workload, pods, clock.now(), self._cluster.skew)
+        numbered = self._kind == "statefulset"
+        self._places = Places(workload, pods, numbered, clock.now(), self._cluster.skew)
         return self._places
 
     def _why_vacant(self, places: Places) -> tuple[float, str]:

@@ -52,6 +52,8 @@ class Places:
 
     workload: Object
     all_pods: Sequence[Object]
+    # whether each pod has a place of its own that it is named after, as in a StatefulSet
+    is_numbered: bool
     now: float = 0.0
     skew: float = 0.0  # seconds that our clock is ahead of the server's
 
@@ -72,11 +74,6 @@ class Places:
         spec = self.workload["spec"]
         start = int((spec.get("ordinals") or {}).get("start", 0))
         return range(start, start + int(spec.get("replicas", 1)))
-
-    @property
-    def is_numbered(self) -> bool:
-        """Whether each pod has a place of its own that it is named after, as in a StatefulSet."""
-        return "serviceName" in self.workload["spec"]
 
     @property
     def number(self) -> int:
@@ -108,6 +105,12 @@ class Places:
         """Return the generation of a pod; 0 if no rollout and no journal can know it."""
         known = marked(pod)
         return known[0] if known else ADOPTED if _hash(pod) == self.first else 0
+
+    @property
+    def generations(self) -> list[tuple[Object, int]]:
+        """Each pod that is not ending, with its generation."""
+        living = [pod for pod in self.pods if not pod["metadata"].get("deletionTimestamp")]
+        return [(pod, self.generation(pod)) for pod in living]
 
     def by_id(self) -> Mapping[str, Object]:
         """Return the pods by the ids of their instances."""
@@ -172,6 +175,7 @@ def template_of(
 ) -> dict[str, t.Any] | None:
     """Return the pod template that a generation was made of, by the workload's history.
 
+    One with another mark, or of a generation that runs again without any, gets that of this one.
     `again` tells the revision of an unmarked template, where any generation of it will do: it ran
     before. None if it is not there: no pod was made of it yet, or it is too long ago.
     """
@@ -182,11 +186,7 @@ def template_of(
         if not template or not _pod.owned_by(revision_object, places.workload):
             continue
         known = marked(template)
-        first = (
-            known is None
-            and generation == ADOPTED
-            and revision_object["metadata"]["name"] in hashes
-        )
+        first = generation == ADOPTED and revision_object["metadata"]["name"] in hashes
         mine = known[1] if known else again(template) if again else ""
         if first or known == (generation, revision) or (again and mine == revision):
             templates.append((int(revision_object.get("revision", 0)), template))
@@ -194,4 +194,5 @@ def template_of(
         return None
     last = dict(max(templates, key=lambda entry: entry[0])[1])
     last.pop("$patch", None)
-    return last
+    unmarked = generation == ADOPTED and marked(last) is None
+    return last if unmarked else mark(last, generation, revision)

@@ -35,7 +35,7 @@ def in_place(resource: str) -> kubernetes_rights.Needed:
     return (
         ("apps", resource, ("list", "watch", "patch")),
         ("apps", "controllerrevisions", ("list",)),
-        ("", "pods", ("list", "watch", "delete")),
+        ("", "pods", ("list", "watch", "patch", "delete")),
         ("", "events", ("list",)),
     )
 

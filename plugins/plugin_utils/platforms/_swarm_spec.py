@@ -105,7 +105,8 @@ OPTIONS = Options(
     Field(
         "socket",
         PATH,
-        "Path of the Docker socket on each manager, for a user with access to it (C(become)).",
+        "Path of the Docker socket on each manager, for a user with access to it (C(become));"
+        " V({host}) is the manager's name in the inventory.",
         default="/var/run/docker.sock",
     ),
     Field(

@@ -9,7 +9,7 @@ import abc
 import time
 import typing as t
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
 from ..base import clock
@@ -27,6 +27,7 @@ from ..remote.kubernetes import ApiError, Cluster, Object, Reflector
 from . import _pod, _pod_reports, _pods
 
 LONGEST_EVENT = 1000  # characters of the text of an Event; the server takes 1024
+AT_ONCE = 5  # pods that get another role in one look
 ENOUGH = 10_000  # instances of a service; how many pods fit is for the scheduler to find
 
 
@@ -217,6 +218,29 @@ class WorkloadDriver(PlatformDriver):
         patched = self._cluster.patch(self._path(kind, name), patch)
         self._watched[kind].note(patched)
         return patched
+
+    def _label_roles(self, pods: Iterable[tuple[Object, int]], most: int | None = None) -> None:
+        """Label pods, each given with its generation, as stable or canary, for dashboards.
+
+        `most` at once, so that no look is late.
+        """
+        roles = [(pod, self._role(generation)) for pod, generation in pods]
+        wrong = [pod for pod in roles if _pod.labels_of(pod[0]).get(_pods.ROLE) != pod[1]]
+        for pod, role in wrong[:most]:
+            self._patch_pod(str(pod["metadata"]["name"]), _pod.labelled(_pods.ROLE, role))
+
+    def _role(self, generation: int) -> str:
+        kept = self.context.settings_of(generation)
+        is_new = generation > self.context.known().stable and not (kept and kept.again)
+        return _pods.CANARY if is_new else _pods.STABLE
+
+    def _patch_pod(self, name: str, patch: Object | Sequence[Object]) -> None:
+        """Change a pod, or its status; that it is gone, or has changed, is no error."""
+        try:
+            self._patch("pods", name, patch)
+        except ApiError as exc:
+            if exc.status not in (404, 422):
+                raise
 
     def _container(self, workload: Object) -> str:
         """Return the name of the container whose image is the revision's."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import typing as t
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -37,12 +37,10 @@ from ._kubernetes_options import OPTIONS
 from ._kubernetes_sync import of_sync
 from ._on_delete import OnDeleteDriver
 from ._pods import Group
-from ._workload import WorkloadDriver, versioned
+from ._workload import AT_ONCE, WorkloadDriver, versioned
 
 __all__ = ["OPTIONS", "Driver"]
 STEPS = 100  # of a hand-back at once; more only if something undoes them
-STABLE, CANARY = "stable", "canary"  # roles of pods
-AT_ONCE = 5  # pods that get another role in one look
 PATIENCE = 5.0  # seconds that a controller has to see which pods are to be deleted first
 
 
@@ -178,24 +176,8 @@ class Driver(WorkloadDriver):
             self._scale(deployment, groups, start, stop)
             deployment, groups = self._look()
         if self.context.known().epoch:
-            self._label_roles(groups, AT_ONCE)
+            self._label_roles(_roles(groups), AT_ONCE)
         return self._reports(groups)
-
-    def _label_roles(self, groups: Sequence[Group], most: int) -> None:
-        """Label pods as stable or canary, for dashboards; so many at once that no look is late."""
-        wrong = [
-            (name, role)
-            for group in groups
-            for role in [self._role(group)]
-            for name, pod in group.living.items()
-            if _pod.labels_of(pod).get(_pods.ROLE) != role
-        ]
-        for name, role in wrong[:most]:
-            self._patch_pod(name, _pod.labelled(_pods.ROLE, role))
-
-    def _role(self, group: Group) -> str:
-        kept = self.context.settings_of(group.generation)
-        return STABLE if group.owned or (kept and kept.again) else CANARY
 
     def leaving(self, ids: Collection[str]) -> None:
         """Say which pods go before others as early as that is known, and of which it is over.
@@ -216,14 +198,6 @@ class Driver(WorkloadDriver):
                 self._patch_pod(name, _pod.cheap())
             elif _pod.is_cheap(pod) and name not in {*names, *going}:
                 self._patch_pod(name, _pod.dear())
-
-    def _patch_pod(self, name: str, patch: Object | Sequence[Object]) -> None:
-        """Change a pod, or its status; that it is gone, or has changed, is no error."""
-        try:
-            self._patch("pods", name, patch)
-        except ApiError as exc:
-            if exc.status not in (404, 422):
-                raise
 
     def conclude(self, stable: Composition | None) -> str:
         self._refuse_without_lease()
@@ -429,14 +403,13 @@ class Driver(WorkloadDriver):
         self, deployment: Object, revision: str, generation: int, replicas: int
     ) -> dict[str, t.Any]:
         """Return the ReplicaSet of a generation."""
-        name = f"{self._name}-g{generation}"
         groups = self._groups(deployment)
+        name, hashed = self._free_name(groups, generation)
         before = next((group.obj for group in groups if group.current), deployment)
         template = self._earlier(groups, revision, generation)
         if template is None and self._is_ordered(groups, deployment, revision):
             template = _pods.template_of(deployment)
         template = template or self._new_template(deployment, revision, generation)
-        hashed = {_pods.HASH: f"g{generation}"}
         template["metadata"]["labels"] |= hashed
         return {
             "apiVersion": "apps/v1",
@@ -458,6 +431,17 @@ class Driver(WorkloadDriver):
                 "template": template,
             },
         }
+
+    def _free_name(self, groups: Sequence[Group], generation: int) -> tuple[str, Mapping[str, str]]:
+        """Return a name for the ReplicaSet of a generation, and the label of its pods alone.
+
+        A journal before the present one may have had the same generations.
+        """
+        names = {group.name for group in groups}
+        first = f"g{generation}"
+        more = (f"{first}-{number}" for number in range(2, len(names) + 3))
+        free = next(each for each in (first, *more) if f"{self._name}-{each}" not in names)
+        return f"{self._name}-{free}", {_pods.HASH: free}
 
     def _is_ordered(self, groups: Sequence[Group], deployment: Object, revision: str) -> bool:
         """Return whether the owner has paused the Deployment with the template of a revision."""
@@ -537,7 +521,7 @@ class Driver(WorkloadDriver):
             spec = None if number is None else {"replicas": number}
             body = versioned(deployment, {"annotations": notes}, spec)
             self._patch("deployments", self._name, body)
-        self._label_roles(groups, sum(len(group.living) for group in groups))
+        self._label_roles(_roles(groups))
         for group in groups:
             self._set_costs(group, ())
             if notes := _pods.passing(group.obj):
@@ -595,6 +579,15 @@ class InClusters(ClustersDriver):
                 "PR-107",
             )
         return Driver(options, self.context)
+
+
+def _roles(groups: Iterable[Group]) -> list[tuple[Object, int]]:
+    """Return the pods that get a role, each with its generation. Those owned are stable."""
+    return [
+        (pod, 0 if group.owned else group.generation)
+        for group in groups
+        for pod in group.living.values()
+    ]
 
 
 def _of_generation(groups: Sequence[Group], generation: int) -> list[Group]:

@@ -409,6 +409,7 @@ class Reflector:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._beginning = threading.Lock()  # for the first look
         self._current = 0.0  # until when what is kept counts as such, without news
         self._at = 0  # the version that the watch, or the last list, has told of
         self._noted: dict[str, Object] = {}  # changes of ours that are newer
@@ -420,10 +421,11 @@ class Reflector:
         They are listed where they are to be `fresh`, and each time while the watch is broken, or
         says nothing for too long.
         """
-        if self._thread is None:
-            version = self._relist()
-            self._thread = threading.Thread(target=self._run, args=(version,), daemon=True)
-            self._thread.start()
+        with self._beginning:
+            if self._thread is None:
+                version = self._relist()
+                self._thread = threading.Thread(target=self._run, args=(version,), daemon=True)
+                self._thread.start()
         with self._lock:
             if time.monotonic() < self._current and not fresh:
                 return list({**self._objects, **self._noted}.values())

@@ -77,7 +77,15 @@ class Session:
     def known(self) -> Known:
         """Return what drivers need to know of the lease and the journal, as they are now."""
         record = self.record
-        return Known(self.epoch, self.journal, record.deployed, record.away, record.settings)
+        stable = record.stable or (record.rollout and record.rollout.previous)
+        return Known(
+            self.epoch,
+            self.journal,
+            record.deployed,
+            record.away,
+            record.settings,
+            stable.generation if stable else 0,
+        )
 
     def look(self) -> tuple[Lease | None, Record]:
         """Return the lease in force, and the record as it was after that; changes neither."""

@@ -120,7 +120,8 @@ def _report_forgotten(loop: ReconcileLoop, snapshot: Snapshot) -> None:
         if back:
             hosts = ", ".join(dict.fromkeys(back))
             message = (
-                f"load balancer {balancer} lost its state: {hosts} taken out of rotation again"
+                f"load balancer {balancer} sent requests to hosts that are being deployed: {hosts}"
+                " taken out of rotation again"
             )
             loop.event(events.Trouble(message=message))
             loop.say(f"{loop.settings.service}: {message} [PR-312]")

@@ -532,7 +532,10 @@ class Lifecycle(StepPart):
 
     def _without_verdict(self, rollout: Rollout) -> str:
         """Return the errors that count against the new revision, though no analysis decided."""
-        if not any(gate.driver == "analysis" for gate in self.settings.plan.gates):
+        if not any(
+            gate.driver == "analysis" and not gate.options["dry_run"]
+            for gate in self.settings.plan.gates
+        ):
             return self._uncompared(rollout)
         from ...analysis import spec  # of rollouts that were analysed
         from ...analysis.progress import left_open
@@ -548,7 +551,7 @@ class Lifecycle(StepPart):
         return f"{WITHOUT_VERDICT}: {text}" if text else ""
 
     def _uncompared(self, rollout: Rollout) -> str:
-        """Return the same of a rollout without an analysis, such as blue-green."""
+        """Return the same of a rollout that no analysis decides, such as blue-green."""
         if not self.settings.default_analysis:
             return ""
         from ...analysis.progress import uncompared

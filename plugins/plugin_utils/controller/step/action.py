@@ -36,6 +36,7 @@ class StepAction(ActionBase):
     _supports_async = False
 
     own: t.ClassVar[Options] = Options()  # of this step alone, besides `COMMON`
+    moves: t.ClassVar[bool] = True  # whether it may change the fleet
 
     def needs_platform(self, args: Mapping[str, t.Any]) -> bool:
         """Return whether the step, with these arguments, works with a platform."""
@@ -106,7 +107,8 @@ class StepAction(ActionBase):
             from ...config import remembered  # of runs that obey a command
 
             args = remembered.restored(known, args)
-        parsed = settings.parse(args, drivers=self.needs_platform({**args, **arguments}))
+        drivers = self.needs_platform({**args, **arguments})
+        parsed = settings.parse(args, drivers, self.moves)
         step = StepContext(
             self,
             parsed,
