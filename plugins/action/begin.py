@@ -197,6 +197,8 @@ class _Begin(StepPart):
         if membership := self.settings.release:
             self.step.notify_release()
             self.step.release.leave_out(membership, revision)
+        if not self.step.check_mode:
+            self.loop.tidy()
         places = self.lifecycle.places
         for line in filter(None, [*places.left(), places.idle_hosts()]):
             self.step.say(line)

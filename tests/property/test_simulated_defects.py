@@ -31,12 +31,13 @@ def check(
     bad: t.Sequence[Life] = (Life(),),
     follows: t.Sequence[str] = (),
     differ: bool = False,
+    seed: int = 2040,
     **given: t.Any,
 ) -> None:
     """Every promise is kept in this story."""
     variables = {**GIVEN, **given}
     later = {**variables, "supersede": True}
-    end = stories.run(Story(2040, variables, faults, bad, follows, next_given=later, differ=differ))
+    end = stories.run(Story(seed, variables, faults, bad, follows, next_given=later, differ=differ))
     assert not end.wrong, f"\n{end.text()}"
     assert len(faults) <= end.faults, "each fault has happened"
 
@@ -86,3 +87,40 @@ def test_a_host_that_is_away_for_long_is_left_out() -> None:
     for call in range(60, 90, 10):
         check(away, out, Fault("dies before", call), follows=("same",))
     check(Fault("command", 2.0, 0.0, "exclude"), Fault("command", 4.0, 0.0, "include"))
+
+
+def test_a_balancer_with_an_older_state_is_not_emptied() -> None:
+    """It sends requests to a drained instance again, and to no other that answers."""
+    check(
+        Fault("balancer restores", 4.2, 0.0, "lb1"),
+        Fault("host reboots", 5.3, 150.0, "web3"),
+        Fault("is slow", 81, 10.0),
+        bad=[
+            Life(5.0, 2.0, 0, crash=30.0),
+            Life(5.0, 2.0, 4, crash=30.0),
+            Life(0.5, 2.0, 4),
+            Life(0.5, 2.0, 4),
+        ],
+        replicas=2,
+        seed=500148,
+        budget={"max_surge": 3, "max_unavailable": 1},
+        wait=20,
+    )
+
+
+def test_what_is_left_of_an_instance_is_removed_once_its_host_answers() -> None:
+    """The host is cut off from before the rollout ends."""
+    check(
+        Fault("balancer forgets", 7.3, 0.0, "lb2"),
+        Fault("host away", 40.2, 150.0, "web2"),
+        Fault("is slow", 255, 70.0),
+        bad=[Life(5.0, 0.2, 1, errors=0.3)],
+        seed=700000525,
+        replicas=2,
+        budget={"max_surge": 1, "max_unavailable": 1},
+        strategy="blue_green",
+        hold="15s",
+        on_failure="hold",
+        failure_limit=1,
+        headroom=1.25,
+    )

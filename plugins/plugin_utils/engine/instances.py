@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 
 from .model import Instance, Rotation, State
 from .progress import Rules
@@ -102,3 +102,19 @@ def can_stop(instance: Instance, rules: Rules, now: float) -> bool:
         return False
     drained = now - instance.draining_since
     return drained >= rules.drain_timeout or (instance.active == 0 and drained >= rules.settle)
+
+
+def drains_to_cancel(
+    fleet: Sequence[Instance], may_stay: Container[str], floor: int
+) -> tuple[str, ...]:
+    """Return the draining instances that have to stay, since too few others serve.
+
+    `may_stay`: those that are ready and were not told to stop. A drain was decided for the fleet as
+    it was then. Others may be lost before it is carried out, and a load balancer that has an older
+    state again may send requests to nothing else.
+    """
+    serving = [i for i in fleet if is_serving(i)]
+    draining = [i for i in serving if i.state is State.DRAINING]
+    missing = floor - (len(serving) - len(draining))
+    kept = [i for i in draining if i.id in may_stay]
+    return ids(sorted(kept, key=lambda i: i.order, reverse=True)[: max(0, missing)])

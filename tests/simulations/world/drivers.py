@@ -337,6 +337,7 @@ class Traffic(TrafficDriver):
         world = self._world
         shares = world.shares(balancer)
         before = len(shares) - world.left_out(balancer)
+        balancer.disordered = False
         world.count(balancer)
         refused = []
         for at, target in wanted.items():
@@ -352,8 +353,7 @@ class Traffic(TrafficDriver):
                 world.check_admitted(balancer, at)
             if target.rotation is not Rotation.IN and entry.rotation is Rotation.IN:
                 entry.left = world.now
-            # it is the balancer's own doing as long as it is left in rotation
-            entry.restored = entry.restored and target.rotation is Rotation.IN
+            entry.restored = False
             entry.rotation, entry.weight = target.rotation, target.weight
         for at, entry in list(balancer.entries.items()):
             if at in wanted or not entry.ours:
@@ -367,7 +367,6 @@ class Traffic(TrafficDriver):
         if self._context.service == "shop":
             world.check_floor(f"{balancer.name} is changed", balancer, before)
             world.check_shares(balancer, shares)
-        balancer.disordered = False
         if refused:
             raise TrafficError(f"{balancer.name}: {refused[0]} does not pass its check", "PR-300")
 

@@ -133,10 +133,6 @@ class Balancer:
     counted: float = START  # to when its requests are counted
     blind: float = 0.0  # until when its own checks fail, and its counters are wrong
 
-    def is_disturbed(self, now: float) -> bool:
-        """Return whether it lost its state so recently that a controller may not know."""
-        return self.disordered or self.disturbed > now - UNSEEN
-
 
 @dataclass
 class Host:
@@ -366,7 +362,7 @@ class World:
         balancer: one that had lost its state gets that of the others.
         """
         after = self.shares(balancer)
-        if balancer.is_disturbed(self.now) or self.lost_unseen():
+        if self.is_unseen(balancer) or self.lost_unseen():
             return
         others = [self.shares(one) for one in self.balancers.values() if one is not balancer]
         for at, share in after.items():
@@ -386,6 +382,10 @@ class World:
         )
         lost = [one for one in self.instances() if one.lost and one.lost > self.now - UNSEEN]
         return cut_off + len(lost)
+
+    def is_unseen(self, balancer: Balancer) -> bool:
+        """Return whether a balancer lost its state after the process that acts last looked at it."""
+        return balancer.disturbed > self.looked.get(self.machine.current.process.run, 0.0)
 
     def unknown(self, balancer: Balancer) -> int:
         """Return how many instances that a balancer sends requests to do not answer, while the
@@ -418,7 +418,7 @@ class World:
     def check_floor(self, what: str, balancer: Balancer, before: int) -> None:
         """A controller has changed what a balancer sends requests to."""
         after = self.serving(balancer)
-        if balancer.is_disturbed(self.now):
+        if self.is_unseen(balancer):
             return
         if after < min(before, self.floor) - self.unknown(balancer):
             self.broken(f"{what}: {after} serve at {balancer.name}, {self.floor} have to")
@@ -495,7 +495,7 @@ class World:
         at, name = instance.labels.endpoint, instance.labels.id
         for balancer in self.pool(instance.labels.service).values():
             entry = balancer.entries.get(at)
-            if entry is None or balancer.is_disturbed(self.now):
+            if entry is None or self.is_unseen(balancer):
                 continue
             if entry.rotation is Rotation.IN:
                 self.broken(f"{name} is told to stop, and {balancer.name} sends requests to it")
@@ -509,7 +509,7 @@ class World:
         ):
             self.broken(f"{balancer.name} sends requests to {endpoint}, which was never ready")
         elif instance.labels.revision in self.hidden and self.serving(balancer) >= self.floor:
-            if not balancer.is_disturbed(self.now):
+            if not self.is_unseen(balancer):
                 self.broken(
                     f"{balancer.name} sends requests to {instance.labels.id} before its gate"
                 )
@@ -583,6 +583,7 @@ class World:
             at: Entry(**{**vars(entry), "restored": True}) for at, entry in old.items()
         } | others
         balancer.disturbed, balancer.disordered = self.now, True
+        self.clients.look()
 
     def end(self, instance: Instance, how: Sees) -> None:
         """An instance ends."""

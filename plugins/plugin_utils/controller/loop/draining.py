@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from ...base.errors import TRANSIENT, RolloutFailed
 from ...engine.evaluate import Decision
-from ...engine.instances import can_admit, can_stop
-from ...engine.model import Process, Rotation
+from ...engine.instances import can_admit, can_stop, drains_to_cancel
+from ...engine.model import Health, Process, Rotation
 from ...engine.wording import states
 from ...state import events
 from . import timing
@@ -67,6 +67,28 @@ def cancel_drain(loop: ReconcileLoop, generation: int) -> None:
     }
     for name in running & set(loop.session.record.draining):
         del loop.session.record.draining[name]
+
+
+def reconsider(loop: ReconcileLoop, snapshot: Snapshot, floor: int) -> Snapshot:
+    """Cancel the drains after which fewer than `floor` instances would serve; return the fleet so.
+
+    Only those that are not carried out yet: the instance runs, is ready, and gets requests.
+    """
+    draining, stopping = loop.session.record.draining, loop.actuator.stops.told_to_stop
+    excluded = rollout.excluded if (rollout := loop.session.record.open) else ()
+    may_stay = {
+        report.labels.id
+        for report in snapshot.reports
+        if report.labels.id in draining
+        and report.process is Process.RUNNING
+        and report.labels.id not in stopping
+        and report.host not in excluded
+        and loop.checker.health(report.labels.id).health in (Health.PASSING, Health.NONE)
+    }
+    cancelled = drains_to_cancel(snapshot.fleet, may_stay, floor) if may_stay else ()
+    for name in cancelled:
+        del draining[name]
+    return loop.observer.assemble() if cancelled else snapshot
 
 
 def hold_drained(loop: ReconcileLoop) -> None:

@@ -186,10 +186,6 @@ class ReconcileLoop:
         self.session.record.draining.update(dict.fromkeys(ids, self.now()))
         return bool(ids)
 
-    def observe_for(self, waypoint: Waypoint) -> Snapshot:
-        """Observe the service on the way to a waypoint."""
-        return self.placement.with_leaving(self.observe(), waypoint)
-
     def divided(self, waypoint: Waypoint) -> Waypoint:
         """Return the waypoint with a part for each target, where there are any."""
         return divide(waypoint, self.targets)
@@ -307,7 +303,8 @@ class ReconcileLoop:
     def next_decision(self, waypoint: Waypoint) -> Decision:
         """Return what the next iteration on the way to a waypoint would do. Changes nothing."""
         waypoint = self.divided(waypoint)
-        snapshot, progress = self.observe_for(waypoint), ProgressTracker(since=self.now())
+        snapshot = self.placement.with_leaving(self.observe(), waypoint)
+        progress = ProgressTracker(since=self.now())
         fleet = snapshot.fleet
         if snapshot.leaving:
             from ...engine.rebalance import mark_leaving  # few runs rebalance
@@ -329,6 +326,11 @@ class ReconcileLoop:
     def forget_dead(self) -> None:
         """Remove what is left of dead instances; their logs stay."""
         self.actuator.forget_dead(self.observe())
+
+    def tidy(self) -> None:
+        """Remove what is left of dead instances as last observed, where their hosts answer."""
+        with suppress(*TRANSIENT):
+            self.actuator.forget_dead(self.observer.snapshot)
 
     def until(self, iterate: Callable[[], str], seconds: float) -> str:
         """Iterate until nothing is left, or these seconds are over; return what is left."""

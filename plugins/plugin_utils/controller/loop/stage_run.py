@@ -23,6 +23,7 @@ from ...report.progress import Expected, Heading, Lines
 from ...state import events
 from ...state.record import Rollout, RolloutKind
 from . import exclusion, timing
+from .draining import reconsider
 from .gate_runner import GateRunner
 from .observer import Snapshot
 from .owner import follow_owner
@@ -147,7 +148,7 @@ class StageRun:
         if proceed in (Proceed.SKIP, Proceed.RENUMBER):
             return proceed
         waypoint = self._loop.fitted(self._waypoint(proceed))
-        snapshot = self._loop.observe_for(waypoint)
+        snapshot = self._observe(waypoint)
         waypoint, decision = self._evaluate(snapshot, waypoint, proceed)
         self._decision = decision
         if (
@@ -171,6 +172,15 @@ class StageRun:
             self._wait_at_gates()
         self._act(snapshot, waypoint)
         return None
+
+    def _observe(self, waypoint: Waypoint) -> Snapshot:
+        """Observe the service; what is drained in place stays so, since tasks work there."""
+        snapshot = self._loop.observe()
+        if self._decide is evaluate:
+            allowed = self._loop.settings.budget.resolve(waypoint.desired)
+            floor = waypoint.desired - allowed.unavailable
+            snapshot = reconsider(self._loop, snapshot, floor)
+        return self._loop.placement.with_leaving(snapshot, waypoint)
 
     @property
     def _progress(self) -> ProgressTracker:

@@ -30,6 +30,11 @@ class Stops:
         self._orders: dict[str, _Order] = {}
         self._usual = looks.SHORTLY  # how long instances take to stop
 
+    @property
+    def told_to_stop(self) -> Collection[str]:
+        """The instances that were told to stop, and have not ended yet."""
+        return self._orders.keys()
+
     def due(self, retired: Iterable[str]) -> list[str]:
         """Return the instances to tell to stop, and those to tell again, which reports their end.
 

@@ -1,0 +1,41 @@
+# Copyright: the progressive.rollout authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A drain that is not carried out yet is cancelled when too few others serve."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import (
+    drains_to_cancel,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Instance,
+    Rotation,
+    State,
+)
+
+
+def make(name: str, state: State, rotation: Rotation, **more: t.Any) -> Instance:
+    return Instance(name, "1", 1, state, rotation=rotation, lb_healthy=True, **more)
+
+
+SERVING = make("s-1", State.READY, Rotation.IN)
+RESTORED = make("s-2", State.DRAINING, Rotation.PARTIAL, created=1.0)
+DRAINED = make("s-3", State.DRAINING, Rotation.OUT)
+NEWER = make("s-4", State.DRAINING, Rotation.IN, created=2.0)
+ALL = ("s-2", "s-3", "s-4")
+
+
+def test_a_drain_is_carried_out_while_enough_others_serve() -> None:
+    assert drains_to_cancel([SERVING, RESTORED, NEWER], ALL, 1) == ()
+
+
+def test_as_many_stay_as_are_missing_the_newest_first() -> None:
+    assert drains_to_cancel([SERVING, RESTORED, NEWER], ALL, 2) == ("s-4",)
+    assert drains_to_cancel([SERVING, RESTORED, NEWER], ALL, 4) == ("s-4", "s-2")
+
+
+def test_an_instance_that_gets_no_requests_or_was_told_to_stop_does_not_stay() -> None:
+    assert drains_to_cancel([SERVING, RESTORED, DRAINED], ("s-3",), 3) == ()
