@@ -82,7 +82,7 @@ def reconsider(loop: ReconcileLoop, snapshot: Snapshot, floor: int) -> Snapshot:
         if report.labels.id in draining
         and report.process is Process.RUNNING
         and report.labels.id not in stopping
-        and report.host not in excluded
+        and report.labels.host not in excluded
         and loop.checker.health(report.labels.id).health in (Health.PASSING, Health.NONE)
     }
     cancelled = drains_to_cancel(snapshot.fleet, may_stay, floor) if may_stay else ()
