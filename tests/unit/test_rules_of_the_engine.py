@@ -111,6 +111,26 @@ def test_what_a_superseded_rollout_left_out_of_rotation_stays_there_unless_it_is
     assert len(decision.admit) == admitted and decision.reached is not bool(admitted)
 
 
+def test_a_standby_set_is_not_renewed_in_place_of_new_instances_that_broke() -> None:
+    """After the switch only new instances replace those that fail."""
+    point = Waypoint(2, 3, 3, 3, 100, switch_at=3, stable=1)
+    broken = some(1, 2, State.FAILED, was_ready=True)
+    fleet = [*some(3, rotation=Rotation.OUT), *some(2, 2), *broken]
+    since = replace(SINCE, old=3, kept=3)
+    decision = decide(fleet, point, since, Budget(2, 0))
+    assert (decision.create, decision.create_old) == (1, 0)
+
+
+def test_a_switch_keeps_the_instances_that_are_prepared() -> None:
+    """On a way back more stable instances may run than are wanted, and not all be ready yet."""
+    point = Waypoint(1, 2, 2, 2, 100, switch_at=2)
+    idle = some(4, 1, rotation=Rotation.OUT)
+    idle[3] = replace(idle[3], ready_since=NOW)
+    rules = Rules(min_ready=2.0)
+    decision = evaluate([*idle, *some(2, 2)], point, Budget(2, 0), rules, SINCE, NOW)
+    assert len(decision.admit) == 2 and idle[3].id in decision.drain
+
+
 def repaired(name: str, started: float) -> Failure:
     return Failure(name, "", stable=True, started=started)
 

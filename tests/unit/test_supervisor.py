@@ -20,6 +20,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     Aborted,
     GateError,
     GateFailed,
+    GaveWay,
     Parked,
     RolloutError,
     RolloutFailed,
@@ -447,6 +448,15 @@ def test_a_command_whose_record_was_not_written_is_obeyed_by_the_next_run(
     walk.record = Record.load("shop", json.loads(json.dumps(before)))
     walk.next_run()
     with pytest.raises(RolloutFailed, match="abort sent by ann"):
+        walk.turn()
+
+
+def test_a_rollout_gives_way_only_to_a_run_that_still_waits(now: SimpleNamespace) -> None:
+    walk = at_a_pause(now)
+    walk.say("give_way", until=clock.now())
+    assert walk.turn() == "waits", "that run could not withdraw it"
+    walk.say("give_way", until=clock.now() + 60)
+    with pytest.raises(GaveWay, match="run this one again"):
         walk.turn()
 
 

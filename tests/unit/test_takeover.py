@@ -92,6 +92,7 @@ def test_it_is_told_to_give_way_and_waited_for() -> None:
     assert rival.begin("3") == ""
     told, withdrawn = rival.said
     assert (told["word"], told["rollout"], told["why"]) == ("give_way", "r1", "3")
+    assert told["until"] > told["at"], "it is void once its run waits no longer"
     assert (withdrawn["word"], withdrawn["of"]) == ("withdraw", 1), "its run may have ended before"
     assert (
         rival.looks == 4

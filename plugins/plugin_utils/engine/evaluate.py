@@ -336,6 +336,8 @@ def _stable_to_return(
     """How many stable instances must return, since new ones that were ready broke and too few
     are in service.
     """
+    if count.switched:
+        return 0  # what is kept without requests replaces nothing
     if not waypoint.repairs or not any(
         failure.late and not failure.stable for failure in progress.failures
     ):
@@ -478,12 +480,15 @@ def _excess(
     `serving` and `spare` are how many that serve, and how many that are available, may be missing.
     """
     # Out of rotation everywhere, so they may go however few serve.
-    useless = [i for i in group.prepared if not i.in_rotation]
+    # Those that are prepared go last, since a switch needs them.
+    prepared = [i for i in group.prepared if not i.in_rotation]
+    useless: list[Instance] = []
     useful = [i for i in group.prepared if i.in_rotation]
     for instance in pending:
         returns = instance.state is State.READY and serving < 0
         (useful if is_serving(instance) or returns else useless).append(instance)
     free = _first(useless, excess, _usefulness)
+    free += _first(prepared, excess - len(free), _usefulness)
     # Our check fails an instance that a load balancer still sends requests to, or too few serve and
     # the instance may be back in rotation in a moment: it goes only while enough others serve. So a
     # blip of health checks, or a balancer that was restarted, can never empty a fleet.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import typing as t
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -418,6 +419,8 @@ class Supervisor:
             name = command["word"]
             if name in ("retry", "resume") and self._phase_for_commands == Phase.PROGRESSING:
                 continue  # sent while no run was active: this run does as they say
+            if command.get("until", math.inf) < self._now():
+                continue  # the run that sent it does not wait any more
             refused = commands.refusal(self._phase_for_commands, name, bool(command.get("force")))
             if name in commands.OF_HOSTS:
                 refused = refused or self._report.refuse(command)
@@ -454,7 +457,7 @@ class Supervisor:
             raise GaveWay(
                 f"{self.settings.service} {rollout.revision}: superseded by {command.get('why')},"
                 f" which {command['by']} rolls out; that run continues from here, and nothing was"
-                " rolled back"
+                " rolled back; if that run has ended, run this one again"
             )
         if name == "abort":
             raise Aborted(sent, "PR-608")

@@ -56,8 +56,9 @@ def _wait(step: StepContext, rollout: Rollout, revision: str, held: LeaseHeld) -
     After that the command is withdrawn, or it would end a later run of a rollout that this one,
     refused, does not supersede.
     """
-    number = post(step, rollout, commands.GIVE_WAY, why=revision)
     patience = step.settings.rules.progress_deadline
+    until = round(clock.now() + patience, 3)  # should the withdrawal fail
+    number = post(step, rollout, commands.GIVE_WAY, why=revision, until=until)
     step.loop.say(
         f"{step.settings.service} {revision}: told {rollout.revision} to give way; waiting up to"
         f" {span(patience)} ({held})"
