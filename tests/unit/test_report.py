@@ -220,7 +220,7 @@ def test_the_outcome_and_its_cause_come_first_and_once() -> None:
     message = reason.partition(": ")[2]
     assert page.text.count(message) == 3  # in the heading, the list and the table of verdicts
     facts = dict(render.facts(found))
-    assert facts["Failed requests"] == "7 of 1,894 counted (0.37 %)"
+    assert facts["Failed requests"] == "13 of 3,396 counted (0.38 %)"
     assert facts["Decided by"] == "Analysis failed: step 2 analysis"
     assert facts["Serves now"] == "1"
     assert facts["Fewest in rotation"] == "6, where 6 are needed"
