@@ -83,8 +83,8 @@ def test_a_move_was_recorded(recorded: dict[str, t.Any], reports: dict[str, Repo
 
 def test_what_is_refused_is_understood(recorded: dict[str, t.Any]) -> None:
     status, said = recorded["answers"]["conflict"]
-    assert (status, agent.said(said)) == (500, "update out of sequence")
+    assert (status, agent.message(said)) == (500, "update out of sequence")
     status, said = recorded["answers"]["exists"]
     assert status == 409
-    assert agent.said(said).startswith("name conflicts with an existing object")
+    assert agent.message(said).startswith("name conflicts with an existing object")
     assert recorded["answers"]["unknown"][0] == 404
