@@ -82,6 +82,14 @@ def test_refused(reader: Reader, value: t.Any, why: str) -> None:
         reader(value, "v")
 
 
+def test_a_message_lists_the_first_known_names() -> None:
+    known = [f"option{number:03}" for number in range(100)]
+    with pytest.raises(InputError) as refused:
+        values.refuse_unknown(["colour"], known, "rollout_")
+    assert str(refused.value).startswith("rollout_colour: unknown variable; known: option000, ")
+    assert str(refused.value).endswith("option029, …")
+
+
 def test_a_number_that_cannot_be_shown() -> None:
     with pytest.raises(
         InputError, match=r"^v: a number of thousands of digits is not a whole number"

@@ -32,6 +32,7 @@ _WHOLE = re.compile(r"-?[0-9]{1,13}")
 _YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 LONGEST = 366 * 86400.0  # seconds of any duration
 MOST = 10_000  # instances of a service
+LISTED = 30  # known names that a message lists
 
 
 def refuse_unknown(given: Iterable[str], known: Iterable[str], prefix: str) -> None:
@@ -42,10 +43,11 @@ def refuse_unknown(given: Iterable[str], known: Iterable[str], prefix: str) -> N
             import difflib  # of wrong input alone
 
             near = difflib.get_close_matches(key, known, n=1)
+            more = ", …" if len(known) > LISTED else ""
             hint = (
                 f"did you mean {prefix}{near[0]}?"
                 if near
-                else f"known: {', '.join(known) or 'none'}"
+                else f"known: {', '.join(known[:LISTED]) or 'none'}{more}"
             )
             what = "option" if "." in prefix else "variable"
             raise InputError(f"{prefix}{key}: unknown {what}; {hint}", "PR-101")
