@@ -1,5 +1,3 @@
-# Copyright: the progressive.rollout authors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Which instances have clients of their own, and which part of all clients."""
 
