@@ -456,7 +456,12 @@ def test_a_port_and_a_unit_that_a_stranger_has(bench: Bench) -> None:
 def test_an_agent_that_is_killed_as_it_starts_one(bench: Bench) -> None:
     """The next call goes on where it was; nothing is there twice."""
     driver = bench.driver(["/bin/sh", "-c", "echo up; exec sleep 1000"])
-    steps = ("os.makedirs(", '_systemctl("enable"', "status, _out, said", 'record["begun"] = True')
+    steps = (
+        "os.makedirs(",
+        '_systemctl("enable"',
+        "status, _out, stderr",
+        'record["begun"] = True',
+    )
     wanted = labels(driver, "a", "b", "c", "d")
     for one, step in zip(wanted, steps, strict=True):
         dies(bench, driver, step, start=[one])

@@ -37,6 +37,7 @@ NUMBERS = ("generation", "port", "slot")
 THERE = ("running", "paused", "restarting", "stopping")
 NETWORKS = ("host", "bridge", "none", "private", "pasta", "slirp4netns")  # that need not be made
 ANSWER = 50.0  # seconds for one command
+SKEW = 5.0  # seconds: docker may note the end of a short-lived container before its start
 LINES = 1000  # of the log that is kept when a container is removed
 NOISE = re.compile(r"^(docker: |Error response from daemon: |Error: )+")
 TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(?:Z|([+-])(\d\d):(\d\d))")
@@ -265,7 +266,7 @@ class Service(_service.Service):
 
     def story(self, record: Record, state: dict[str, t.Any]) -> str:
         lived = _seconds(state["FinishedAt"]) - _seconds(state["StartedAt"])
-        if record["boot"] != self.boot or lived < 0:  # its end was not seen
+        if record["boot"] != self.boot or lived < -SKEW:  # its end was not seen
             return "gone: the host was restarted"
         code = state["ExitCode"]
         how = (
@@ -275,7 +276,7 @@ class Service(_service.Service):
         )
         if 128 < code <= 192:
             how += f", as if killed by signal {code - 128}"
-        how += f" within {lived:.1f} s of its start"
+        how += f" within {max(0.0, lived):.1f} s of its start"
         if state.get("Error"):
             how += f" ({state['Error']})"
         lines = _service.last_lines(self.output(record["id"], 5))

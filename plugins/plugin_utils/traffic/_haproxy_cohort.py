@@ -79,8 +79,8 @@ class CohortPlan(UpdatePlan):
         self.losses = [*self._seconds.losses, *self.losses]
 
     def verify(self, view: View, texts: str) -> None:
-        assert isinstance(view, CohortView)
         super().verify(view, texts)
+        view = t.cast(CohortView, view)
         self._seconds.verify(view.apart, texts)
         if view.share != self.share:
             raise TrafficError(
@@ -176,13 +176,12 @@ class CohortDriver(Driver):
         return int(entry[1])
 
     def _plan(self, name: str, view: View, targets: Mapping[Endpoint, Target]) -> UpdatePlan:
-        assert isinstance(view, CohortView)
         command = f"set map {self._map} {self.context.service}"
-        return CohortPlan((self.pool, self._apart.pool), name, view, targets, command)
+        pools, cohorts_view = (self.pool, self._apart.pool), t.cast(CohortView, view)
+        return CohortPlan(pools, name, cohorts_view, targets, command)
 
     def _places(self, view: View) -> dict[str, str]:
-        assert isinstance(view, CohortView)
-        return super()._places(view) | self._apart._places(view.apart)
+        return super()._places(view) | self._apart._places(t.cast(CohortView, view).apart)
 
     def _table(self, views: Mapping[str, View]) -> Table:
         return {
