@@ -23,8 +23,8 @@ def apart(
 ) -> set[Endpoint]:
     """Return the instances of the side that is apart.
 
-    It is the side that comes. It stays apart on the way back, where the other side is the one that
-    comes: `serving` are those with clients of their own now, and `known` are all that are apart.
+    It is the side that is rolled out. It stays apart in a rollback, where the other side is rolled
+    out: `serving` are those that have clients of their own now, and `known` are all that are apart.
     """
     sides = {targets[endpoint].new for endpoint in serving if endpoint in targets}
     side = sides != {False}
