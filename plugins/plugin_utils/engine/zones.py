@@ -40,8 +40,9 @@ class ZoneFloor:
         left, chosen = Counter(slack), []
         for instance in group:
             zone = self.zones.get(instance.host)
-            if zone is None or left[zone] > 0:
-                chosen.append(instance)
-                if zone is not None:
-                    left[zone] -= 1
+            if zone is not None:
+                if not left[zone]:
+                    continue
+                left[zone] -= 1
+            chosen.append(instance)
         return chosen
