@@ -1535,7 +1535,7 @@ options:
         description: 'I(email): How the connection is encrypted.'
         type: str
         choices:
-          starttls: The connection is encrypted before anything is said.
+          starttls: The connection is upgraded to TLS before a message is sent.
           tls: It is encrypted from the start.
           none: It is not encrypted. No password is sent.
         default: starttls
@@ -1593,7 +1593,7 @@ options:
     default: {}
     suboptions:
       textfile:
-        description: File on the controller for node_exporter's textfile collector. Each service needs a file of its own.
+        description: File on the controller for node_exporter's textfile collector. Each service needs a separate file.
           An absolute path that ends with V(.prom).
         type: str
       pushgateway:

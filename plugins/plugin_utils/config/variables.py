@@ -205,8 +205,8 @@ _METRICS = Options(
     Field(
         "textfile",
         Kind("str", _textfile, "An absolute path that ends with V(.prom)."),
-        "File on the controller for node_exporter's textfile collector. Each service needs a file"
-        " of its own.",
+        "File on the controller for node_exporter's textfile collector. Each service needs a"
+        " separate file.",
     ),
     Field(
         "pushgateway",

@@ -49,7 +49,7 @@ OPTIONS = Options(
     Field(
         "security",
         choice(
-            starttls="The connection is encrypted before anything is said.",
+            starttls="The connection is upgraded to TLS before a message is sent.",
             tls="It is encrypted from the start.",
             none="It is not encrypted. No password is sent.",
         ),

@@ -50,7 +50,7 @@ class Places:
 
     workload: Object
     all_pods: Sequence[Object]
-    # whether each pod has a place of its own that it is named after, as in a StatefulSet
+    # whether each pod has a stable identity, as in a StatefulSet
     is_numbered: bool
     now: float = 0.0
     skew: float = 0.0  # seconds that our clock is ahead of the server's
