@@ -161,7 +161,7 @@ class _Begin(StepPart):
         if kind not in (RolloutKind.SCALE, RolloutKind.REBALANCE):
             self.validation.check_same_balancers()
         for line in self.validation.risks(replicas, plan):
-            step.say(line)
+            step.print_line(line)
         if kind == RolloutKind.ROLLOUT and self.settings.known_good:
             from ..plugin_utils.controller.rollout import known_good  # few services have it
 
@@ -183,7 +183,7 @@ class _Begin(StepPart):
         """Return the kind of a rollout of the stable revision; None: there is nothing to do."""
         record = self.record
         if unapplied := self.lifecycle.generations.differences(revision, generation):
-            self.step.say(
+            self.step.print_line(
                 f"{record.service} {revision} runs with other settings: {'; '.join(unapplied)};"
                 " apply the current ones with restart.yml"
             )
@@ -201,7 +201,7 @@ class _Begin(StepPart):
             self.loop.tidy()
         places = self.lifecycle.places
         for line in filter(None, [*places.left(), places.idle_hosts()]):
-            self.step.say(line)
+            self.step.print_line(line)
         done = (
             f"{self.record.service} {revision} already runs with {replicas} instance(s); nothing"
             " to do"

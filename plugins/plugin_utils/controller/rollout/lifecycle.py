@@ -221,14 +221,14 @@ class Lifecycle(StepPart):
             stable = record.stable
             self.generations.begin(stable.revision, baseline, stable.generation, again=True)
         if forward and (unknown := self.generations.unknown()):
-            (self.step.warn or self.step.say)(f"{record.service}: {unknown}")
+            (self.step.warn or self.step.print_line)(f"{record.service}: {unknown}")
         if forward and record.stable and record.stable.generation != generation:
             self._report_changed(record.stable.revision, record.stable.generation)
 
     def _report_changed(self, revision: str, generation: int) -> None:
         """Say what instances of an earlier revision read that is not as it was then."""
         if changed := self.generations.changed_references(revision, generation):
-            self.step.say(
+            self.step.print_line(
                 f"{self.record.service}: {'; '.join(changed)}: instances of it that start from now"
                 " on, as in a rollback, read what is there now [PR-265]"
             )
@@ -290,7 +290,7 @@ class Lifecycle(StepPart):
         names = ("", "prepare", *(stage.name for stage in self.stages.of(rollout)))
         known = rollout.name in names
         if known:
-            self.step.say(
+            self.step.print_line(
                 f"{self.record.service} {rollout.revision}: begun by an earlier version of"
                 " progressive.rollout, so it is not known whether rollout_steps, rollout_gates or"
                 f" rollout_analysis have changed since; continuing at {rollout.name or 'the start'}"
@@ -435,7 +435,7 @@ class Lifecycle(StepPart):
             renumber(rollout, replicas, self.loop.observe_fleet(), self.stages.of)
         except InputError as exc:
             self.loop.event(events.Scaled(refused=str(exc), replicas=replicas))
-            self.loop.say(
+            self.loop.print_line(
                 f"{title}: cannot scale from {before} to {replicas} replicas: {exc} [PR-701]"
             )
         else:
@@ -443,7 +443,7 @@ class Lifecycle(StepPart):
             self.loop.event(events.Scaled(replicas=replicas))
             self.note_plan(rollout)
             stage = rollout.name or "the stage"
-            self.loop.say(
+            self.loop.print_line(
                 f"{title}: scaled from {before} to {replicas} replicas; gates of {stage} start"
                 " again"
             )
@@ -461,12 +461,14 @@ class Lifecycle(StepPart):
             name = aimed_stage(self.stages.ahead(rollout), number, rollout.replicas)
         except InvalidSteps as exc:
             self.loop.event(events.TargetSet(refused=str(exc), new=number))
-            self.loop.say(f"{title}: cannot set {number} new instances: {exc} [PR-701]")
+            self.loop.print_line(f"{title}: cannot set {number} new instances: {exc} [PR-701]")
         else:
             rollout.aim = {**rollout.aim, name: number}
             rollout.gates, rollout.background, rollout.tally = {}, {}, None
             self.loop.event(events.TargetSet(new=number, stage=name))
-            self.loop.say(f"{title}: {name} has {number} new instances; its gates start again")
+            self.loop.print_line(
+                f"{title}: {name} has {number} new instances; its gates start again"
+            )
         self.loop.commit()
 
     def _check_scale(self, rollout: Rollout, replicas: int) -> None:
@@ -567,12 +569,12 @@ class Lifecycle(StepPart):
         if rollout.outcome in bad and rollout.cause:
             failures.show(self.step, rollout)
         else:
-            self.loop.say(ended(service, rollout))
+            self.loop.print_line(ended(service, rollout))
         for line in (
             *left_behind(service, [i for i in self.loop.fleet if is_orphaned(i)]),
             *self.places.left(),
         ):
-            self.loop.say(line)
+            self.loop.print_line(line)
 
 
 def others(fleet: Iterable[Instance], generation: int) -> int:

@@ -67,7 +67,7 @@ class RollbackRequest(StepPart):
         if rollout is not None and rollout.kind != RolloutKind.ROLLBACK:
             if self._plan:
                 title = f"{self.settings.service} {rollout.revision}"
-                step.say(f"{title}: its rollback has no steps, since it was not promoted")
+                step.print_line(f"{title}: its rollback has no steps, since it was not promoted")
             self._forward.rollback.run(rollout, self._why)
             return step.report(True)
         return self._return_to_earlier(rollout)
