@@ -5,19 +5,15 @@ from __future__ import annotations
 
 import os
 import typing as t
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import cached_property
 
 from ...base import clock
 from ...base.errors import TRANSIENT, InputError, RolloutFailed
 from ...base.text import moment
-from ...engine.budget import whole
 from ...engine.instances import is_orphaned
-from ...engine.model import Composition, Instance, Phase, Process, State
-from ...engine.shares import counted
+from ...engine.model import Composition, Instance, Phase, State
 from ...engine.strategy import FINISH, InvalidSteps, Plan, Stage
 from ...interfaces.platform import Notable
 from ...state import events
@@ -51,52 +47,6 @@ class Lifecycle(StepPart):
         return stages_for(self.step)
 
     # -- begin -------------------------------------------------------------------------------------
-
-    def adopt(self) -> None:
-        """Rebuild a record without a stable revision from the labels of running instances."""
-        record = self.record
-        present = [
-            report.labels for report in self.loop.reports if report.process is not Process.STOPPED
-        ]
-        record.generation = max([record.generation, *(labels.generation for labels in present)])
-        numbers = [labels.id.rpartition("-")[2] for labels in present]
-        record.serial = max(
-            [record.serial, *(int(number) for number in numbers if number.isdecimal())]
-        )
-        alive = [i for i in self.loop.fleet if i.state.counted]
-        if record.stable is None and record.open is None and alive:
-            revision, count = Counter(i.revision for i in alive).most_common(1)[0]
-            generation = Counter(i.generation for i in alive if i.revision == revision).most_common(
-                1
-            )[0][0]
-            # Other revisions in rotation take their part of the requests: without them, more of
-            # this one are needed.
-            serving = [i for i in alive if i.in_rotation]
-            weights = [
-                sum(i.weight for i in serving if counted_revision in (None, i.revision))
-                for counted_revision in (revision, None)
-            ]
-            record.stable = Composition(revision, generation, self._asked(whole(count, *weights)))
-        if record.stable and record.open is None:
-            self._follow_number(record.stable)
-
-    def _follow_number(self, stable: Composition) -> None:
-        """Take the number of stable instances from what runs, where others may scale them.
-
-        So no rollout begins, or is rolled back, with fewer than carry the requests. What the owner
-        of a workload asks for there is the number, also where it was lowered.
-        """
-        number = self.loop.platform.asked()
-        if number is None:
-            number = max(stable.replicas, self._asked(running(self.loop.fleet, stable)))
-        if self.loop.platform.capabilities.refills_places:
-            number = self.loop.platform.replicas() or stable.replicas
-        self.record.stable = replace(stable, replicas=number)
-
-    def _asked(self, instances: int) -> int:
-        """Return the number of replicas that so many instances are, over all targets."""
-        targets = self.loop.targets
-        return counted(instances, targets) if targets else instances
 
     def open(
         self,
@@ -358,14 +308,6 @@ class Lifecycle(StepPart):
         late = {i.id: clock.wall() for i in mine if i.state in (State.STARTING, State.NOT_READY)}
         self.record.draining.update(late)
 
-    def gives_way(self, rollout: Rollout, revision: str) -> bool:
-        """Return whether the rollout in progress is to be superseded by this revision."""
-        return (
-            self.settings.supersede
-            and rollout.kind != RolloutKind.ROLLBACK
-            and (rollout.revision != revision or self.generations.replaced(rollout))
-        )
-
     def supersede(self, rollout: Rollout, revision: str) -> None:
         """Close the rollout in favor of another revision, which replaces its instances."""
         done = (
@@ -580,11 +522,3 @@ class Lifecycle(StepPart):
 def others(fleet: Iterable[Instance], generation: int) -> int:
     """Return how many instances of other generations there are."""
     return sum(i.state.counted and i.generation != generation for i in fleet)
-
-
-def running(fleet: Iterable[Instance], stable: Composition) -> int:
-    """Return how many instances of the stable generation there are, without those that go."""
-    return sum(
-        i.generation == stable.generation and i.state.counted and i.draining_since is None
-        for i in fleet
-    )

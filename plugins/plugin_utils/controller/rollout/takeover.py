@@ -11,7 +11,7 @@ from ...base.text import span
 from ...state import commands
 from ...state.record import Rollout, RolloutKind
 from ..step.context import StepContext
-from .lifecycle import Lifecycle
+from .request import supersedes
 
 LOOK = 0.5  # seconds between two attempts to take the lease
 
@@ -30,7 +30,7 @@ def supersede(step: StepContext, revision: str, replicas: int, held: LeaseHeld) 
         or commands.refusal(rollout.phase, commands.GIVE_WAY)
     ):
         raise held
-    if not Lifecycle(step).gives_way(rollout, revision):
+    if not supersedes(step, revision, rollout):
         raise _advice(rollout, revision, replicas, held)
     return _wait(step, rollout, revision, held)
 
