@@ -14,7 +14,8 @@ from pathlib import Path
 import jinja2
 
 from ..base.text import count, moment, printable, span
-from . import annotations, graphs, swimlanes
+from . import graphs, swimlanes
+from .annotation import decisions
 from .charts import HEIGHT, WIDTH, Scale, clock, time_ticks
 from .fleet import LOOKS, by_host
 from .report_model import ReportModel, number, text
@@ -61,7 +62,7 @@ def html(report: ReportModel, events: Sequence[Mapping[str, t.Any]], now: float)
         named=len(report.lanes) <= NAMED,
         table=[lane for of_host in by_host(report.lanes).values() for lane in of_host],
         looks=LOOKS,
-        decisions=list(annotations.decisions(events, report.start, DECISIONS)),
+        decisions=list(decisions(events, report.start, DECISIONS)),
         width=WIDTH,
         height=HEIGHT,
     )

@@ -15,8 +15,7 @@ from ..base.messages import MESSAGES
 from ..base.text import clean
 from ..engine.strategy import BACK, SWITCH_BACK
 from ..state.record import WITHOUT_VERDICT
-from . import annotations
-from .annotations import Annotation
+from .annotation import ROLLBACK_BEGINS, Annotation, annotate
 from .fleet import Fleet, Point, Swimlane
 from .numbers import ReportNumbers
 
@@ -182,7 +181,7 @@ class ReportModel:
     @property
     def fewest_back(self) -> int | None:
         """The fewest instances in rotation in the rollback; None: there was none."""
-        since = next((note.at for note in self.annotations if note.title == annotations.BACK), None)
+        since = next((note.at for note in self.annotations if note.title == ROLLBACK_BEGINS), None)
         if since is None or not self.previous:
             return None
         return min(self._serving(BudgetSpan(since, self.length, 0, 0)), default=None)
@@ -252,7 +251,7 @@ def _read(
         bounds.take(at, event)
     report.lanes, report.points = fleet.close(report.length)
     report.stages, report.bounds = stages.close(report.length), bounds.close(report.length)
-    report.annotations = annotations.of(
+    report.annotations = annotate(
         events, report.start, {lane.name: lane.number for lane in report.lanes}
     )
     report.verdicts = [

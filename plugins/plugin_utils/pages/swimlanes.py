@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .annotations import Annotation
+from .annotation import Annotation
 from .charts import Scale
 from .fleet import Swimlane, by_host
 

@@ -15,9 +15,9 @@ MOST = 200  # annotations that are shown; of more, the first and the last
 FAILURES = 20  # of them, failed instances
 REPEATING = ("gate", "phase", "end")  # events with the reason of the one that led to them
 VERDICTS = {"pass": "passed", "fail": "failed", "person": "inconclusive"}
-BACK = "Rollback begins"
+ROLLBACK_BEGINS = "Rollback begins"
 PHASES = {
-    "rolling_back": (BACK, "bad"),
+    "rolling_back": (ROLLBACK_BEGINS, "bad"),
     "held": ("Held until an operator decides", "bad"),
     "promoting": ("Promotion begins", "good"),
 }
@@ -42,7 +42,7 @@ class Annotation:
     lane: int = 0  # the number of the instance it is about, if there is one
 
 
-def of(events: Sequence[Event], start: float, lanes: Mapping[str, int]) -> list[Annotation]:
+def annotate(events: Sequence[Event], start: float, lanes: Mapping[str, int]) -> list[Annotation]:
     """Return the annotations of a timeline, numbered. `lanes`: the numbers of the instances."""
     annotations: list[Annotation] = []
     failures = 0
