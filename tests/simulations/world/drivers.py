@@ -435,7 +435,6 @@ class Store(SharedStore):
         world = self._world
         with world.call("read the journal", _away):
             self._away()
-            world.readers.add(world.machine.current.process.run)
             return self._found(names)
 
     def _write(self, change: Change) -> bool:

@@ -269,12 +269,12 @@ class _Telling:
             self.world.broken(f"a good revision is judged bad: {exc}")
 
     def _check_patience(self, exc: RolloutError, run: int) -> None:
-        """A run that has read the journal ends for a store that is away only if that takes longer
-        than it waits.
+        """A run that had the lease ends for a store that is away only if that takes longer than it
+        waits; before, it is refused at once.
         """
         longest = self.story.given["progress_deadline"]
         away = [one for one in self.world.happened if one.kind in ("store away", *AT_CALLS)]
-        if run not in self.world.readers or any(one.span >= longest for one in away):
+        if run not in self.world.leases or any(one.span >= longest for one in away):
             return
         if isinstance(exc, StoreAway | StoreGone):
             self.world.broken(f"a run does not wait for a store that is away for a while: {exc}")

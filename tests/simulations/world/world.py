@@ -171,7 +171,6 @@ class World:
         # by service, the texts of the journal and their versions
         self.journals: dict[str, dict[str, bytes]] = {}
         self.versions: dict[str, dict[str, int]] = {}
-        self.readers: set[int] = set()  # runs that have read the journal
         self._records: dict[str, tuple[bytes, t.Any]] = {}  # the last ones read, and their texts
         self.store_away = 0.0  # until
         self.calls = 0
