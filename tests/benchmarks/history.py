@@ -21,7 +21,8 @@ HEAD = ("at", "commit", "machine", "part", "measurement", "figure")
 def append(part: str, rows: Iterable[Row], file: Path = FILE) -> None:
     """Add the figures of a part of the measurements."""
     commit = _git("describe", "--always") or "unknown"
-    if _git("status", "--porcelain", "--", ":/", f":!{FILE.name}"):  # this file changes with each part
+    # this file changes with each part that is measured
+    if _git("status", "--porcelain", "--", ":/", f":!{FILE.name}"):
         commit += "-dirty"
     # of the last five minutes: nearly all of it is the run's own, or the figures are worth little
     load = os.getloadavg()[1]
