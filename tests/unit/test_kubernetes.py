@@ -7,7 +7,6 @@ import copy
 import itertools
 import json
 import re
-import threading
 import typing as t
 from collections import Counter
 from collections.abc import Callable
@@ -498,7 +497,6 @@ def test_a_number_is_lowered_once_the_controller_knows_which_pod_is_to_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It would delete another one: it hears of pods and of the number by two watches."""
-    monkeypatch.setattr(kubernetes, "SHORTLY", 0.0)
     server = cluster()
     server.steers, path = False, f"{api.SETS}/made-0"
     made = driver(server)
@@ -512,19 +510,6 @@ def test_a_number_is_lowered_once_the_controller_knows_which_pod_is_to_go(
     server.objects[path]["status"] = {"readyReplicas": 4}
     monkeypatch.setattr(kubernetes, "PATIENCE", 0.0)
     assert len(states(made, stop=others[:1])) == 2, "not for ever"
-
-
-def test_a_call_waits_until_the_controller_knows_which_pod_is_to_go() -> None:
-    """Asked again a second later, each pod of a rollout took a second longer."""
-    server = cluster()
-    server.steers, path = False, f"{api.SETS}/made-0"
-    made = driver(server)
-    first, *others = states(made)
-    server.objects[path]["status"] = {"readyReplicas": 4}
-    hears = threading.Timer(0.1, server.objects[path]["status"].update, [{"readyReplicas": 3}])
-    hears.start()
-    assert set(states(made, stop=[first])) == set(others)
-    hears.join()
 
 
 def test_an_older_lease_does_nothing() -> None:

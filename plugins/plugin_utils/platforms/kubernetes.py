@@ -39,9 +39,7 @@ from ._workload import AT_ONCE, WorkloadDriver, versioned
 
 __all__ = ["OPTIONS", "Driver"]
 STEPS = 100  # of a hand-back at once; more only if something undoes them
-# Seconds that a controller has to see which pods are to be deleted first: in all, and in one call.
-# It usually takes a twentieth of one.
-PATIENCE, SHORTLY = 5.0, 0.5
+PATIENCE = 5.0  # seconds that a controller has to see which pods are to be deleted first
 
 
 class Driver(WorkloadDriver):
@@ -375,18 +373,12 @@ class Driver(WorkloadDriver):
         It hears of pods and of the number by two watches, and may hear of the number first.
         """
         since = min(self._steered.setdefault(id, clock.now()) for id in ids)
-        end = min(since + PATIENCE, clock.now() + SHORTLY)
-        while not (known := self._goes_first(group, ids)) and clock.now() < end:
-            clock.sleep(0.02)
+        known = all(other.goes_first(ids) for other in self._look()[1] if other.name == group.name)
         if not known and clock.now() - since < PATIENCE:
             return False
         for id in ids:
             del self._steered[id]
         return True
-
-    def _goes_first(self, group: Group, ids: Sequence[str]) -> bool:
-        """Return whether the controller of a group deletes these pods before others, by now."""
-        return all(now.goes_first(ids) for now in self._look()[1] if now.name == group.name)
 
     def _set(self, group: Group, replicas: int, going: Sequence[str] = ()) -> None:
         """Change a group's number, if it still is as seen, and note which pods are to go."""
