@@ -33,8 +33,8 @@ FORMATS = {
     b"rollout-haproxy": (0.001, (b"C",)),
     b"rollout-envoy": (0.001, (b"DC", b"DR")),
 }
-# word, addresses, statuses, times to the answer, times to its end, how it ended with a space and the
-# bytes of the answer (older formats lack these), and the path
+# word, addresses, statuses, times to the answer, times to its end, how it ended (and after a space
+# the bytes of the answer, which older formats lack), and the path
 FIELDS = 7
 
 
