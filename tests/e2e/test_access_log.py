@@ -23,7 +23,7 @@ KINDS = {"nginx": (("GET", False), ("GET", False))}
 RATE = 200  # requests a second, of each kind of client
 LATENCY = {"name": "latency", "driver": "access_log", "warm_up": 0}
 ERRORS = {"name": "errors", "driver": "access_log", "of": "errors"}
-SIZE = {"name": "size", "driver": "access_log", "of": "small_answers"}
+SIZE = {"name": "size", "driver": "access_log", "of": "small_answers", "alpha": 0.001}
 ANALYSIS = {"interval": "1s", "metrics": [LATENCY, ERRORS, SIZE]}
 
 
