@@ -332,8 +332,7 @@ def test_a_canary_is_rolled_back(playground: Playground, gateway: Gateway) -> No
         assert gateway.ask() == (200, "1")
         removed = playground.run("progressive.rollout.remove", {})
         assert removed.rc == 0 and "httproutes/shop" in removed.output, removed.output
-        kinds = "httproute,deployment,rs,pod,service"
-        assert "rollout.progressive" not in gateway.namespace.kubectl("get", kinds, "-o", "yaml")
+        until(lambda: not gateway.namespace.notes("httproute,service"), "pods have ended")
         assert gateway.rules() == rules
         first = {**CANARY, "rollout_steps": [{"set_weight": 50}]}
         assert playground.run(variables=first).rc == 0

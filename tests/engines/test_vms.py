@@ -169,8 +169,7 @@ def test_pods_that_do_not_start_take_the_first_wave_back(site: Site) -> None:
         pods, places, processes = site.namespace.uids(), site.places(), site.living()
         removed = site.run("progressive.rollout.remove", {})
         assert removed.rc == 0 and "cloud: deployments/shop" in removed.output, removed.output
-        kinds = "deployment,rs,pod"
-        assert "rollout.progressive" not in site.namespace.kubectl("get", kinds, "-o", "yaml")
+        until(lambda: not site.namespace.notes(), "pods have ended")
         assert (site.namespace.uids(), site.front.serving()) == (pods, places)
         unscathed(requests.stop())
     for process in processes:
