@@ -252,7 +252,7 @@ def access_log(file: str) -> dict[str, t.Any]:
     """Return an access log in the format that `agents/access_log.py` reads."""
     line = (
         "rollout-envoy|%UPSTREAM_HOST%|%RESPONSE_CODE%|%RESPONSE_DURATION%|%DURATION%"
-        "|%RESPONSE_FLAGS%|%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%\n"
+        "|%RESPONSE_FLAGS% %BYTES_SENT%|%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%\n"
     )
     config = {
         "@type": "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog",
