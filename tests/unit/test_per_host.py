@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import typing as t
+from types import SimpleNamespace
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.action.control import refuse_scale
@@ -12,6 +13,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     RolloutFailed,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.validation import (
+    Validation,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import PerHost
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.per_host import (
     fitted,
@@ -67,6 +71,17 @@ def test_another_number_is_refused_while_it_lasts() -> None:
     rollout.per_host = True
     with pytest.raises(RolloutFailed, match="one instance on each host"):
         refuse_scale(record, rollout)
+
+
+def test_a_run_that_is_told_another_number_refuses_it_by_the_record_that_it_has() -> None:
+    """It would lose what it has not written yet if it read the journal again."""
+    record = Record("agent", rollout=Rollout("r1", "2", 2, 4, "rolling", None, 0.0, per_host=True))
+    platform = SimpleNamespace(capabilities=SimpleNamespace(refills_places=False))
+    step = SimpleNamespace(
+        record=record, settings=parsed(), loop=SimpleNamespace(platform=platform), session=None
+    )
+    with pytest.raises(InputError, match="one instance on each host"):
+        Validation(t.cast(t.Any, step)).refuse_to_scale()
 
 
 TAKEN = [("web1", 1), ("web2", 2), ("web3", 1), ("web3", 2)]

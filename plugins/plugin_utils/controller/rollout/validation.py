@@ -115,7 +115,7 @@ class Validation(StepPart):
                 " workload itself, and a rollout in progress follows",
                 "PR-107",
             )
-        last = self.step.session.read().rollout
+        last = self.record.rollout
         if last and last.per_host:
             raise InputError(
                 f"rollout_replicas: {self.settings.service} has one instance on each host"
