@@ -94,11 +94,11 @@ def test_a_host_is_free_once_its_old_instance_is_gone_or_may_be_beside() -> None
 
 
 def test_waypoints_are_for_the_hosts_that_are_left() -> None:
-    canary = Waypoint(2, new=2, old=3, desired=4)  # a surge of one
-    assert fitted(canary, 4) == canary
-    three = fitted(canary, 3)
-    assert (three.new, three.old, three.desired) == (2, 2, 3)
-    second_set = fitted(Waypoint(2, new=4, old=4, desired=4), 3)
+    canary = Waypoint(2, new=2, old=3, desired=4, weight=20)  # a surge of one
+    four, three = fitted(canary, 4), fitted(canary, 3)
+    assert (four.new, four.old, four.desired) == (2, 2, 4)
+    assert (three.new, three.old, three.desired) == (2, 1, 3)
+    second_set = fitted(Waypoint(2, new=4, old=4, desired=4, weight=0), 3)
     assert (second_set.new, second_set.old, second_set.desired) == (3, 3, 3)
     back = fitted(rolling(1, 12), 3)  # there were several on a host before
     assert (back.new, back.old, back.desired) == (3, 0, 3)

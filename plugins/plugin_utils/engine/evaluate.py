@@ -98,8 +98,8 @@ def evaluate(
     fleet's times.
     """
     allowed = budget.resolve(waypoint.desired)
-    if rules.host_floor:
-        fleet = rules.host_floor.ordered(fleet, waypoint)
+    if rules.one_per_host:
+        fleet = rules.one_per_host.marked(fleet, waypoint, rules, now)
     began = now if progress.old is None else progress.began
     count = count_fleet(fleet, waypoint, rules, began, now)
     kept = min(count.old.arrived, waypoint.old)
@@ -120,9 +120,7 @@ def evaluate(
     if waypoint.parts:
         parts = _parts(fleet, waypoint, allowed, rules, began, now)
     else:
-        count.pinned = _pinned(count, waypoint, rules) | _pinned_to_hosts(
-            count, waypoint, rules, waypoint.desired - allowed.unavailable
-        )
+        count.pinned = _pinned(count, waypoint, rules)
         parts = [_Part(None, waypoint, count, allowed)]
     may_switch = all(_may_switch(part) for part in parts)
     moves = [_move(part, rules, progress, now, may_switch) for part in parts]
@@ -206,16 +204,6 @@ def _pinned(
         pinned.update(ids(group))
         pinned.difference_update(ids(floor.free(sorted(group, key=_by_age(waypoint)), slack)))
     return frozenset(pinned)
-
-
-def _pinned_to_hosts(
-    count: FleetCount, waypoint: Waypoint, rules: Rules, least: int
-) -> frozenset[str]:
-    """Return the available instances that stay, since too few hosts would keep one."""
-    if rules.host_floor is None:
-        return frozenset()
-    groups = count.new.available, count.old.available
-    return rules.host_floor.pinned(groups, least, _by_age(waypoint))
 
 
 def _may_switch(part: _Part) -> bool:

@@ -1,25 +1,24 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One instance on each host: where the next ones go, which go first, and which stay. Pure."""
+"""One instance on each host: where the next ones go, and which go first. Pure."""
 
 from __future__ import annotations
 
 import heapq
-import typing as t
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from .instances import ids
-from .model import Instance, State
+from .instances import is_available
+from .model import Instance
+from .progress import Rules
 from .strategy import Waypoint
 
 
-def fitted(waypoint: Waypoint, places: int) -> Waypoint:
+def fitted(waypoint: Waypoint, hosts: int) -> Waypoint:
     """Return the waypoint for as many hosts as are in the rollout now."""
-    beside = max(0, waypoint.new + waypoint.old - waypoint.desired)
-    new = min(waypoint.new, places)
-    old = min(waypoint.old, places, places - new + beside)
-    return replace(waypoint, new=new, old=old, desired=min(waypoint.desired, places))
+    new, desired = min(waypoint.new, hosts), min(waypoint.desired, hosts)
+    old = min(waypoint.old, hosts if _has_two_sets(waypoint) else hosts - new)
+    return replace(waypoint, new=new, old=old, desired=desired)
 
 
 def free_hosts(
@@ -42,25 +41,33 @@ def free_hosts(
 
 
 @dataclass(frozen=True)
-class HostFloor:
-    """Each host keeps an available instance, but for as many hosts as may be without one."""
+class OnePerHost:
+    """Each host has one instance: what counts is how many hosts have one."""
 
     zones: Mapping[str, str]  # by host; empty: there are none
 
-    def ordered(self, fleet: Sequence[Instance], waypoint: Waypoint) -> list[Instance]:
-        """Return the fleet, its old instances with the order in which they go: first where
-        another one is ready, then zone by zone, so that the new ones spread over zones.
+    def marked(
+        self, fleet: Sequence[Instance], waypoint: Waypoint, rules: Rules, now: float
+    ) -> list[Instance]:
+        """Return the fleet, with the instances marked that an available one of the same host
+        stands in for, and with the order in which old ones go.
         """
-        old = [i for i in fleet if i.generation != waypoint.generation and _stays(i)]
-        ready = Counter(i.host for i in fleet if _stays(i) and i.state is State.READY)
-        first = sorted((i for i in old if ready[i.host] > 1), key=_order)
-        others = sorted((i for i in old if ready[i.host] < 2), key=_order)
-        ranked = [*first, *self._by_zone(others)]
-        precedence = {i.id: len(ranked) - rank for rank, i in enumerate(ranked)}
-        return [replace(i, precedence=precedence[i.id]) if i.id in precedence else i for i in fleet]
+        staying = [i for i in fleet if i.state.counted and i.draining_since is None]
+        doubled = frozenset[str]()
+        if not _has_two_sets(waypoint):
+            doubled = _doubled(staying, waypoint.generation, rules, now)
+        old = [i for i in staying if i.generation != waypoint.generation]
+        ordered = self._by_zone(sorted(old, key=lambda i: i.order))
+        precedence = {i.id: len(ordered) - rank for rank, i in enumerate(ordered)}
+        return [
+            replace(i, precedence=precedence.get(i.id, i.precedence), doubled=i.id in doubled)
+            for i in fleet
+        ]
 
     def _by_zone(self, instances: Sequence[Instance]) -> list[Instance]:
-        """Return the instances, next always the one of a zone where fewest hosts are without."""
+        """Return the instances, next always the one of a zone where fewest hosts are without, so
+        that the new ones spread over zones.
+        """
         queues: dict[str, deque[Instance]] = {}
         for instance in instances:
             queues.setdefault(self.zones.get(instance.host, ""), deque()).append(instance)
@@ -77,33 +84,29 @@ class HostFloor:
                 heapq.heappop(heap)
         return chosen
 
-    def pinned(
-        self,
-        groups: Collection[Sequence[Instance]],
-        least: int,
-        key: Callable[[Instance], t.Any],
-    ) -> frozenset[str]:
-        """Return the available instances that stay, so that `least` hosts keep one.
 
-        The instances of a group go in the order of `key`, and those of one group at a time.
-        """
-        hosts = Counter(i.host for group in groups for i in group)
-        staying: set[str] = set()
-        for group in groups:
-            counts, spare = Counter(hosts), max(0, len(hosts) - least)
-            for instance in sorted(group, key=key):
-                if counts[instance.host] > 1:
-                    counts[instance.host] -= 1
-                elif spare:
-                    spare -= 1
-                else:
-                    staying.update(ids([instance]))
-        return frozenset(staying)
+def _has_two_sets(waypoint: Waypoint) -> bool:
+    """Return whether a second set is to be beside the old one."""
+    return waypoint.new_idle or waypoint.switches
 
 
-def _order(instance: Instance) -> tuple[int, float, str]:
-    return instance.order
-
-
-def _stays(instance: Instance) -> bool:
-    return instance.state.counted and instance.draining_since is None
+def _doubled(
+    staying: Iterable[Instance], generation: int, rules: Rules, now: float
+) -> frozenset[str]:
+    """Return the instances of hosts that have an available one besides, a new one if there is."""
+    by_host: dict[str, list[Instance]] = {}
+    for instance in staying:
+        by_host.setdefault(instance.host, []).append(instance)
+    doubled: set[str] = set()
+    for instances in by_host.values():
+        able = [i for i in instances if is_available(i, rules, now)] if instances[1:] else []
+        if not able:
+            continue
+        stays = min(able, key=lambda i: (i.generation != generation, -i.created, i.id))
+        # What a new one that is not available yet will replace stays until then.
+        doubled.update(
+            i.id
+            for i in instances
+            if i is not stays and (i.generation != generation or stays.generation == generation)
+        )
+    return frozenset(doubled)

@@ -10,7 +10,7 @@ from functools import partial
 from ...base.errors import PlatformError
 from ...engine.budget import Budget
 from ...engine.evaluate import Decision
-from ...engine.model import Process
+from ...engine.model import Phase, Process
 from ...engine.shares import Target
 from ...engine.strategy import Waypoint
 from ...interfaces.platform import NOWHERE, Endpoint, Labels, PlatformDriver
@@ -149,6 +149,9 @@ class Placement:
 
         surge = self._budget.resolve(rollout.replicas).surge
         beside = rollout.strategy == "blue_green" or surge > 0
+        stable = rollout.previous.generation if rollout.previous else 0
+        if generation == stable and rollout.phase != Phase.ROLLING_BACK:
+            beside = False  # what is repaired goes where nothing runs
         out = {*rollout.excluded, *self._session.record.away}
         hosts = [host for host in self._platform.hosts() if host not in out]
         taken = [(labels.host, labels.generation) for labels in living]

@@ -321,12 +321,12 @@ class ReconcileLoop:
 
     @property
     def placed_rules(self) -> Rules:
-        """The rules, with the floor of each host where there is one instance on each."""
+        """The rules, with those for one instance on each host where that is asked for."""
         if not self.per_host:
             return self.rules
-        from ...engine.per_host import HostFloor  # as above
+        from ...engine.per_host import OnePerHost  # as above
 
-        return replace(self.rules, host_floor=HostFloor(self.platform.zones))
+        return replace(self.rules, one_per_host=OnePerHost(self.platform.zones))
 
     def next_decision(self, waypoint: Waypoint) -> Decision:
         """Return what the next iteration on the way to a waypoint would do. Changes nothing."""
