@@ -485,6 +485,14 @@ options:
             HAProxy''s configuration must name it as well, since HAProxy reads no files later. The system''s CA certificates
             if not given. An absolute path.'
         type: str
+      cohort:
+        description:
+          - 'I(envoy, nginx): Clients stay on their side: a hash of this cookie or header decides whether the new or the
+            old instances get a request. Requests without it are divided at random.'
+          - 'I(haproxy): Clients stay on their side: a hash of what identifies a client decides whether the new or the
+            old instances get its requests. HAProxy''s configuration says what identifies a client, as in the guide to
+            HAProxy.'
+        type: dict
       drain_timeout:
         description: 'I(envoy, haproxy, nginx): How long to wait for requests in flight. After that, the instance is stopped
           anyway. A duration.'
@@ -556,14 +564,6 @@ options:
       backend:
         description: 'I(haproxy): Name of the backend. Required.'
         type: str
-      cohort:
-        description:
-          - 'I(haproxy): Clients stay on their side: a hash of what identifies a client decides whether the new or the
-            old instances get its requests. HAProxy''s configuration says what identifies a client, as in the guide to
-            HAProxy.'
-          - 'I(nginx): Clients stay on their side: a hash of this cookie or header decides whether the new or the old
-            instances get a request. Requests without it are divided at random.'
-        type: dict
       slots:
         description: 'I(haproxy): Name prefix of prepared servers. Without it, servers are added and deleted as needed.'
         type: str

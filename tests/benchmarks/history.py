@@ -20,13 +20,10 @@ HEAD = ("at", "commit", "machine", "part", "measurement", "figure")
 
 def append(part: str, rows: Iterable[Row], file: Path = FILE) -> None:
     """Add the figures of a part of the measurements."""
-    command = ["git", "describe", "--always", "--dirty"]
-    commit = (
-        subprocess.run(
-            command, cwd=FILE.parent, capture_output=True, text=True, check=False
-        ).stdout.strip()
-        or "unknown"
-    )
+    commit = _git("describe", "--always") or "unknown"
+    # this file changes with each part that is measured
+    if _git("status", "--porcelain", "--", ":/", f":!{FILE.name}"):
+        commit += "-dirty"
     # of the last five minutes: nearly all of it is the run's own, or the figures are worth little
     load = os.getloadavg()[1]
     machine = (
@@ -41,3 +38,10 @@ def append(part: str, rows: Iterable[Row], file: Path = FILE) -> None:
         writer.writerows(
             (at, commit, machine, part, measurement, figure) for measurement, figure, _goal in rows
         )
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments], cwd=FILE.parent, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip()

@@ -13,9 +13,6 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     TrafficError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.fleet import (
-    differs,
-)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.loader import (
     DriverModule,
 )
@@ -23,13 +20,17 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     Endpoint,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import (
-    Server,
     Target,
     TrafficDriver,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.haproxy import (
     OPTIONS,
     Driver,
+)
+from ansible_collections.progressive.rollout.tests.drivers.cohort_contract import (
+    Sides,
+    settle,
+    sides,
 )
 from ansible_collections.progressive.rollout.tests.drivers.test_haproxy import (
     HAProxyPlane,
@@ -46,7 +47,6 @@ from ansible_collections.progressive.rollout.tests.drivers.traffic_contract impo
     TrafficContract,
     answers,
     apply,
-    bring_in,
     entries,
     prove,
     remove,
@@ -170,35 +170,6 @@ def backends() -> Iterator[Backends]:
     yield backends
     for endpoint in list(backends.processes):
         backends.kill(endpoint)
-
-
-SIDES = ("old", "new")
-
-
-class Sides:
-    """Two old and two new instances, all of them known and healthy; the old ones serve."""
-
-    def __init__(self, plane: CohortPlane, backends: Backends) -> None:
-        self.plane, self.driver = plane, plane.driver()
-        self.old, self.new = ([backends.start(f"{side}{n}") for n in range(2)] for side in SIDES)
-        self.names = {e: f"shop-{number}" for number, e in enumerate([*self.old, *self.new])}
-        bring_in(self.driver, self.targets(0, 1))
-        prove(self.driver, *self.new)
-
-    def targets(self, new: int, old: int, back: bool = False) -> dict[Endpoint, Target]:
-        """The targets with these weights; 0: out. `back`: the old side is the one that comes."""
-        return {
-            e: Target(IN if weight else OUT, weight or 1, self.names[e], new=is_new != back)
-            for side, weight, is_new in ((self.old, old, False), (self.new, new, True))
-            for e in side
-        }
-
-
-def sides(clients: Sequence[Client]) -> list[str]:
-    """The side that answers each client."""
-    for client in clients:
-        client.go()
-    return [client.at[:3] for client in clients]
 
 
 def test_clients_follow_a_rising_share_and_never_go_back(
@@ -333,25 +304,3 @@ def _interrupt(plane: CohortPlane, backends: Backends, step: str, commands: int)
     assert {client[:3] for client in answers(plane, 40)} == {
         side for side, weight in zip(("new", "old"), weights, strict=True) if weight
     }
-
-
-def settle(driver: TrafficDriver, wanted: Mapping[Endpoint, Target]) -> None:
-    """Do as the reconcile loop does, until the balancers show what is wanted."""
-
-    def done() -> bool:
-        table = driver.observe()
-        asked = {
-            name: {e: _possible(target, servers.get(e)) for e, target in wanted.items()}
-            for name, servers in table.items()
-        }
-        if differs(table, asked):
-            driver.apply(asked)
-        return not differs(driver.observe(), dict.fromkeys(table, wanted))
-
-    until(done, "the change is completed")
-
-
-def _possible(target: Target, shown: Server | None) -> Target:
-    """What the loop asks for: no instance goes in that is not healthy at the balancer."""
-    fits = shown and (shown.rotation is IN or shown.lb_healthy)
-    return target if fits else replace(target, rotation=OUT)

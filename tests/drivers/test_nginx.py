@@ -100,6 +100,7 @@ class Plane:
     """Two nginxes, as the contract wants them."""
 
     names = ("edge1", "edge2")
+    added = ""  # by hand to the file that an older version left
 
     def __init__(self, nginxes: Sequence[t.Any]) -> None:
         self.nginxes = dict(zip(self.names, nginxes, strict=True))
@@ -194,7 +195,8 @@ class Plane:
             nginx.stop()
             ports = {"9180": nginx.status}
             for name, text in contract.left_by_9a6312c("nginx", endpoints, ports).items():
-                (nginx.path / name).write_text(text)
+                more = self.added if name == "shop.conf" else ""
+                (nginx.path / name).write_text(text + more)
             nginx.start()
         return self.driver()
 

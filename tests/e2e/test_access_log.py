@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 from collections.abc import Iterator
 
@@ -22,7 +23,8 @@ KINDS = {"nginx": (("GET", False), ("GET", False))}
 RATE = 200  # requests a second, of each kind of client
 LATENCY = {"name": "latency", "driver": "access_log", "warm_up": 0}
 ERRORS = {"name": "errors", "driver": "access_log", "of": "errors"}
-ANALYSIS = {"interval": "1s", "metrics": [LATENCY, ERRORS]}
+SIZE = {"name": "size", "driver": "access_log", "of": "small_answers", "alpha": 0.001}
+ANALYSIS = {"interval": "1s", "metrics": [LATENCY, ERRORS, SIZE]}
 
 
 class Rollout(t.NamedTuple):
@@ -71,5 +73,6 @@ def test_a_slow_tail_is_taken_back_and_a_good_revision_promoted(shop: Shop) -> N
     good = canary(shop, "3", 12)
     assert good.outcome.rc == 0, good.outcome.output
     assert "latency slowest " in good.outcome.output and "errors 0 of " in good.outcome.output
+    assert re.search(r"small answers 0 of [1-9]\S* against 0 of [1-9]", good.outcome.output)
     assert failures(good.reports) == []
     shop.settled("3")

@@ -18,6 +18,7 @@ from ansible_collections.progressive.rollout.tests.drivers.test_haproxy_cohort i
 )
 from ansible_collections.progressive.rollout.tests.support import nginx as lab
 from ansible_collections.progressive.rollout.tests.support.shop import (
+    BehindEnvoy,
     BehindHAProxy,
     BehindNginx,
     Front,
@@ -125,7 +126,23 @@ class CohortNginx(BehindNginx):
         return {**super().traffic, "cohort": {"cookie": "user"}}
 
 
-FRONTS: dict[str, Callable[[], Front]] = {"haproxy": CohortHAProxy, "nginx": CohortNginx}
+class CohortEnvoy(BehindEnvoy):
+    """As the guide says."""
+
+    @property
+    def traffic(self) -> dict[str, t.Any]:
+        return {**super().traffic, "cohort": {"cookie": "user"}}
+
+    @property
+    def front(self) -> tuple[str, int]:
+        return "127.0.0.1", self.listen
+
+
+FRONTS: dict[str, Callable[[], Front]] = {
+    "envoy": CohortEnvoy,
+    "haproxy": CohortHAProxy,
+    "nginx": CohortNginx,
+}
 
 
 @pytest.fixture(params=sorted(FRONTS))

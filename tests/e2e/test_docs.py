@@ -6,6 +6,7 @@ What needs no playbook is in tests/unit/test_pages.py, the tutorial in test_tuto
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -252,17 +253,9 @@ def test_haproxy_keeps_clients_in_the_canary(site: Site) -> None:
     site.replaced["/etc/haproxy/"] = f"{site.home}/"
     site.shell(site.text(page, "cohort-map"))
     balancer = Balancer(site, page, "cohort.cfg")
-    half = yaml.safe_dump(HALF)
     try:
-        deploy(site, "2.4.0", site.text(page, "cohort.yml"))
-        assert "parked" in deploy(site, "2.4.1", site.text(page, "cohort.yml"), half)
-        assert balancer.ask(f"show map {site.home}/rollout.map").split()[2] == "5000"
-        users = [site.served(Cookie=f"user={number}") for number in range(12)]
-        assert {len(user) for user in users} == {1}
-        assert {revision for user in users for revision in user} == {"2.4.0", "2.4.1"}
-        assert site.served() == {"2.4.0", "2.4.1"}
-        site.shell("ansible-playbook -i inventory.yml progressive.rollout.abort")
-        assert {*site.served(), *site.served(Cookie="user=1")} == {"2.4.0"}
+        with half_of_the_clients(site, page):
+            assert balancer.ask(f"show map {site.home}/rollout.map").split()[2] == "5000"
     finally:
         balancer.stop()
 
@@ -271,18 +264,26 @@ def test_nginx_keeps_clients_in_the_canary(site: Site) -> None:
     page = f"{HOW_TO}/nginx.md"
     site.shell(site.text(page, "cohort-files"))
     nginx = nginx_of(site, site.text(page, "cohort.conf"))
-    half = yaml.safe_dump(HALF)
     try:
-        deploy(site, "2.4.0", site.text(page, "cohort.yml"))
-        assert "parked" in deploy(site, "2.4.1", site.text(page, "cohort.yml"), half)
-        users = [site.served(Cookie=f"user={number}") for number in range(12)]
-        assert {len(user) for user in users} == {1}
-        assert {revision for user in users for revision in user} == {"2.4.0", "2.4.1"}
-        assert site.served() == {"2.4.0", "2.4.1"}
-        site.shell("ansible-playbook -i inventory.yml progressive.rollout.abort")
-        assert {*site.served(), *site.served(Cookie="user=1")} == {"2.4.0"}
+        with half_of_the_clients(site, page):
+            pass
     finally:
         nginx.stop()
+
+
+@contextlib.contextmanager
+def half_of_the_clients(site: Site, page: str) -> Iterator[None]:
+    """A rollout with the cohort of a page, that stands at half of the clients, and is aborted."""
+    half = yaml.safe_dump(HALF)
+    deploy(site, "2.4.0", site.text(page, "cohort.yml"))
+    assert "parked" in deploy(site, "2.4.1", site.text(page, "cohort.yml"), half)
+    users = [site.served(Cookie=f"user={number}") for number in range(12)]
+    assert {len(user) for user in users} == {1}
+    assert {revision for user in users for revision in user} == {"2.4.0", "2.4.1"}
+    assert site.served() == {"2.4.0", "2.4.1"}
+    yield
+    site.shell("ansible-playbook -i inventory.yml progressive.rollout.abort")
+    assert {*site.served(), *site.served(Cookie="user=1")} == {"2.4.0"}
 
 
 HALF = {
@@ -372,6 +373,11 @@ def test_envoy_sends_what_matches_to_the_new_ones(site: Site, envoy: Envoy) -> N
         for one in json.loads(envoy.get("/clusters?format=json"))["cluster_statuses"]
     }
     assert len(clusters["shop"]) == 6 and len(clusters["shop~preview"]) == 3
+
+
+def test_envoy_keeps_clients_in_the_canary(site: Site, envoy: Envoy) -> None:
+    with half_of_the_clients(site, f"{HOW_TO}/envoy.md"):
+        assert "use_hash_policy" in envoy.get("/config_dump")
 
 
 def nginx_of(site: Site, config: str) -> Nginx:

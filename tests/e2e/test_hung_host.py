@@ -114,14 +114,15 @@ def of(site: Site, revision: str) -> list[dict[str, t.Any]]:
     return [record for record in site.records() if record["revision"] == revision]
 
 
-@pytest.mark.parametrize("hosts", [{"web1"}, {"web3"}])
-def test_the_others_are_rolled_out_while_one_hangs(site: Site, hosts: set[str]) -> None:
+def test_the_others_are_rolled_out_while_one_hangs(site: Site) -> None:
     """Where a new instance is there already, it serves until others replace it."""
     site.variables["rollout_progress_deadline"] = "20s"
     promoted(site.to("1"))
     run = site.to("3")
     lease = Lease(site, run)
-    until(lambda: hosts & {record["host"] for record in of(site, "3")}, "a new instance is started")
+    until(
+        lambda: "web3" in {record["host"] for record in of(site, "3")}, "a new instance is started"
+    )
     site.hang("web3")
     outcome = promoted(run)
     assert re.search(r"waiting for [^:\n]*web3: no answer for ", outcome.output), outcome.output
@@ -132,23 +133,6 @@ def test_the_others_are_rolled_out_while_one_hangs(site: Site, hosts: set[str]) 
     site.mend("web3")
     promoted(site.to("3"))
     assert site.revisions() == ["3"] * 6
-
-
-def test_a_host_that_hangs_once_for_longer_than_others_wait_for_it(site: Site) -> None:
-    promoted(site.to("1"))
-    run = site.to("2")
-    lease = Lease(site, run)
-    until(lambda: len(of(site, "2")) >= 2, "new instances are started")
-    site.hang("web3")
-    mender = threading.Timer(25, site.mend, ["web3"])
-    mender.start()
-    outcome = promoted(run)
-    mender.join()
-    assert lease.left > 1
-    until(lambda: site.serving() == 6, "all are in rotation")
-    again = site.to("2").wait()
-    assert again.rc == 0, again.output
-    assert site.revisions() == ["2"] * 6, outcome.output
 
 
 def test_a_host_that_hangs_after_the_switch_is_named_and_waited_for(site: Site) -> None:

@@ -17,10 +17,8 @@ from ansible_collections.progressive.rollout.tests.support.playbook import (
     Playground,
     Task,
 )
-from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 ROLLBACK = "progressive.rollout.rollback"
-RESTART = "progressive.rollout.restart"
 DEPLOY = ({"begin": {}}, {"replace": {}}, {"promote": {}}, {"finish": {}})
 TO_2 = {"revision": "2"}
 
@@ -330,17 +328,6 @@ def ended_red(outcome: Outcome, *words: str) -> str:
     return message
 
 
-def test_restart_replaces_every_instance_by_one_of_the_same_revision(
-    playground: Playground,
-) -> None:
-    assert playground.run().rc == 0
-    before = {record["id"] for record in playground.living()}
-    outcome = playground.run(RESTART, {"rollout_revision": None, "rollout_replicas": None})
-    assert outcome.rc == 0 and outcome.rollout["outcome"] == "promoted"
-    assert playground.revisions() == ["1", "1", "1"]
-    assert not before & {record["id"] for record in playground.living()}
-
-
 def test_a_bad_revision_is_rolled_back(playground: Playground) -> None:
     behaving(playground, CRASH_AFTER="{revision}")  # a revision called 0.2 ends after that long
     playground.variables |= {
@@ -365,26 +352,6 @@ def test_a_bad_revision_is_rolled_back(playground: Playground) -> None:
     assert playground.run(variables={"rollout_revision": "0"}).of("begin")[0].changed is False
 
 
-def test_a_first_deployment_that_fails_leaves_nothing(playground: Playground) -> None:
-    behaving(playground, HEALTH="fail")
-    playground.variables["rollout_health"]["deadline"] = "1s"
-    outcome = playground.run(variables={"rollout_failure_limit": 1})
-    ended_red(
-        outcome,
-        "shop 1:",
-        "shop-",
-        "not ready within 1 s",
-        "503",
-        "on web",
-        "now failed, nothing of it is left",
-    )
-    assert playground.living() == []
-    journal = playground.journal()
-    assert (journal["rollout"]["outcome"], journal["stable"]) == ("failed", None)
-    behaving(playground)
-    assert playground.run().rc == 0 and playground.revisions() == ["1", "1", "1"]
-
-
 @pytest.fixture
 def held(playground: Playground) -> Playground:
     """Revision 1 runs, revision `fail` is held: it is not ready before there is its file."""
@@ -403,29 +370,6 @@ def held(playground: Playground) -> Playground:
     return playground
 
 
-def test_a_held_rollout_goes_on_when_it_can(held: Playground) -> None:
-    (held.home / "ready-fail").touch()
-    outcome = held.run(variables={"rollout_revision": "fail"})
-    assert outcome.rc == 0 and outcome.rollout["outcome"] == "promoted", outcome.output
-    assert held.revisions() == ["fail"] * 3
-
-
-def test_a_held_rollout_does_not_go_on_with_other_settings(held: Playground) -> None:
-    """Half of its instances would run with the ones, half with the others. It is begun anew with
-    them, where that is asked for.
-    """
-    behaving(held)
-    changed = "rollout_platform or rollout_health has changed since the rollout of shop fail began"
-    refused = held.run(variables={"rollout_revision": "fail"})
-    ended_red(
-        refused, changed, "(rollout_platform.env: READY_FILE removed)", "rollout_supersede: true"
-    )
-    assert held.revisions() == ["1", "1", "1", "fail"]
-    outcome = held.run(variables={"rollout_revision": "fail", "rollout_supersede": True})
-    assert outcome.rc == 0 and outcome.rollout["outcome"] == "promoted", outcome.output
-    assert held.revisions() == ["fail"] * 3
-
-
 def test_a_held_rollout_is_rolled_back_by_hand(held: Playground) -> None:
     refused = held.run(variables={"rollout_revision": "3"})
     ended_red(
@@ -441,48 +385,6 @@ def test_a_held_rollout_is_rolled_back_by_hand(held: Playground) -> None:
     assert held.revisions() == ["1", "1", "1"]
     (held.home / "ready-3").touch()
     assert held.run(variables={"rollout_revision": "3"}).rc == 0
-
-
-def test_on_failure_continue_leaves_the_fleet_as_it_is(playground: Playground) -> None:
-    behaving(playground, HEALTH="{revision}")
-    assert playground.run().rc == 0
-    outcome = playground.run(
-        variables={
-            "rollout_revision": "fail",
-            "rollout_on_failure": "continue",
-            "rollout_progress_deadline": "2s",
-        }
-    )
-    ended_red(
-        outcome,
-        "shop fail: ",
-        "rollout_progress_deadline (2 s)",
-        "0 of 3 new",
-        "shop-4",
-        "503",
-        "left as it is",
-    )
-    assert playground.revisions().count("1") == 3
-    assert playground.journal()["rollout"]["outcome"] == "failed"
-
-
-def test_killed_in_the_middle_it_goes_on_where_it_was(playground: Playground) -> None:
-    behaving(playground, START_DELAY="0.3")
-    assert playground.run().rc == 0
-    run = playground.start(variables={"rollout_revision": "2"})
-    until(lambda: "2" in playground.revisions(), "an instance of the new revision")
-    run.kill()
-    assert playground.journal()["rollout"]["phase"] == "progressing"
-    identity = playground.journal()["rollout"]["id"]
-    outcome = playground.run(variables={"rollout_revision": "2"})
-    assert outcome.rc == 0, outcome.output
-    assert (outcome.rollout["id"], outcome.rollout["outcome"], outcome.rollout["replaced"]) == (
-        identity,
-        "promoted",
-        3,
-    )
-    assert playground.revisions() == ["2", "2", "2"]
-    assert len(playground.records()) == 3
 
 
 def test_a_fleet_without_its_journal_is_adopted(playground: Playground) -> None:

@@ -21,7 +21,7 @@ global
 defaults
     mode http
     log stdout format raw local0
-    log-format "rollout-haproxy|%si:%sp|%ST|%Tr|%Ta|%ts|%HU"
+    log-format "rollout-haproxy|%si:%sp|%ST|%Tr|%Ta|%ts %B|%HU"
     retries 0
     timeout connect 1s
     timeout client 30s

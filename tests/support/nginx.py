@@ -22,7 +22,7 @@ error_log {home}/log;
 events {{ worker_connections 512; }}
 http {{
     log_format rollout 'rollout-nginx|$upstream_addr|$upstream_status|$upstream_header_time'
-        '|$upstream_response_time|$status|$request_uri';
+        '|$upstream_response_time|$status $body_bytes_sent|$request_uri';
     access_log {home}/access.log rollout;
     client_body_temp_path {home}/tmp;
     proxy_temp_path {home}/tmp;

@@ -11,10 +11,24 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import access_log as agent
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import judging, spec
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.threshold import (
+    AnalysisPhase,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
+    DriverContext,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.metric import Question
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Served
 from ansible_collections.progressive.rollout.plugins.plugin_utils.metrics import (
     access_log as driver,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import agents
+from ansible_collections.progressive.rollout.tests.support.contexts import Counted
 
 A, B = "10.0.0.1:8001", "10.0.0.2:8002"
 
@@ -43,7 +57,7 @@ class Log:
             file.write("".join(lines))
 
     def read(self, **request: t.Any) -> dict[str, t.Any]:
-        common = {"addresses": [A, B], "errors": ["5"], "path": "/", "whole": False}
+        common = {"addresses": [A, B], "errors": ["5"], "path": "/", "whole": False, "sizes": False}
         self.last = agent.main({"file": str(self.path), "mark": self.mark, **common, **request})
         assert "error" not in self.last, self.last
         self.mark = self.last["mark"]
@@ -91,11 +105,29 @@ def test_the_end_of_an_answer_is_counted_where_that_is_asked(log: Log) -> None:
     assert log.read(whole=True)[A]["buckets"] == {bucket(0.08): 1}
 
 
+def test_sizes_of_answers_200_are_counted_where_that_is_asked(log: Log) -> None:
+    """What is not sent to the client has none, and neither have lines of an older format."""
+    log.write(
+        haproxy(ended="-- 2048"),
+        haproxy(status=404, ended="-- 90"),
+        haproxy(ended="CD 12"),
+        haproxy(ended="-- 0"),
+        haproxy(ended="-- x"),
+        haproxy(),
+        f"rollout-envoy|{B}|200|20|80|- 0|/\n",
+        f"rollout-nginx|{A}, {B}|200, 200|-, 0.020|0.001, 0.030|200 4096|/\n",
+    )
+    assert log.read(sizes=True) == {
+        A: {"requests": 7, "errors": 0, "buckets": {bucket(2048): 1, "0": 1}},
+        B: {"requests": 2, "errors": 0, "buckets": {"0": 1, bucket(4096): 1}},
+    }
+
+
 @pytest.mark.parametrize(
     "line",
     [
         haproxy(status=-1, ms=-1, ended="CD"),
-        f"rollout-nginx|{A}|-|-|0.5|499|/\n",
+        f"rollout-nginx|{A}|-|-|0.5|499 0|/\n",
         f"rollout-envoy|{A}|0|-|30|DC|/\n",
     ],
 )
@@ -234,11 +266,79 @@ def test_what_is_no_log_is_an_error_at_once(tmp_path: Path, kind: str) -> None:
         os.mkfifo(path)
     elif kind == "folder":
         path.mkdir()
-    common = {"addresses": [], "errors": ["5"], "path": "/", "whole": False, "mark": None}
-    assert agent.main({"file": str(path), **common})["error"].startswith(f"{path}: ")
+    common = {"addresses": [], "errors": ["5"], "path": "/", "whole": False, "sizes": False}
+    assert agent.main({"file": str(path), "mark": None, **common})["error"].startswith(f"{path}: ")
 
 
-# The driver's options
+# The driver
+# --------------------------------------------------------------------------------------------------
+
+
+class Here:
+    """A transport that runs agents in this process."""
+
+    def apart(self) -> Here:
+        return self
+
+    def ask(self, name: str, asked: t.Any, _timeout: float) -> dict[str, agents.Answer]:
+        module = agents.load(name)
+        return {host: agents.run_here(module, request) for host, request in asked.items()}
+
+
+class Looks:
+    """The default watch's metric of small answers, measured and judged look by look."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        (self.metric,) = spec.parse(
+            spec.OPTIONS.parse({"alpha": 0.002}, "analysis."),
+            "analysis",
+            [metric for metric in spec.refusals((), True) if metric["name"] == "size"],
+        ).metrics
+        self.served = {
+            name: Served("", int(name == "new"), "web1", Endpoint(*address.split(":")))  # type: ignore[arg-type]
+            for name, address in (("new", A), ("stable", B))
+        }
+        context = DriverContext("shop", t.cast(t.Any, Here()), counters=Counted(self))
+        options = {**self.metric.options, "file": str(log.path)}
+        self.driver = driver.Driver(options, context)
+        self.driver.begin()
+        self.state: judging.State = {}
+
+    def judge(self, *lines: str) -> judging.Measurement:
+        self.log.write(*lines)
+        question = Question({"generation": 1}, 0.0, 0.0, paired=True, counts=True)
+        return judging.judge_result(self.metric, self.state, self.driver.measure(question))
+
+
+def answers(address: str, size: int, number: int = 10) -> list[str]:
+    return [haproxy(address, ended=f"-- {size}")] * number
+
+
+@pytest.mark.parametrize("size", [0, 100, 150])
+def test_answers_without_content_are_found_within_ten_looks(log: Log, size: int) -> None:
+    looks, usual = Looks(log), [*answers(B, 2000, 18), *answers(B, 40, 2)]
+    judged = [looks.judge(*usual, *answers(A, size, 20)) for _look in range(10)]
+    assert judged[-1].phase is AnalysisPhase.FAILED
+    assert judged[-1].sentence.startswith("small answers 200 of 200 (100 %) against 20 of 200 ")
+
+
+@pytest.mark.parametrize("size", [250, 2000, 10**6])
+def test_answers_of_another_size_are_no_fault(log: Log, size: int) -> None:
+    """Nor is one in three without content, where stable has such, too."""
+    looks, usual = Looks(log), [*answers(B, 2000), *answers(B, 40, 5)]
+    new = [*answers(A, size), *answers(A, 40, 5)]
+    judged = [looks.judge(*usual, *new) for _look in range(30)]
+    assert {judgment.phase for judgment in judged} == {AnalysisPhase.SUCCESSFUL}
+
+
+def test_a_log_without_sizes_tells_nothing(log: Log) -> None:
+    looks = Looks(log)
+    judged = [looks.judge(*[haproxy(A)] * 10, *[haproxy(B)] * 10) for _look in range(30)]
+    assert judged[-1].phase is AnalysisPhase.SUCCESSFUL and judged[-1].lacking
+
+
+# Its options
 # --------------------------------------------------------------------------------------------------
 
 

@@ -50,6 +50,13 @@ def test_a_side_alone_needs_no_share() -> None:
     assert cohorts.share({}, {B}) == 0
 
 
+def test_a_side_alone_has_the_whole_part() -> None:
+    assert cohorts.part({A: Target(OUT), B: Target(IN)}, {B}) == cohorts.WHOLE
+    assert cohorts.part({A: Target(IN), B: Target(OUT)}, {B}) == 0
+    assert cohorts.part({A: Target(IN), B: Target(IN)}, {B}) == 5000
+    assert cohorts.part({A: Target(OUT)}, {A}) == cohorts.part({}, {A}) == 0
+
+
 @pytest.mark.parametrize("share", [1, 40, 100, 2000, 3333, 5000, 9000, 9999])
 @pytest.mark.parametrize(("new", "old"), [(1, 1), (2, 10), (10, 2)])
 def test_weights_give_the_share(share: int, new: int, old: int) -> None:

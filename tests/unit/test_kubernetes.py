@@ -506,7 +506,7 @@ def test_a_number_is_lowered_once_the_controller_knows_which_pod_is_to_go(
         assert len(states(made, stop=[first])) == 4
     assert server.objects[api.SHOP]["spec"]["replicas"] == 4
     server.objects[path]["status"] = {"readyReplicas": 3}
-    assert set(states(made, stop=[first])) == set(others)
+    assert set(states(made)) == set(others), "at the next look, without being asked again"
     server.objects[path]["status"] = {"readyReplicas": 4}
     monkeypatch.setattr(kubernetes, "PATIENCE", 0.0)
     assert len(states(made, stop=others[:1])) == 2, "not for ever"

@@ -8,6 +8,7 @@ import typing as t
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.needs import (
+    by_chance,
     needs,
     rate_of,
     too_short,
@@ -152,6 +153,16 @@ def test_small_fleets_are_said_to_be_undecidable_before_they_are_judged(
 )
 def test_what_compares_enough_or_nothing_is_not(given: Stage) -> None:
     assert undecidable([given], USUAL) == []
+
+
+def test_what_several_analyses_alarm_falsely_is_said_in_all() -> None:
+    """A metric without a part of alpha, and the search for refusals beside them, hardly count."""
+    kayenta = analysis(metrics=[{"name": "errors", "judge": "kayenta"}])
+    beside = analysis(alpha=0.002)
+    assert by_chance([analysis(), beside, kayenta, analysis(dry_run=True)], USUAL) == []
+    assert by_chance([], USUAL) == by_chance([kayenta, kayenta], USUAL) == []
+    (found,) = by_chance([analysis(), analysis(alpha=0.03), beside], USUAL)
+    assert ": 3 analyses fail at most 5.2 % of the rollouts of a good revision" in found
 
 
 def test_the_traffic_is_that_between_the_counts_of_a_timeline() -> None:

@@ -183,7 +183,7 @@ USED = {
     f"{HOW_TO}/leave.md": {"remove"},
     "docs/examples/kubernetes/README.md": {"setup", "rollout", "patch", "in_git"},
     f"{HOW_TO}/drain-an-instance.md": {"drain.yml", "drain"},
-    f"{HOW_TO}/envoy.md": {"envoy-files", "envoy.json", "envoy.yml"},
+    f"{HOW_TO}/envoy.md": {"envoy-files", "envoy.json", "envoy.yml", "cohort.yml"},
     f"{HOW_TO}/freeze.md": {"freeze.yml", "window.yml"},
     f"{HOW_TO}/molecule.md": {"default", "containers"},
     f"{HOW_TO}/autoscalers.md": {"autoscaler.yml", "command.yml"},

@@ -651,9 +651,9 @@ ENVOY = {"driver": "envoy", "listen": "0.0.0.0:80", "path": "/etc/envoy/shop"}
     "traffic, expected",
     [
         (HAPROXY, ["errors", "latency", "4xx"]),
-        ({**HAPROXY, "access_log": "/var/log/haproxy.log"}, ["errors", "latency", "4xx"]),
+        ({**HAPROXY, "access_log": "/var/log/haproxy.log"}, ["errors", "latency", "4xx", "size"]),
         (ENVOY, ["errors"]),
-        ({**ENVOY, "access_log": "/var/log/envoy.log"}, ["errors", "latency", "4xx"]),
+        ({**ENVOY, "access_log": "/var/log/envoy.log"}, ["errors", "latency", "4xx", "size"]),
     ],
 )
 def test_by_default_what_is_counted_is_compared(

@@ -511,6 +511,33 @@ def test_a_rate_that_is_allowed_is_not_worse(good: int) -> None:
     assert judge(Comparison(), 1.0, 4)[1]
 
 
+def in_turns(new: Counts, stable: Counts, looks: int) -> Comparison:
+    """Compare sides that have requests in turns: two looks of stable, and one of the new side."""
+    compared = Comparison()
+    for number in range(looks):
+        is_new = number % 3 == 2
+        look = span(new if is_new else Counts(), Counts() if is_new else stable)
+        compared = compared.after([look], ALPHA, 1.0)
+        compared = Comparison.load(json.loads(json.dumps(compared.dump())))
+    return compared
+
+
+def test_sides_that_have_requests_in_turns_are_compared() -> None:
+    """With one request a look, hardly any look has some to both sides."""
+    bad = in_turns(Counts(1, 1), Counts(1), 60).verdict(ALPHA, 1.0, 0.05)[0]
+    assert bad.worse, bad.sentence
+    good = in_turns(Counts(1, 1), Counts(1, 1), 60)
+    assert good.sides.new == Counts(20, 20) and good.sides.log_e <= 0
+    assert not good.verdict(ALPHA, 1.0, 0.05)[0].worse
+
+
+def test_many_requests_to_one_side_are_its_share() -> None:
+    """They tell nothing of the other one, and nothing waits for it."""
+    many = in_turns(Counts(200, 200), Counts(200), 60)
+    assert many.kept is None and many.sides.log_e == 0
+    assert many.sides.new.requests == 4000
+
+
 def clumped(size: int, looks: int = 20) -> list[Span]:
     """Stable instances fail in clumps: one of ten in each look, all on one instance."""
     found = []

@@ -25,6 +25,7 @@ CHUNK = 4 << 20
 FINE = 32  # buckets to a doubling of the time, as in `engine/judges/latency.py`
 LEAST = 0.005  # seconds; faster counts as this, since load balancers log whole milliseconds
 LONGEST = 86400.0  # seconds
+LARGEST = 2.0**50  # bytes
 # By the word that a line begins with: seconds of a unit of its times, and what tells that the
 # client has gone.
 FORMATS = {
@@ -32,20 +33,22 @@ FORMATS = {
     b"rollout-haproxy": (0.001, (b"C",)),
     b"rollout-envoy": (0.001, (b"DC", b"DR")),
 }
-# word, addresses, statuses, times to the answer, times to its end, how it ended, and the path
+# word, addresses, statuses, times to the answer, times to its end, how it ended (and after a space
+# the bytes of the answer, which older formats lack), and the path
 FIELDS = 7
 
 
 def main(request: Request) -> dict[str, t.Any]:
-    """Answer `{file, mark, addresses, errors, path, whole}`.
+    """Answer `{file, mark, addresses, errors, path, whole, sizes}`.
 
     Only requests to these `addresses` are counted, and whose path begins with `path`. An error is
     an answer whose status begins with one of `errors`, or none. The time is to the first byte of
-    the answer, or, with `whole`, to its end. Without a `mark`, nothing is read.
+    the answer, or, with `whole`, to its end. Without a `mark`, nothing is read. With `sizes`, the
+    buckets are those of the bytes of answers with status 200.
 
     The answer is `{mark, found, lines, unread, skipped}`, or `{error}`. `found` has, by address,
-    `requests`, `errors`, and `buckets`: numbers of answers by their time. `unread` is the number of
-    lines without the format, `skipped` that of bytes that were too many.
+    `requests`, `errors`, and `buckets`: numbers of answers by their time or size. `unread` is the
+    number of lines without the format, `skipped` that of bytes that were too many.
     """
     try:
         return _count(request)
@@ -86,10 +89,12 @@ class Counter:
         self.errors = tuple(status.encode() for status in request["errors"])
         self.path = request["path"].encode()
         self.time = 4 if request["whole"] else 3  # the field of the time
+        self.sizes = bool(request["sizes"])
+        self.bounds = (1.0, LARGEST) if self.sizes else (LEAST, LONGEST)
         self.found: Found = {}
         self.lines = self.unread = 0
         self.names: dict[bytes, str] = {}  # by address as it is logged
-        self.buckets: dict[tuple[bytes, float], str] = {}  # by time as it is logged
+        self.buckets: dict[tuple[bytes, float], str] = {}  # by time or size as it is logged
 
     def read(self, file: t.BinaryIO, start: int, end: int, cut: bool) -> None:
         """Count the lines of a part of a file. `cut`: it begins within a line, which is left."""
@@ -120,15 +125,20 @@ class Counter:
 
     def add(self, fields: list[bytes], unit: float, gone: tuple[bytes, ...]) -> None:
         """Count a request, or each time that nginx tried it."""
+        ended, _space, size = fields[5].partition(b" ")
         if b"," not in fields[1] and b" " not in fields[1]:
-            self.one(fields[1], fields[2], fields[self.time], unit, fields[5].startswith(gone))
+            self.one(fields[1], fields[2], fields[self.time], unit, ended.startswith(gone), size)
             return
         tries = [_listed(fields[index]) for index in (1, 2, self.time)]
         for number, (address, status, seconds) in enumerate(zip(*tries), 1):
-            last = number == len(tries[0])
-            self.one(address, status, seconds, unit, last and fields[5].startswith(gone))
+            if number == len(tries[0]):  # it is the last one that the client gets
+                self.one(address, status, seconds, unit, ended.startswith(gone), size)
+            else:
+                self.one(address, status, seconds, unit, False, b"")
 
-    def one(self, logged: bytes, status: bytes, time: bytes, unit: float, gone: bool) -> None:
+    def one(
+        self, logged: bytes, status: bytes, time: bytes, unit: float, gone: bool, size: bytes
+    ) -> None:
         """Count one request to an instance. `gone`: its client did not wait for the answer."""
         name = self.names.get(logged)
         if name is None:
@@ -145,9 +155,11 @@ class Counter:
             return
         if status.startswith(self.errors) or not status[:1].isdigit() or status == b"0":
             counts["errors"] += 1
+        if self.sizes:
+            time, unit = size if status == b"200" else b"", 1.0
         bucket = self.buckets.get((time, unit))
         if bucket is None:
-            bucket = _bucket(time, unit)
+            bucket = _bucket(time, unit, *self.bounds)
             if len(self.buckets) < 100000:
                 self.buckets[time, unit] = bucket
         if bucket:
@@ -159,12 +171,12 @@ def _listed(field: bytes) -> list[bytes]:
     return field.replace(b" : ", b", ").split(b", ")
 
 
-def _bucket(time: bytes, unit: float) -> str:
-    """Return the bucket of a time; "" if there was none."""
+def _bucket(logged: bytes, unit: float, least: float, most: float) -> str:
+    """Return the bucket of a time or size; "" if there was none."""
     try:
-        seconds = float(time) * unit
+        number = float(logged) * unit
     except ValueError:
         return ""
-    if not 0 <= seconds <= LONGEST:
+    if not 0 <= number <= most:
         return ""
-    return str(math.ceil(FINE * math.log2(max(seconds, LEAST))))
+    return str(math.ceil(FINE * math.log2(max(number, least))))

@@ -4,7 +4,7 @@
 Runs on Python 3.8 and later. `main` returns {"entries": [...]} (and more for `check`), {"error":
 "..."}, or {"stale": "..."} where a newer lease holder has acted here, or a run with another
 journal; an entry is {address, port,
-in, weight, name} and, as Envoy shows it, also proven, active and requests. `OWNER.epoch` and
+in, weight, name, apart} and, as Envoy shows it, also proven, active and requests. `OWNER.epoch` and
 `OWNER.lock` in the directory fence what is done for a service, whose journal `OWNER.journal` names.
 """
 
@@ -139,10 +139,31 @@ def listed(request: Request) -> list[Entry] | None:
         "cluster_statuses", []
     )
     ours = [status for status in statuses if status["name"] == request["service"]]
-    return [entry(status) for status in ours[0].get("host_statuses", [])] if ours else None
+    if not ours:
+        return None
+    apart = places_apart(request)
+    return [entry(status, apart) for status in ours[0].get("host_statuses", [])]
 
 
-def entry(status: dict[str, t.Any]) -> Entry:
+def places_apart(request: Request) -> set[tuple[str, int]]:
+    """Return the places of the entries whose side is apart; Envoy shows only those of its file."""
+    listed = [
+        endpoint
+        for resource in resources(endpoints(request))
+        for group in resource.get("endpoints", [])
+        for endpoint in group.get("lb_endpoints", [])
+        if endpoint.get("metadata") == side(True)
+    ]
+    addresses = [item["endpoint"]["address"]["socket_address"] for item in listed]
+    return {(address["address"], address["port_value"]) for address in addresses}
+
+
+def side(apart: bool) -> dict[str, t.Any]:
+    """Return the metadata of an entry of a side, which routes refer to."""
+    return {"filter_metadata": {"envoy.lb": {"side": "apart" if apart else "rest"}}}
+
+
+def entry(status: dict[str, t.Any], apart: set[tuple[str, int]]) -> Entry:
     """Return an entry, of what Envoy shows (which leaves out what is zero or false)."""
     health = dict(status.get("health_status", {}))
     eds = health.pop("eds_health_status", "HEALTHY")
@@ -156,6 +177,7 @@ def entry(status: dict[str, t.Any]) -> Entry:
         "weight": status.get("weight", 1),
         "name": status.get("hostname", ""),
         "proven": not any(value and flag.startswith(DOUBTS) for flag, value in health.items()),
+        "apart": (where["address"], where["port_value"]) in apart,
         "active": stats.get("rq_active", 0) + stats.get("rq_pending_active", 0),
         "requests": stats.get("rq_total", 0) + unconnected,
         "errors": stats.get("rq_error", 0),
@@ -243,6 +265,11 @@ def endpoints(request: Request) -> str:
     return os.path.join(request["path"], "eds-%s.json" % request["service"])
 
 
+def routes(request: Request) -> str:
+    """Return the path of the file with the routes of a listener whose clients stay on a side."""
+    return os.path.join(request["path"], "rds-%s.json" % request["service"])
+
+
 def document(version: str, resources: list[Resource]) -> str:
     """Return a file of resources, as Envoy reads it."""
     return json.dumps({"version_info": version, "resources": resources}, indent=1, sort_keys=True)
@@ -258,6 +285,11 @@ def resources(name: str) -> list[Resource]:
             "%s is not a JSON document of resources; restore it, or remove it and start again"
             % name
         ) from None
+
+
+def version(name: str) -> str:
+    """Return the version that a file of resources has."""
+    return str(json.loads(read(name)).get("version_info"))
 
 
 def publish(
@@ -376,6 +408,7 @@ def apply(request: Request) -> dict[str, t.Any]:
             return {"entries": now or []}
         mark(request).claim()
         frame(request, now is None)
+        direct(request)
         return {"entries": fill(request, now or [])}
 
 
@@ -425,6 +458,8 @@ def frame(request: Request, new: bool) -> None:
             if resource not in present or not in_use(request, kind, resource["name"])
         ]
         if names:
+            if kind == "listeners" and request["routes"] and not subscribed(request)[1]:
+                write(routes(request), document(str(time.time_ns()), request["routes"]))
             ours = [resource["name"] for resource in asked]
             content = [
                 *(resource for resource in present if resource.get("name") not in ours),
@@ -453,6 +488,23 @@ def taken(request: Request, kind: str, names: list[str]) -> t.Callable[[str], bo
         return all(in_use(request, kind, name) for name in names)
 
     return whether
+
+
+def subscribed(request: Request) -> tuple[int, str]:
+    """Return how many updates of the routes Envoy refused so far, and the version it has."""
+    return counters(request, "http.{0}.rds.{0}".format(request["service"]))
+
+
+def direct(request: Request) -> None:
+    """Bring the routes to those asked, before the entries.
+
+    The entries show whether a change is complete.
+    """
+    name, wanted = routes(request), request["routes"]
+    if not wanted or (resources(name) == wanted and version(name) == subscribed(request)[1]):
+        return
+    prefix = "http.{0}.rds.{0}".format(request["service"])
+    publish(request, name, wanted, prefix, lambda new: subscribed(request)[1] == new)
 
 
 def fill(request: Request, now: list[Entry]) -> list[Entry]:
@@ -518,6 +570,7 @@ def assignment(request: Request, wanted: list[Entry]) -> Resource:
             },
             "health_status": "HEALTHY" if entry["in"] else "DRAINING",
             "load_balancing_weight": entry["weight"],
+            **({"metadata": side(entry["apart"])} if request["routes"] else {}),
         }
         for entry in wanted
     ]

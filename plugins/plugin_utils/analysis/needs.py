@@ -15,6 +15,7 @@ from . import spec
 from .spec import SEQUENTIAL, Metric
 
 FEW = 2  # stable instances: too few to show how much instances differ
+MUCH = 1.5  # times as many alarms as by a single analysis are worth a word
 HALF = 0.5  # of the requests go to new instances, on average over a rollout that replaces all
 
 
@@ -48,6 +49,32 @@ def undecidable(stages: Iterable[Stage], usual: Sequence[Mapping[str, str]]) -> 
         for gate in stage.gates
         if 0 < point.old <= FEW and point.new and _compares(gate, usual)
     ]
+
+
+def by_chance(gates: Iterable[Gate], usual: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return how many good revisions fail at most where several analyses may fail them.
+
+    Each has its own alpha, and one that adds hardly anything is not worth a word.
+    """
+    parts = [
+        sum(metric.rules["alpha"] for metric in analysis.metrics if _may_alarm(metric))
+        for gate in gates
+        if gate.driver == "analysis"
+        for analysis in [spec.parse(gate.options, gate.variable, usual)]
+        if not analysis.dry_run
+    ]
+    most = max(parts, default=0.0)
+    if sum(parts) < MUCH * most or not most:
+        return []
+    return [
+        f"whether a failure is due to chance: {sum(part > 0 for part in parts)} analyses fail at"
+        f" most {100 * sum(parts):.2g} % of the rollouts of a good revision; lower their alpha if"
+        " that is too many"
+    ]
+
+
+def _may_alarm(metric: Metric) -> bool:
+    return metric.spends_alpha and metric.decides
 
 
 def _instances(number: int) -> str:

@@ -298,6 +298,8 @@ OPTIONS = Options(
     ),
 )
 
+# of metrics that find what most requests show: there is evidence enough for a small part
+MOST_ALPHA = 0.001
 # of an analysis: what says how results are judged
 JUDGING = ("interval", "count", "alpha", "on_enough", "pass", "marginal", "weights", "dry_run")
 
@@ -368,14 +370,21 @@ def standard(counted: Collection[str], logged: bool) -> list[dict[str, str]]:
 
 
 def refusals(counted: Collection[str], logged: bool) -> list[dict[str, t.Any]]:
-    """Return the metric that finds a revision that refuses most requests, such as with 404.
+    """Return the metrics that find a revision that refuses most requests, or answers with nothing.
 
-    Fewer refusals may have good reasons, so that they are no part of `standard`.
+    Fewer refusals, such as with 404, and fewer small answers may have good reasons, so that they
+    are no part of `standard`.
     """
-    most = {"name": "4xx", "tolerance": 2, "at_least": 0.5, "detect": 0.5}
+    most = {"tolerance": 2, "at_least": 0.5, "detect": 0.5, "alpha": MOST_ALPHA}
+    log = {**most, "driver": "access_log"}
+    metrics: list[dict[str, t.Any]] = []
     if "client_errors" in counted:
-        return [{**most, "of": "client_errors"}]
-    return [{**most, "driver": "access_log", "of": "errors", "statuses": ["4xx"]}] if logged else []
+        metrics.append({"name": "4xx", **most, "of": "client_errors"})
+    elif logged:
+        metrics.append({"name": "4xx", **log, "of": "errors", "statuses": ["4xx"]})
+    if logged:
+        metrics.append({"name": "size", **log, "tolerance": 1.5, "of": "small_answers"})
+    return metrics
 
 
 def recorded(

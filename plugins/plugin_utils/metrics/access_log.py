@@ -4,7 +4,8 @@
 The logs are read where they are written, by an agent that returns numbers. Each measurement has
 what was logged since the one before. For conditions the result has `result.new` and
 `result.stable`, each with `requests`, `errors`, `error_rate` (0 to 1), and `p50`, `p90`, `p99` and
-`p999` in seconds, with an error of at most 2.2 %; without requests these are None.
+`p999` in seconds, with an error of at most 2.2 %; without requests these are None. Of
+`small_answers` the quantiles are of the bytes of answers.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from ..remote.inventory import label
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 TIMEOUT = 30.0  # seconds for one call of the agent
-FARTHEST = 2000  # the farthest bucket: 2^(2000/32) seconds
+FARTHEST = 2000  # the farthest bucket: 2^(2000/32) seconds or bytes
+SMALL = 10  # times as large is the median of stable
 
 
 def _statuses(given: t.Any, variable: str) -> tuple[str, ...]:
@@ -56,6 +58,10 @@ OPTIONS = Options(
             latency="The time to the first byte of the answer.",
             duration="The time to the end of the answer.",
             errors="Answers with one of C(statuses), and requests without an answer.",
+            small_answers=(
+                "Answers with status 200 that have less than a tenth of the median size of those of"
+                " stable instances."
+            ),
         ),
         "What is compared.",
         default="latency",
@@ -125,6 +131,7 @@ class Driver(MetricDriver):
         self._known: dict[str, str] = {}  # instances, by address, at the last look
         self._first: dict[str, float] = {}  # when a new instance first had requests
         self._cut = 0  # the last change of the share that was seen
+        self._sizes = Histogram({})  # of answers of stable
 
     def begin(self) -> None:
         """Ignore what was logged before."""
@@ -142,7 +149,9 @@ class Driver(MetricDriver):
         hosts = {name: served[name].host for name in by_name}
         if not question.paired:
             return self._result(sides)
-        if self._options["of"] != "errors":
+        if self._options["of"] == "small_answers":
+            sides = self._by_size(sides)
+        elif self._options["of"] != "errors":
             return {"times": {**self._times(sides, question.now), "hosts": hosts}}
         if changed and question.counts:  # with two shares, nothing can be compared
             sides = {"new": {}, "stable": {}}
@@ -178,6 +187,7 @@ class Driver(MetricDriver):
             "errors": list(self._options["statuses"]),
             "path": self._options["path"],
             "whole": self._options["of"] == "duration",
+            "sizes": self._options["of"] == "small_answers",
         }
         by_name: dict[str, _Counted] = {}
         for host, answer in self._ask(request).items():
@@ -224,6 +234,30 @@ class Driver(MetricDriver):
                 if side == "stable" or now - self._first[name] >= self._options["warm_up"]
             }
             for side, by_name in sides.items()
+        }
+
+    def _by_size(
+        self, sides: Mapping[str, Mapping[str, _Counted]]
+    ) -> dict[str, dict[str, _Counted]]:
+        """Return how many answers each instance gave, and how many small ones as errors."""
+        answers = {
+            side: {name: Histogram(_buckets(counted)) for name, counted in by_name.items()}
+            for side, by_name in sides.items()
+        }
+        self._sizes = Histogram.sum([self._sizes, *answers["stable"].values()])
+        if not self._sizes.buckets:  # nothing to compare with
+            return {side: {} for side in sides}
+        least = self._sizes.bucket_of(0.5) - math.ceil(FINE * math.log2(SMALL))
+        return {
+            side: {
+                name: {
+                    "requests": sizes.count,
+                    "errors": sizes.count - sizes.count_over(least - 1),
+                    "buckets": {},
+                }
+                for name, sizes in by_name.items()
+            }
+            for side, by_name in answers.items()
         }
 
     def _result(self, sides: Mapping[str, Mapping[str, _Counted]]) -> dict[str, t.Any]:

@@ -58,7 +58,8 @@ class Driver(WorkloadDriver):
         super().__init__(options, context)
         # By ReplicaSet, which change of its number has ordered missing pods, and when.
         self._ordered: dict[str, tuple[int, float]] = {}
-        self._steered: dict[str, float] = {}  # by instance, since when it is to be deleted first
+        # By instance that was asked to stop, since when its controller has to learn of it.
+        self._steered: dict[str, float] = {}
         self._unknown: Sequence[str] = ()  # what the account may not see, as `check` found
         self._leaving: frozenset[str] = frozenset()  # pods that are to go, as last said
         self._kept: set[str] = set()  # instances that stay in the place of others, as told
@@ -167,6 +168,7 @@ class Driver(WorkloadDriver):
         self._question = self._changed_template(groups)
         if start or stop or forget:
             self._refuse_without_lease()
+        stop = [*stop, *(id for id in self._still_to_stop(groups) if id not in stop)]
         if start or stop:
             if new := _pods.pending(deployment, groups):
                 self._complete_pending(new)
@@ -358,6 +360,12 @@ class Driver(WorkloadDriver):
             elif not self._costs and (patch := _pod.unready(pod)):
                 self._patch_pod(f"{name}/status", patch)
         return self._costs or self._has_seen(group, ids)
+
+    def _still_to_stop(self, groups: Sequence[Group]) -> Collection[str]:
+        """Return the instances that were asked to stop, of which the number does not tell yet."""
+        present = {id for group in groups for id in group.ids.values()}
+        self._steered = {id: since for id, since in self._steered.items() if id in present}
+        return self._steered
 
     def _has_seen(self, group: Group, ids: Sequence[str]) -> bool:
         """Whether the controller knows which pods are not ready, or was waited for long enough.

@@ -50,6 +50,13 @@ def share(targets: Mapping[Endpoint, Target], chosen: Collection[Endpoint]) -> i
     return min(WHOLE - 1, max(1, round(part)))
 
 
+def part(targets: Mapping[Endpoint, Target], chosen: Collection[Endpoint]) -> int:
+    """Return the share of the chosen side, which is all where it is alone in rotation."""
+    serving = [endpoint for endpoint, x in targets.items() if x.rotation is Rotation.IN]
+    alone = bool(serving) and all(endpoint in chosen for endpoint in serving)
+    return WHOLE if alone else share(targets, chosen)
+
+
 def weights(part: int, chosen: int, others: int) -> tuple[int, int]:
     """Return weights of each chosen instance and each other that give a share of the clients."""
     ratio = Fraction(part * others, (WHOLE - part) * chosen)

@@ -20,8 +20,17 @@ UNANSWERED = f"{UNSENT},reset"  # safe requests are retried
 HARMLESS = "GET|HEAD"  # the safe methods
 EXTENSIONS = "type.googleapis.com/envoy.extensions"
 FILTERS = f"{EXTENSIONS}.filters"
+ROUTES = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
 CHECKS = {"checks": True}  # what marks the connections of health checks
 BODY = 65536  # bytes of an answer that are searched for a text
+
+
+def watched(path: str, file: str) -> dict[str, t.Any]:
+    """Return the source of what is in a file of the directory."""
+    return {
+        "resource_api_version": "V3",
+        "path_config_source": {"path": f"{path}/{file}", "watched_directory": {"path": path}},
+    }
 
 
 def cluster(service: str, path: str, health: HealthCheck, ca_path: str) -> dict[str, t.Any]:
@@ -40,15 +49,7 @@ def cluster(service: str, path: str, health: HealthCheck, ca_path: str) -> dict[
         "name": service,
         "type": "EDS",
         "connect_timeout": "2s",
-        "eds_cluster_config": {
-            "eds_config": {
-                "resource_api_version": "V3",
-                "path_config_source": {
-                    "path": f"{path}/eds-{service}.json",
-                    "watched_directory": {"path": path},
-                },
-            }
-        },
+        "eds_cluster_config": {"eds_config": watched(path, f"eds-{service}.json")},
         "ignore_health_on_host_removal": True,
         "common_lb_config": {"healthy_panic_threshold": {"value": 0}, "update_merge_window": "0s"},
         "track_cluster_stats": {"per_endpoint_stats": True},
@@ -158,13 +159,17 @@ def seconds(value: float) -> str:
 
 
 def routes(
-    service: str, matches: Sequence[shared.Match], mirror: int, retry: int
-) -> list[dict[str, t.Any]]:
-    """Return the routes: to the cluster, without a timeout; what matches goes to the new instances.
+    service: str,
+    matches: Sequence[shared.Match],
+    mirror: int,
+    retry: int,
+    target: Mapping[str, t.Any],
+) -> dict[str, t.Any]:
+    """Return the routes: to the target, without a timeout; what matches goes to the new instances.
 
     `mirror`: percentage of requests to copy.
     """
-    every: dict[str, t.Any] = {"cluster": service, "timeout": "0s"}
+    every: dict[str, t.Any] = {**target, "timeout": "0s"}
     if mirror:
         fraction = {"default_value": {"numerator": mirror, "denominator": "HUNDRED"}}
         every["request_mirror_policies"] = [
@@ -175,7 +180,20 @@ def routes(
         text = {"safe_regex": {"regex": match.regex}} if match.regex else {"exact": match.value}
         chosen = {"name": match.header, "string_match": text}
         listed += repeated([chosen], {"cluster": f"{service}~match", "timeout": "0s"}, retry)
-    return listed + repeated([], every, retry)
+    listed += repeated([], every, retry)
+    return {
+        "name": service,
+        "validate_clusters": True,
+        "virtual_hosts": [{"name": service, "domains": ["*"], "routes": listed}],
+    }
+
+
+def subscription(service: str, path: str) -> dict[str, t.Any]:
+    """Return where the routes of a service are that change while its listener stays."""
+    return {
+        "route_config_name": service,
+        "config_source": watched(path, f"rds-{service}.json"),
+    }
 
 
 def repeated(
@@ -234,7 +252,7 @@ def access_log(file: str) -> dict[str, t.Any]:
     """Return an access log in the format that `agents/access_log.py` reads."""
     line = (
         "rollout-envoy|%UPSTREAM_HOST%|%RESPONSE_CODE%|%RESPONSE_DURATION%|%DURATION%"
-        "|%RESPONSE_FLAGS%|%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%\n"
+        "|%RESPONSE_FLAGS% %BYTES_SENT%|%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%\n"
     )
     config = {
         "@type": "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog",
@@ -247,13 +265,13 @@ def access_log(file: str) -> dict[str, t.Any]:
 def listener(
     service: str,
     listen: tuple[str, int],
-    routes: Sequence[Mapping[str, t.Any]],
+    routes: Mapping[str, t.Any],
     cookie: str,
     log: str | None,
 ) -> dict[str, t.Any]:
-    """Return the listener with its routes; clients are bound by the cookie, if one is named.
+    """Return the listener; clients are bound by the cookie, if one is named.
 
-    `log` is the file of its access log, None for none.
+    `routes` are its own, or say where they are; `log` is the file of its access log, None for none.
     """
     router = {
         "name": "envoy.filters.http.router",
@@ -264,11 +282,7 @@ def listener(
         "stat_prefix": service,
         "use_remote_address": True,
         **({"access_log": [access_log(log)]} if log else {}),
-        "route_config": {
-            "name": service,
-            "validate_clusters": True,
-            "virtual_hosts": [{"name": service, "domains": ["*"], "routes": routes}],
-        },
+        **routes,
         "http_filters": [binding(cookie), router] if cookie else [router],
     }
     return {

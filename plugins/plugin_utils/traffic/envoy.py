@@ -24,8 +24,9 @@ before the first start:
 
 from __future__ import annotations
 
+import re
 import typing as t
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ..base.errors import InputError, TrafficError
 from ..engine.model import Rotation
@@ -37,6 +38,8 @@ from ..interfaces.traffic import Preview, Server, Table, Target, TrafficDriver
 from ..remote import inventory
 from ..remote.inventory import label
 from . import _agents as agents
+from . import _cohorts as cohorts
+from . import _envoy_cohort as sides
 from . import _envoy_config as config
 from . import _options as shared
 
@@ -98,6 +101,7 @@ OPTIONS = Options(
         "File on the Envoy hosts with the CA certificates that the instances' certificates are"
         " verified against (O(health.tls)).",
     ),
+    shared.COHORT,
     shared.DRAIN_TIMEOUT,
     shared.ACCESS_LOG,
 )
@@ -105,7 +109,13 @@ PATIENCE = 5.0  # seconds an update may take to be shown; it takes milliseconds
 TIMEOUT = 60.0  # seconds for one call of the agent; it gives up on Envoy long before
 # Its routes have no timeout, and retries and aborts are counted of a cluster alone.
 COUNTED = ("errors", "connect_failures")
-ENTRY = {**agents.ENTRY, "proven": bool, "requests": int, **dict.fromkeys(COUNTED, int)}
+ENTRY = {
+    **agents.ENTRY,
+    "proven": bool,
+    "apart": bool,
+    "requests": int,
+    **dict.fromkeys(COUNTED, int),
+}
 
 
 class Driver(TrafficDriver):
@@ -113,9 +123,6 @@ class Driver(TrafficDriver):
 
     counts = COUNTED
     shares_check = True
-    unsupported: t.ClassVar[Mapping[str, str]] = {
-        "cohort": "Envoy divides requests, not clients; use HAProxy or nginx, or remove the option"
-    }
 
     def __init__(
         self, options: Mapping[str, t.Any], context: DriverContext, pool: str = ""
@@ -137,8 +144,16 @@ class Driver(TrafficDriver):
                 " an address or a port of its own",
                 "PR-126",
             )
-        service = context.service + pool
-        clusters = [config.cluster(service, self.path, context.health, self._ca_path())]
+        self.cohort = options["cohort"]
+        if self.cohort and options["sticky"]:
+            raise InputError(
+                "rollout_traffic.sticky: binds clients to an instance, and rollout_traffic.cohort"
+                " to a side; remove one of them",
+                "PR-126",
+            )
+        self.service = service = context.service + pool
+        cluster = config.cluster(service, self.path, context.health, self._ca_path())
+        clusters = [{**cluster, **sides.SUBSETS} if self.cohort else cluster]
         if self.match:
             clusters.append(config.chain(f"{service}~match", [f"{service}~preview", service]))
         if self.mirror:
@@ -150,11 +165,14 @@ class Driver(TrafficDriver):
             "owner": context.service,
             "clusters": clusters,
             "check_port": context.health.port,
+            "routes": [],
             "listeners": [
                 config.listener(
                     service,
                     listen,
-                    config.routes(service, self.match, self.mirror, options["retry"]),
+                    {"rds": config.subscription(service, self.path)}
+                    if self.cohort
+                    else {"route_config": self._routes(0)},
                     options["sticky"] or "",
                     options["access_log"],
                 )
@@ -162,6 +180,16 @@ class Driver(TrafficDriver):
             # a cluster that changes is in use once checked
             "patience": PATIENCE + context.health.timeout,
         }
+
+    def _routes(self, share: int) -> dict[str, t.Any]:
+        """Return the routes; `share`: the part of the clients whose side is apart."""
+        target = (
+            sides.action(self.service, self.cohort, share)
+            if self.cohort
+            else {"cluster": self.service}
+        )
+        retry = self.options["retry"]
+        return config.routes(self.service, self.match, self.mirror, retry, target)
 
     def _ca_path(self) -> str:
         """Return the file with the CA of the instances, "" if they are not verified."""
@@ -192,7 +220,7 @@ class Driver(TrafficDriver):
 
     def _apart(self, pool: str, listen: values.SocketAddress | None) -> Driver:
         """Return a driver for a separate cluster, with a listener where it has an address."""
-        nothing = dict.fromkeys(("preview", "mirror", "sticky"))
+        nothing = dict.fromkeys(("preview", "mirror", "sticky", "cohort"))
         driver = Driver(
             {**self.options, **nothing, "match": (), "listen": listen or self.options["listen"]},
             self.context,
@@ -208,6 +236,8 @@ class Driver(TrafficDriver):
         Touch nothing.
         """
         answers = self._ask({host: {"op": "check"} for host in self.hosts})
+        if self.cohort:
+            _recent(answers)
         owners = {host: value.get("journal") for host, value in answers.items()}
         files = f"{self.path}/{self.context.service}.journal"
         self.context.known().journal.refuse_others(owners, "entries at Envoys", files)
@@ -228,20 +258,27 @@ class Driver(TrafficDriver):
         """Bring every Envoy that has targets to them, with one call each.
 
         Where there are several, a call before tells whether each can be changed, so that none is
-        changed while another cannot be. The others are left alone: an Envoy can be put back while
-        another does not answer.
+        changed while another cannot be, and with a cohort which side is apart. The others are left
+        alone: an Envoy can be put back while another does not answer.
         """
-        asked: dict[str, dict[str, t.Any]] = {}
-        for host in self.hosts:
-            if label(host) in targets:
-                mine = targets[label(host)]
-                asked[host] = {
-                    "op": "apply",
-                    "entries": [entry(endpoint, mine[endpoint]) for endpoint in sorted(mine)],
-                }
-        if len(asked) > 1:
-            self._ask({host: {**request, "dry": True} for host, request in asked.items()})
+        mine = {host: targets[label(host)] for host in self.hosts if label(host) in targets}
+        asked = {host: _work(wanted, ()) for host, wanted in mine.items()}
+        if len(asked) > 1 or self.cohort:
+            seen = self._ask({host: {**work, "dry": True} for host, work in asked.items()})
+        if self.cohort:
+            asked = {host: self._divided(wanted, seen) for host, wanted in mine.items()}
         return table(self._ask(asked))
+
+    def _divided(
+        self, wanted: Mapping[Endpoint, Target], seen: Mapping[str, Mapping[str, t.Any]]
+    ) -> dict[str, t.Any]:
+        """Return what one Envoy is asked for; all of them have the same side apart."""
+        apart = [item for answer in seen.values() for item in answer["entries"] if item["apart"]]
+        known = {Endpoint(item["address"], item["port"]) for item in apart}
+        serving = {Endpoint(item["address"], item["port"]) for item in apart if item["in"]}
+        chosen = cohorts.apart(wanted, serving, known)
+        routes = self._routes(cohorts.part(wanted, chosen))
+        return {**_work(wanted, chosen), "routes": [{"@type": config.ROUTES, **routes}]}
 
     def _ask(self, requests: Mapping[str, Mapping[str, t.Any]]) -> dict[str, dict[str, t.Any]]:
         """Return what each Envoy's agent answers; raise for all that answer with an error."""
@@ -260,6 +297,28 @@ class Driver(TrafficDriver):
         if errors:
             raise TrafficError("; ".join(errors), agents.id_of(answers))
         return {label(host): value for host, value in answers.items()}
+
+
+def _recent(answers: Mapping[str, Mapping[str, t.Any]]) -> None:
+    """Raise for an Envoy that divides requests only."""
+    for host, answer in answers.items():
+        version = re.search(r"/(\d+)\.(\d+)\.", str(answer.get("version")))
+        if version and (int(version[1]), int(version[2])) < sides.LEAST:
+            least = ".".join(map(str, sides.LEAST))
+            raise TrafficError(
+                f"rollout_traffic.cohort: Envoy on {host} is {version[0].strip('/.')}, which"
+                f" divides requests only; use {least} or newer, or remove the option",
+                "PR-302",
+            )
+
+
+def _work(wanted: Mapping[Endpoint, Target], chosen: Collection[Endpoint]) -> dict[str, t.Any]:
+    """Return a change of the entries; the chosen ones are apart."""
+    entries = [
+        {**entry(endpoint, wanted[endpoint]), "apart": endpoint in chosen}
+        for endpoint in sorted(wanted)
+    ]
+    return {"op": "apply", "entries": entries}
 
 
 def table(answers: Mapping[str, Mapping[str, t.Any]]) -> Table:

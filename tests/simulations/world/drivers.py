@@ -9,7 +9,6 @@ import typing as t
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import ModuleType
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _journal
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     AutoscalerError,
     LeaseLost,
@@ -63,6 +62,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._las
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._placement import place
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores._shared import (
+    LEASE,
     RECORD,
     Change,
     SharedStore,
@@ -436,9 +436,7 @@ class Store(SharedStore):
         world = self._world
         with world.call("read the journal", _away):
             self._away()
-            texts = {name: self._journal[name] for name in names if name in self._journal}
-            versions = {name: self._numbers[name] for name in texts}
-            return StoredTexts(texts, versions, world.machine.wall())
+            return self._found(names)
 
     def _write(self, change: Change) -> bool:
         world, process, stored = self._world, self._world.machine.current.process, self._journal
@@ -446,15 +444,16 @@ class Store(SharedStore):
             self._away()
             if self._numbers.get(change.guard, 0) != change.version:
                 return False
-            for name in [one for one in stored if one.startswith(tuple(change.drop))]:
+            dropped = tuple(change.drop)
+            for name in [one for one in stored if one.startswith(dropped)] if dropped else ():
                 del stored[name], self._numbers[name]
             for name, text in change.texts.items():
                 stored[name] = text.encode()
                 self._numbers[name] = self._numbers.get(name, 0) + 1
             if RECORD in change.texts and self._followed:
-                world.check_stable(_journal.record(stored[RECORD], "memory").get("stable"))
+                world.check_stable(world.record().get("stable"))
             if change.ttl is not None and self._followed:
-                lease = self._held(self._found())[0]
+                lease = self._held(self._found([LEASE]))[0]
                 world.holder = lease["details"].get("pid", 0) if lease else 0
                 world.expires = lease["until"] if lease else 0.0
                 world.written[process.run] = world.now
@@ -462,8 +461,10 @@ class Store(SharedStore):
                     world.leases[process.run] = lease["epoch"]
         return True
 
-    def _found(self) -> StoredTexts:
-        return StoredTexts(dict(self._journal), dict(self._numbers), self._world.machine.wall())
+    def _found(self, names: Collection[str]) -> StoredTexts:
+        texts = {name: self._journal[name] for name in names if name in self._journal}
+        versions = {name: self._numbers[name] for name in texts}
+        return StoredTexts(texts, versions, self._world.machine.wall())
 
     def _texts(self, prefix: str) -> Iterable[bytes]:
         with self._world.call("read the timeline", _away):

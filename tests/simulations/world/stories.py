@@ -13,7 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutError
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    RolloutError,
+    StoreAway,
+    StoreGone,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
     DriverContext,
@@ -102,6 +106,7 @@ class _Telling:
         )
         # on a way back so many are enough for all requests
         self.world.even = (given["headroom"] or 1) / min(sizes)
+        self.world.unavailable = budget["max_unavailable"]
         self.world.receiving = story.receiving
         self.in_place = given["platform"] == PLATFORM
         if self.in_place:
@@ -237,6 +242,7 @@ class _Telling:
             except RolloutError as exc:
                 run.say(f"-- failed: {exc} [{exc.id}]")
                 self._check_verdict(exc)
+                self._check_patience(exc, process.run)
                 return exc
             except Dead:
                 self.world.tell("-- killed")
@@ -264,6 +270,17 @@ class _Telling:
         good = not any(life.errors for life in self.story.bad)
         if good and "e-value" in str(exc):
             self.world.broken(f"a good revision is judged bad: {exc}")
+
+    def _check_patience(self, exc: RolloutError, run: int) -> None:
+        """A run that had the lease ends for a store that is away only if that takes longer than it
+        waits; before, it is refused at once.
+        """
+        longest = self.story.given["progress_deadline"]
+        away = [one for one in self.world.happened if one.kind in ("store away", *AT_CALLS)]
+        if run not in self.world.leases or any(one.span >= longest for one in away):
+            return
+        if isinstance(exc, StoreAway | StoreGone):
+            self.world.broken(f"a run does not wait for a store that is away for a while: {exc}")
 
     def _told(self) -> list[str]:
         """Return the commands that the last run told the operator to continue or end it with."""

@@ -171,6 +171,7 @@ class World:
         # by service, the texts of the journal and their versions
         self.journals: dict[str, dict[str, bytes]] = {}
         self.versions: dict[str, dict[str, int]] = {}
+        self._records: dict[str, tuple[bytes, t.Any]] = {}  # the last ones read, and their texts
         self.store_away = 0.0  # until
         self.calls = 0
         self.at_calls = {int(one.at): one for one in faults if one.kind in AT_CALLS}
@@ -194,6 +195,7 @@ class World:
         self.received: list[tuple[str, str]] = []  # notices: of which rollout, and which event
         self.scaler: dict[str, t.Any] = {"min": 1, "max": 9, "off": False}
         self.wish: int | None = None  # how many instances the autoscaler wants
+        self.unavailable = 0  # instances that may be missing, by the budget
         self.even = 1.0  # the part of the requests that an instance may always get
         self.unfit: set[str] = set()  # revisions that no gate passes: not to be promoted
         self.hidden: set[str] = set()  # of these, those that get no requests before a gate passes
@@ -210,6 +212,13 @@ class World:
     def texts(self) -> dict[str, bytes]:
         """The journal of the service that is rolled out."""
         return self.journals.setdefault("shop", {})
+
+    def record(self, service: str = "shop") -> Mapping[str, t.Any]:
+        """Return the record of a service, as its journal has it."""
+        text = self.journals.get(service, {}).get("record", b"{}")
+        if service not in self._records or self._records[service][0] is not text:
+            self._records[service] = text, json.loads(text)
+        return t.cast(Mapping[str, t.Any], self._records[service][1])
 
     @property
     def now(self) -> float:
@@ -368,11 +377,21 @@ class World:
         others = [self.shares(one) for one in self.balancers.values() if one is not balancer]
         for at, share in after.items():
             had = max(one.get(at, 0.0) for one in (before, *others))
-            if share > max(self.even, 1 / len(after), had) + ROUNDING:
+            if share > max(self.even, 1 / len(after), had, self.asked(at)) + ROUNDING:
                 self.broken(
                     f"{at} gets {share:.0%} of the requests at {balancer.name}, before"
                     f" {before.get(at, 0.0):.0%}, and {len(after)} serve"
                 )
+
+    def asked(self, at: Endpoint) -> float:
+        """Return which part of the requests a new instance may get by the weight of its step: as
+        few carry that as the budget says are enough.
+        """
+        rollout, instance = self.record().get("rollout") or {}, self.at(at)
+        if instance is None or instance.labels.generation != rollout.get("generation"):
+            return 0.0
+        weight = (rollout.get("asked") or 0) / 100
+        return weight / max(1, math.ceil(weight * (rollout["replicas"] - self.unavailable)))
 
     def lost_unseen(self) -> int:
         """Return how many instances were lost so recently that the controller may not know."""
@@ -402,8 +421,7 @@ class World:
 
     def is_deployed(self, service: str) -> bool:
         """Return whether a service has a stable revision, as its journal has it."""
-        record = self.journals.get(service, {}).get("record", b"{}")
-        return bool(json.loads(record).get("stable"))
+        return bool(self.record(service).get("stable"))
 
     def acts(self, what: str, epoch: int, service: str) -> None:
         """A controller changes something: it has to hold the lease, and say so."""
@@ -474,7 +492,7 @@ class World:
 
     def left_out(self, balancer: Balancer) -> int:
         """Return how many instances it sends requests to on hosts that an operator left out."""
-        rollout = json.loads(self.texts.get("record", b"{}")).get("rollout") or {}
+        rollout = self.record().get("rollout") or {}
         out = [ADDRESSES[host] for host in rollout.get("excluded", ())]
         return sum(
             at.address in out and entry.rotation is Rotation.IN
@@ -483,7 +501,7 @@ class World:
 
     def phase(self) -> str:
         """Return the phase of the rollout, as the journal has it."""
-        rollout = json.loads(self.texts.get("record", b"{}")).get("rollout")
+        rollout = self.record().get("rollout")
         return t.cast(str, rollout["phase"]) if rollout else ""
 
     def check_stable(self, stable: Mapping[str, t.Any] | None) -> None:

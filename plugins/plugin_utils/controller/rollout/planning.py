@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...analysis import spec
-from ...analysis.needs import needs, rate_of, too_short, undecidable
+from ...analysis.needs import by_chance, needs, rate_of, too_short, undecidable
 from ...base import clock
 from ...base.text import moment
 from ...config import freeze
@@ -107,9 +107,12 @@ def requests(step: StepContext, stages: Sequence[Stage]) -> list[dict[str, t.Any
 
 
 def unclear(step: StepContext, stages: Sequence[Stage]) -> list[str]:
-    """Return what analyses cannot tell, since they compare too few instances."""
+    """Return what analyses cannot tell: they compare too few instances, or are many."""
     context = step.context
-    return undecidable(stages, spec.standard(context.counted, bool(context.access_log)))
+    standard = spec.standard(context.counted, bool(context.access_log))
+    gates = [gate for stage in stages for gate in stage.gates]
+    alarms = by_chance([*gates, *step.settings.plan.background], standard)
+    return [*undecidable(stages, standard), *alarms]
 
 
 def last_rate(step: StepContext) -> float | None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import typing as t
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,6 +27,7 @@ class Comparison:
     sides: ErrorHistory = field(default_factory=ErrorHistory)
     instances: Instances = field(default_factory=Instances)
     reached: int = LOOKS  # looks in a row in which new instances failed as often as is bad
+    kept: Span | None = None  # of looks in which only one side had requests, a few
 
     def after(
         self,
@@ -39,7 +42,15 @@ class Comparison:
 
         A rate of errors below `at_least` (0 to 1) is not bad, whatever that of stable is. `storm`:
         whether stable is known to have one now.
+
+        Where a few requests went to one side alone, they are kept for the next look, unless a
+        verdict waits: sides that have requests in turns are compared, too.
         """
+        if self.kept:
+            look = [self.kept + look[0], *look[1:]] if look else [self.kept]
+        whole = functools.reduce(operator.add, look) if look else Span({}, {})
+        if whole.is_partial and not self.sides.shown.held:
+            return replace(self, kept=whole)
         sides = self.sides.after(look, SIDES * alpha, tolerance, storm, patience)
         instances = self.instances.after(
             look,
@@ -87,6 +98,7 @@ class Comparison:
             "errors": self.sides.dump(),
             "instances": self.instances.dump(),
             "reached": self.reached,
+            "kept": self.kept.dump() if self.kept else None,
         }
 
     @classmethod
@@ -96,4 +108,5 @@ class Comparison:
             ErrorHistory.load(data["errors"], odds),
             Instances.load(data.get("instances", {})),
             data.get("reached", LOOKS),
+            Span.load(data["kept"]) if data.get("kept") else None,
         )

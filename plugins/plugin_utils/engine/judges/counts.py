@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import math
+import typing as t
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 MOST = 2.0**50  # requests that are believed
+FEW = 100.0  # requests to one side, which wait for some to the other; more have a share of 0 or 1
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,57 @@ class Span:
     # of the errors of the new side and of stable: so many are mild (see `evalue.Trial`)
     mild: Sequence[tuple[float, float, float]] = ()
 
+    def __add__(self, later: Span) -> Span:
+        mild = [
+            (new + later_new, stable + later_stable, power)
+            for (new, stable, power), (later_new, later_stable, _power) in zip(
+                self.mild, later.mild, strict=True
+            )
+        ]
+        return Span(
+            _sum(self.new, later.new),
+            _sum(self.stable, later.stable),
+            {**self.hosts, **later.hosts},
+            mild,
+        )
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether a few requests went to one side, and none to the other."""
+        new, stable = (
+            sum(counts.requests for counts in side.values()) for side in (self.new, self.stable)
+        )
+        return 0 < new + stable <= FEW and not (new and stable)
+
+    def dump(self) -> dict[str, t.Any]:
+        """Return plain data, for the journal."""
+        return {
+            "new": _plain(self.new),
+            "stable": _plain(self.stable),
+            "hosts": dict(self.hosts),
+            "mild": [list(part) for part in self.mild],
+        }
+
+    @classmethod
+    def load(cls, data: Mapping[str, t.Any]) -> Span:
+        """Return the span that `dump` made the data of."""
+        new, stable = (
+            {name: Counts(*counts) for name, counts in data[side].items()}
+            for side in ("new", "stable")
+        )
+        return cls(new, stable, data["hosts"], [(*part,) for part in data["mild"]])
+
     @classmethod
     def of_sides(cls, new: Counts, stable: Counts) -> Span:
         """Return the span of a source that does not know the instances."""
         return cls({"": new}, {"": stable})
+
+
+def _sum(side: Mapping[str, Counts], later: Mapping[str, Counts]) -> dict[str, Counts]:
+    return {
+        name: side.get(name, Counts()) + later.get(name, Counts()) for name in {**side, **later}
+    }
+
+
+def _plain(side: Mapping[str, Counts]) -> dict[str, list[float]]:
+    return {name: [counts.requests, counts.errors] for name, counts in side.items()}

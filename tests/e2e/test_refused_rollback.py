@@ -1,23 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A rollback that was decided is done by whoever comes next, also when the run that decided it
-is gone.
-"""
+"""A rollback to a revision that cannot be started any more."""
 
 from __future__ import annotations
 
 import sys
 
 from ansible_collections.progressive.rollout.tests.support.playbook import Playground
-
-
-def test_the_next_run_does_the_rollback_that_was_decided(playground: Playground) -> None:
-    assert playground.run().rc == 0
-    given = playground.killed_in_rollback()
-    again = playground.run(variables=given)
-    assert again.rc != 0 and "now rolled back to 1" in again.failed.msg
-    assert again.failed.msg.endswith("[PR-402]"), "the id of what failed, also in another run"
-    assert playground.journal()["rollout"]["outcome"] == "rolled_back"
-    assert playground.revisions() == ["1"] * 3
 
 
 def test_a_rollback_to_what_cannot_be_started_any_more_is_refused_and_leaves_nothing(

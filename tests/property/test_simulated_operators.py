@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What operators do to a service when something is wrong already: playbooks twice, or in an order
+that nobody planned.
+"""
+
+from __future__ import annotations
+
+import math
+import typing as t
+from collections import Counter
+from collections.abc import Callable, Iterator
+from random import Random
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.action import begin
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
+from ansible_collections.progressive.rollout.tests.simulations.world.machine import Machine
+from ansible_collections.progressive.rollout.tests.simulations.world.runs import (
+    DRIVERS,
+    Run,
+    inside,
+    journal,
+    lease,
+)
+from ansible_collections.progressive.rollout.tests.simulations.world.world import (
+    BALANCERS,
+    Fault,
+    Life,
+    World,
+)
+
+GIVEN: dict[str, t.Any] = {
+    **DRIVERS,
+    "replicas": 3,
+    "budget": {"max_surge": 1, "max_unavailable": 0},
+    "failure_limit": 1,
+    "progress_deadline": 20,
+}
+
+
+class Shop:
+    """A service of which some revisions are broken, and the playbooks that are run, one at a
+    time.
+    """
+
+    def __init__(self) -> None:
+        self.machine = Machine(Random("machine"))
+        self.world = World(self.machine, [], self._life, 0, 99, Random("world"))
+        self.lives: Callable[[str, int], Life] = life
+
+    def _life(self, revision: str, number: int) -> Life:
+        return self.lives(revision, number)
+
+    def play(self, work: Callable[[Run], t.Any]) -> t.Any:
+        """Run a playbook to its end, and return its result."""
+        process = self.machine.process("play")
+        run = Run(self.world, process, "controller")
+        job = self.machine.start(process, lambda: work(run), "main")
+        job.join()
+        process.kill()
+        if isinstance(job.result, BaseException):
+            raise job.result
+        return job.result
+
+    def to(self, revision: str, **more: t.Any) -> t.Any:
+        return self.play(lambda run: run.rollout({**GIVEN, "revision": revision, **more}))
+
+    def restart(self) -> t.Any:
+        return self.play(lambda run: run.rollout(GIVEN, restart=True))
+
+    def rollback(self) -> t.Any:
+        return self.play(lambda run: run.rollback(GIVEN))
+
+    def scale(self, revision: str, replicas: int) -> t.Any:
+        given = {**GIVEN, "revision": revision, "replicas": replicas}
+        return self.play(lambda run: run.scale(given))
+
+    def begin(self, revision: str) -> t.Any:
+        return self.play(lambda run: run.step(begin, {**GIVEN, "revision": revision}))
+
+    def mend(self) -> None:
+        """Let every instance become ready, those that run and those that are started."""
+        self.lives = lambda _revision, _number: Life()
+        for instance in self.world.alive():
+            instance.life = Life()
+
+    @property
+    def names(self) -> set[str]:
+        """The instances that live."""
+        return {instance.labels.id for instance in self.world.alive()}
+
+    @property
+    def running(self) -> Counter[str]:
+        """How many instances of each revision live."""
+        return Counter(self.world.summary())
+
+
+def life(revision: str, _number: int) -> Life:
+    """Return how instances of a revision behave."""
+    lives = {"broken": Life(crash=0.0), "hangs": Life(start=math.inf)}
+    return lives.get(revision, Life())
+
+
+@pytest.fixture
+def shop() -> Iterator[Shop]:
+    made = Shop()
+    with inside(made.world, 1):
+        yield made
+        made.machine.end()
+    assert made.world.wrong == "", "\n".join(made.world.lines)
+
+
+def test_a_rollback_after_one_that_was_automatic_changes_nothing(shop: Shop) -> None:
+    shop.to("1")
+    shop.to("2")
+    with pytest.raises(RolloutFailed, match="now rolled back to 2"):
+        shop.to("broken")
+    again = shop.rollback()
+    assert not again["changed"] and "was already rolled back to 2" in again["msg"]
+    assert shop.running == {"2": 3}
+
+
+def test_a_rollback_after_a_restart_goes_to_the_revision_before(shop: Shop) -> None:
+    shop.to("1")
+    shop.to("2")
+    shop.restart()
+    shop.rollback()
+    assert shop.running == {"1": 3}
+
+
+def test_a_rollback_after_a_failure_that_was_left_goes_to_the_stable_revision(shop: Shop) -> None:
+    shop.to("1")
+    shop.to("2")
+    with pytest.raises(RolloutFailed, match="left as it is"):
+        shop.to("hangs", on_failure="continue")
+    assert shop.running == {"2": 3, "hangs": 1}
+    assert shop.rollback()["changed"] and shop.running == {"2": 3}
+    assert not shop.rollback()["changed"]
+
+
+def test_a_first_deployment_that_failed_and_was_left_is_the_stable_side(shop: Shop) -> None:
+    """What of it serves must not go because the next revision fails, too."""
+    shop.lives = lambda revision, number: life("hangs" if number == 1 else revision, number)
+    with pytest.raises(RolloutFailed, match="left as it is"):
+        shop.to("1", on_failure="continue")
+    assert journal(shop.world).stable is None
+    with pytest.raises(RolloutFailed):
+        shop.to("broken")
+    assert shop.running == {"1": 3}
+
+
+def test_scaling_another_revision_leaves_the_stable_one_as_it_is(shop: Shop) -> None:
+    shop.to("1")
+    assert shop.scale("2", 1)["rollout"]["stable"] == "1"
+    assert shop.running == {"1": 3, "2": 1}
+    shop.rollback()
+    assert shop.running == {"1": 3}
+
+
+def test_scaling_the_stable_revision_within_a_rollout_starts_none_of_the_new_one(
+    shop: Shop,
+) -> None:
+    shop.to("1")
+
+    def play(run: Run) -> None:
+        run.step(begin, {**GIVEN, "revision": "2"})
+        run.scale({**GIVEN, "revision": "1", "replicas": 4})
+
+    shop.play(play)
+    assert shop.running == {"1": 4}
+
+
+def test_a_run_that_is_refused_leaves_no_lease(shop: Shop) -> None:
+    """Otherwise a command that is sent on another machine would be left to a run that is over."""
+    shop.begin("1")
+    with pytest.raises(RolloutFailed, match="rollout of shop 1 is in progress"):
+        shop.begin("2")
+    assert lease(shop.world) is None
+
+
+def test_a_rollback_waits_for_a_load_balancer_that_restarts(shop: Shop) -> None:
+    shop.to("1")
+    shop.to("2")
+    away = Fault("balancer away", 2.0, 15.0, BALANCERS[0])
+    shop.machine.at(shop.machine.time + away.at, lambda: shop.world.strike(away))
+    assert shop.rollback()["changed"] and shop.running == {"1": 3}
+    assert any("retrying: lb1 does not answer" in line for line in shop.world.lines)
+
+
+def test_a_restart_replaces_every_instance_by_one_of_the_same_revision(shop: Shop) -> None:
+    shop.to("1")
+    before = shop.names
+    assert shop.restart()["rollout"]["outcome"] == "promoted"
+    assert shop.running == {"1": 3} and not before & shop.names
+
+
+def test_a_failure_that_is_left_is_told_and_recorded(shop: Shop) -> None:
+    shop.to("1")
+    with pytest.raises(RolloutFailed, match=r"rollout_progress_deadline \(20 s\)") as failed:
+        shop.to("hangs", on_failure="continue")
+    for words in ("shop hangs: ", "0 of 3 new", "shop-4", "left as it is"):
+        assert words in str(failed.value)
+    rollout = journal(shop.world).rollout
+    assert rollout and rollout.outcome == "failed"
+
+
+@pytest.mark.parametrize("revision", ["hangs", "broken"])
+def test_a_first_deployment_that_fails_leaves_nothing(shop: Shop, revision: str) -> None:
+    with pytest.raises(RolloutFailed, match="now failed, nothing of it is left"):
+        shop.to(revision)
+    record = journal(shop.world)
+    assert shop.running == {} and record.stable is None
+    assert record.rollout and record.rollout.outcome == "failed"
+    shop.to("1")
+    assert shop.running == {"1": 3}
+
+
+@pytest.fixture
+def held(shop: Shop) -> Shop:
+    """Revision 1 runs, and a rollout is held, since its first instance is not ready."""
+    shop.to("1")
+    with pytest.raises(RolloutFailed, match="rollout held"):
+        shop.to("hangs", on_failure="hold")
+    assert shop.running == {"1": 3, "hangs": 1}
+    return shop
+
+
+def test_a_held_rollout_continues_once_it_can(held: Shop) -> None:
+    held.mend()
+    assert held.to("hangs", on_failure="hold")["rollout"]["outcome"] == "promoted"
+    assert held.running == {"hangs": 3}
+
+
+def test_a_held_rollout_is_not_continued_with_other_settings(held: Shop) -> None:
+    """Half of its instances would run with the ones, half with the others."""
+    held.mend()
+    other = {"driver": DRIVERS["platform"]["driver"], "flavour": "other"}
+    with pytest.raises(RolloutFailed, match="has changed since the rollout of shop hangs began"):
+        held.to("hangs", on_failure="hold", platform=other)
+    assert held.running == {"1": 3, "hangs": 1}
+    done = held.to("hangs", on_failure="hold", platform=other, supersede=True)
+    assert done["rollout"]["outcome"] == "promoted" and held.running == {"hangs": 3}
