@@ -11,8 +11,13 @@ RECORDED = Path(__file__).resolve().parents[1] / "tests/support/recorded/rollout
 
 def page() -> str:
     """Return the report as HTML."""
-    from ansible_collections.progressive.rollout.plugins.plugin_utils.pages import render, story
+    from ansible_collections.progressive.rollout.plugins.plugin_utils.pages import (
+        render,
+        report_model,
+    )
 
-    found = json.loads(RECORDED.read_text())
-    told = story.tell(found["service"], found["rollout"], found["events"])
-    return render.html(told, found["events"], found["rollout"]["updated"])
+    recorded = json.loads(RECORDED.read_text())
+    report = report_model.from_timeline(
+        recorded["service"], recorded["rollout"], recorded["events"]
+    )
+    return render.html(report, recorded["events"], recorded["rollout"]["updated"])

@@ -17,9 +17,11 @@ from ..plugin_utils.config.step_options import (
     VARIABLE_NAMES,
     WHY,
 )
-from ..plugin_utils.controller.rollout.lifecycle import Lifecycle
-from ..plugin_utils.controller.rollout.request import requested
-from ..plugin_utils.controller.rollout.validation import fewer
+from ..plugin_utils.controller.rollout.adoption import adopt
+from ..plugin_utils.controller.rollout.generations import Generations
+from ..plugin_utils.controller.rollout.places import PlacementNotes
+from ..plugin_utils.controller.rollout.request import requested, supersedes
+from ..plugin_utils.controller.rollout.validation import Validation, fewer
 from ..plugin_utils.controller.step import reason
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext, StepPart
@@ -31,6 +33,7 @@ from ..plugin_utils.state.record import RolloutKind
 if t.TYPE_CHECKING:
     from ..plugin_utils.controller.rollout.dry_run import DryRun
     from ..plugin_utils.controller.rollout.in_place import InPlace
+    from ..plugin_utils.controller.rollout.lifecycle import Lifecycle
 
 
 class ActionModule(StepAction):
@@ -55,11 +58,16 @@ class ActionModule(StepAction):
 class _Begin(StepPart):
     def __init__(self, step: StepContext) -> None:
         super().__init__(step)
-        self.lifecycle = Lifecycle(step)
-        self.validation = self.lifecycle.validation
+        self.validation = Validation(step)
         self.restart = step.options["restart"]
         self.rebalance = step.options["rebalance"]
         self.why = reason.given(step.options)
+
+    @cached_property
+    def lifecycle(self) -> Lifecycle:
+        from ..plugin_utils.controller.rollout.lifecycle import Lifecycle  # a run with work to do
+
+        return Lifecycle(self.step)
 
     @cached_property
     def in_place(self) -> InPlace:
@@ -81,7 +89,7 @@ class _Begin(StepPart):
         if not self.step.check_mode and self.loop.has_autoscaler:
             self.loop.autoscaling.begin(self.record.open)
         self.loop.observe_fleet()
-        self.lifecycle.adopt()
+        adopt(self.step)
         if self.step.in_place:
             self.in_place.deployments.retry_failed()
             self.in_place.plan.refuse_unreachable(revision, self.restart)
@@ -91,7 +99,7 @@ class _Begin(StepPart):
         rollout = self.record.open
         if rollout is None:
             self.step.notify_release()  # what a killed run did not
-        if rollout is None or self.lifecycle.gives_way(rollout, revision):
+        if rollout is None or supersedes(self.step, revision, rollout):
             return self._open(revision, replicas)
         if not self.step.in_place and (command := commands.pending_abort(self.step.session)):
             if self.step.check_mode:
@@ -161,7 +169,7 @@ class _Begin(StepPart):
         if kind not in (RolloutKind.SCALE, RolloutKind.REBALANCE):
             self.validation.check_same_balancers()
         for line in self.validation.risks(replicas, plan):
-            step.say(line)
+            step.print_line(line)
         if kind == RolloutKind.ROLLOUT and self.settings.known_good:
             from ..plugin_utils.controller.rollout import known_good  # few services have it
 
@@ -182,8 +190,8 @@ class _Begin(StepPart):
     def _kind_of_same(self, revision: str, generation: int, replicas: int) -> RolloutKind | None:
         """Return the kind of a rollout of the stable revision; None: there is nothing to do."""
         record = self.record
-        if unapplied := self.lifecycle.generations.differences(revision, generation):
-            self.step.say(
+        if unapplied := Generations(self.step).differences(revision, generation):
+            self.step.print_line(
                 f"{record.service} {revision} runs with other settings: {'; '.join(unapplied)};"
                 " apply the current ones with restart.yml"
             )
@@ -199,9 +207,9 @@ class _Begin(StepPart):
             self.step.release.leave_out(membership, revision)
         if not self.step.check_mode:
             self.loop.tidy()
-        places = self.lifecycle.places
+        places = PlacementNotes(self.step)
         for line in filter(None, [*places.left(), places.idle_hosts()]):
-            self.step.say(line)
+            self.step.print_line(line)
         done = (
             f"{self.record.service} {revision} already runs with {replicas} instance(s); nothing"
             " to do"

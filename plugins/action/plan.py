@@ -7,9 +7,9 @@ import typing as t
 from collections.abc import Mapping
 
 from ..plugin_utils.config.step_options import PLAY_HOSTS, SHOW, VARIABLE_NAMES
+from ..plugin_utils.controller.rollout.adoption import adopt
 from ..plugin_utils.controller.rollout.hypothetical import INSTANCE, plan_hypothetical
 from ..plugin_utils.controller.rollout.in_place_plan import InPlacePlan
-from ..plugin_utils.controller.rollout.lifecycle import Lifecycle
 from ..plugin_utils.controller.rollout.planning import show_plan
 from ..plugin_utils.controller.rollout.request import requested
 from ..plugin_utils.controller.rollout.validation import Validation
@@ -59,7 +59,7 @@ class ActionModule(StepAction):
         validation.check(replicas, step.settings.plan)
         step.loop.observe_fleet()
         validation.check_neighbours()
-        Lifecycle(step).adopt()
+        adopt(step)
         if step.record.open is None:
             validation.check_health()
         risks = validation.risks(replicas, step.settings.plan)

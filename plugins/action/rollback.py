@@ -36,7 +36,7 @@ class ActionModule(StepAction):
     def perform(self, step: StepContext) -> Result:
         in_steps = step.settings.asked.strategy == "canary"
         if not in_steps and (notice := without_effect(self._demanded)):
-            (step.warn or step.say)(f"{step.settings.service}: {notice}")
+            (step.warn or step.print_line)(f"{step.settings.service}: {notice}")
         refuse_in_place(step, rollback=True)
         to, why = step.options.get("to"), step.options.get("why")
         return RollbackRequest(step, to=to, why=why or "", in_steps=in_steps).run()

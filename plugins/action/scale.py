@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..plugin_utils.base.errors import InputError, RolloutFailed
+from ..plugin_utils.controller.rollout.adoption import adopt
 from ..plugin_utils.controller.rollout.forward import Forward
 from ..plugin_utils.controller.rollout.request import target_of_step, whole_replicas
 from ..plugin_utils.controller.rollout.validation import Validation
@@ -24,7 +25,7 @@ class ActionModule(StepAction):
         step.loop.observe_fleet()
         forward = Forward(step)
         lifecycle, open_before = forward.lifecycle, step.record.open
-        lifecycle.adopt()
+        adopt(step)
         generation, revision = target_of_step(step)
         refuse_shared(open_before, generation, revision)
         others = sum(1 for i in step.loop.fleet if i.generation != generation and i.state.counted)

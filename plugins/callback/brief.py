@@ -74,14 +74,14 @@ class CallbackModule(Default):  # type: ignore[misc]  # ansible-core has no type
         """Show warnings, and the message of a `debug`."""
         self._handle_warnings(result.result)
         if result.task.action in SAY and not result.task.loop:
-            self._say(result.result)
+            self._print_result(result.result)
 
     def v2_runner_item_on_ok(self, result: CallbackTaskResult) -> None:
         """Show the message of a `debug` in a loop."""
         if result.task.action in SAY:
-            self._say(result.result)
+            self._print_result(result.result)
 
-    def _say(self, result: t.Mapping[str, t.Any]) -> None:
+    def _print_result(self, result: t.Mapping[str, t.Any]) -> None:
         message = result.get("msg")
         lines = message if isinstance(message, list) else [message]
         shown = [str(line) for line in lines] if "msg" in result else [self._dump_results(result)]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.pages import render, story
+from ansible_collections.progressive.rollout.plugins.plugin_utils.pages import render, report_model
 from ansible_collections.progressive.rollout.tests.support.timelines import (
     START,
     rollout,
@@ -34,6 +34,8 @@ def _made(count: int) -> tuple[float, int]:
     events, size, best = timeline(count), 0, float("inf")
     for _turn in range(TURNS):
         began = time.process_time()
-        text = render.html(story.tell("shop", rollout(count), events), events, START)
+        text = render.html(
+            report_model.from_timeline("shop", rollout(count), events), events, START
+        )
         best, size = min(best, time.process_time() - began), len(text.encode())
     return best, size

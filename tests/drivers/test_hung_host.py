@@ -62,7 +62,7 @@ class Fleet:
             hosts[name] = {**sshd.variables(address), "ansible_python_interpreter": str(python)}
         self.transport: Transport = connect(hosts, home / "hosts.json")
         self.said: list[str] = []
-        self.transport.say = self.said.append
+        self.transport.print_line = self.said.append
         self.context = DriverContext("shop", self.transport, known=Knows(epoch=1))
         given = {
             "hosts": "all",
@@ -112,7 +112,7 @@ def sshd() -> Iterator[Sshd]:
 
 @pytest.fixture
 def fleet(sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
-    monkeypatch.setattr(_calls, "PATIENCE", 8.0)
+    monkeypatch.setattr(_calls, "HOST_TIMEOUT", 8.0)
     monkeypatch.setattr(pool, "NAMED_AFTER", 1.0)
     made = Fleet(sshd, tmp_path)
     yield made
@@ -125,7 +125,7 @@ def test_a_host_that_hangs_keeps_nobody_waiting_and_its_late_answer_is_taken(fle
     assert fleet.took()[1] == running
     fleet.hang("web3")
     took, seen = fleet.took()
-    assert took < 2 * _calls.PATIENCE < _calls.LOOK
+    assert took < 2 * _calls.HOST_TIMEOUT < _calls.LOOK
     assert seen == running | {"web3": Process.UNREACHABLE} and list(fleet.driver.away) == ["web3"]
     named = [
         line for line in fleet.said if re.search(r"^waiting for .*web3: no answer for 1 s", line)
@@ -133,7 +133,7 @@ def test_a_host_that_hangs_keeps_nobody_waiting_and_its_late_answer_is_taken(fle
     assert len(named) == 1, fleet.said
     for _turn in range(3):
         took, seen = fleet.took()
-        assert took < _calls.PATIENCE, "who is known to hang is not waited for again"
+        assert took < _calls.HOST_TIMEOUT, "who is known to hang is not waited for again"
         assert seen["web3"] is Process.UNREACHABLE
     assert {place[0] for place in fleet.driver.place(4, [], 1)} == {"web1", "web2"}
     hung = fleet.driver._calls._under_way["web3"]
@@ -147,7 +147,7 @@ def test_a_host_that_hangs_while_it_starts_an_instance(fleet: Fleet) -> None:
     wanted = fleet.labels("a", "b", "c")
     fleet.hang("web3")
     took, seen = fleet.took(start=wanted)
-    assert took < 2 * _calls.PATIENCE
+    assert took < 2 * _calls.HOST_TIMEOUT
     assert seen == {"web1": Process.RUNNING, "web2": Process.RUNNING, "web3": Process.STARTING}
     assert fleet.driver.place(3, [], 2)[:2] and {
         place[0] for place in fleet.driver.place(3, [], 2)
@@ -167,7 +167,7 @@ def test_a_host_that_takes_long_to_start_an_instance_is_not_given_up(
     wait = ["/bin/sh", "-c", f"while ! [ -e {tmp_path}/go ]; do sleep 0.05; done"]
     fleet.driver._hooks["before_start"] = wait
     fleet.driver._hook_timeout = 30.0
-    monkeypatch.setattr(_calls, "PATIENCE", 1.0)
+    monkeypatch.setattr(_calls, "HOST_TIMEOUT", 1.0)
     wanted = [labels for labels in fleet.labels("a", "b", "c") if labels.host == "web3"]
     fleet.took()
     assert fleet.took(start=wanted)[1] == {"web3": Process.STARTING}
@@ -233,7 +233,7 @@ def test_a_host_says_by_itself_when_an_instance_has_ended(
 def test_a_host_that_hangs_while_an_instance_stops_is_found_out(
     fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_calls, "PATIENCE", 1.0)
+    monkeypatch.setattr(_calls, "HOST_TIMEOUT", 1.0)
     asked_to_stop(fleet, monkeypatch, tmp_path / "go")
     fleet.hang("web3")
     until(lambda: fleet.took()[1]["web3"] is Process.UNREACHABLE, "it does not answer")

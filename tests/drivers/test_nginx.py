@@ -259,7 +259,7 @@ class TestNginx(contract.TrafficContract):
             driver.apply(lighter)
 
         with socket.create_server(("127.0.0.1", 0)) as taken:  # which `nginx -t` does not see
-            monkeypatch.setattr(agent, "PATIENCE", 1.0)
+            monkeypatch.setattr(agent, "RELOAD_TIMEOUT", 1.0)
             line = f"http {{ server {{ listen 127.0.0.1:{taken.getsockname()[1]}; }}"
             edge.config.write_text(config.replace("http {", line))
             with pytest.raises(

@@ -86,7 +86,7 @@ class Agents:
         name: str,
         requests: Mapping[str, Mapping[str, t.Any]],
         timeout: float,
-        patience: Mapping[str, float] | None = None,
+        wait_limits: Mapping[str, float] | None = None,
     ) -> dict[str, Answer]:
         if name == "instance_log":
             return {host: Answer(instance_log.main(request)) for host, request in requests.items()}

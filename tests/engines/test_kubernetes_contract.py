@@ -37,7 +37,7 @@ class Site:
             "kubeconfig": str(KUBECONFIG),
         }
         options = kubernetes.OPTIONS.parse(given, "rollout_platform.")
-        transport = t.cast(t.Any, SimpleNamespace(say=print))
+        transport = t.cast(t.Any, SimpleNamespace(print_line=print))
         made = kubernetes.Driver(
             options, DriverContext("shop", transport, HealthCheck(), known=Knows(epoch=epoch))
         )

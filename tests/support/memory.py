@@ -362,7 +362,7 @@ class MemoryRun(StepContext):
         self.options = options
         self.check_mode = check_mode
         self._parked = False
-        self.say = service.said.append
+        self.print_line = service.said.append
         self.transport = t.cast(t.Any, Here())
         self.context = DriverContext(
             "shop",

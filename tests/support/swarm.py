@@ -184,7 +184,7 @@ class Managers:
         self.away: dict[str, Answer] = {}  # by host, what comes instead of an answer
         self.asked: list[str] = []
         self.said: list[str] = []
-        self.say = self.said.append
+        self.print_line = self.said.append
         monkeypatch.setattr(_http, "ask", server.ask)
 
     def hosts(self, pattern: str) -> list[str]:
@@ -195,7 +195,7 @@ class Managers:
         name: str,
         requests: Mapping[str, Mapping[str, t.Any]],
         timeout: float,
-        patience: Mapping[str, float] | None = None,
+        wait_limits: Mapping[str, float] | None = None,
     ) -> dict[str, Answer]:
         assert name == "swarm"
         self.asked += requests

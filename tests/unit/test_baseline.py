@@ -10,6 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.adoption import (
+    adopt,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.lifecycle import (
     Lifecycle,
 )
@@ -134,5 +137,5 @@ def test_with_the_journal_lost_it_counts_for_the_stable_revision() -> None:
         for i in (*new, *old, *fresh)
     ]
     run = running(stable=None, fleet=fleet)
-    Lifecycle(run).adopt()
+    adopt(run)
     assert run.record.stable == Composition("old", 3, 5)

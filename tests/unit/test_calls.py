@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._calls import (
     AGAIN,
-    PATIENCE,
+    HOST_TIMEOUT,
     Calls,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
@@ -34,7 +34,7 @@ class Hosts:
 
     def __init__(self) -> None:
         self.answers = {"web1": WELL, "web2": WELL}
-        self.patience: dict[str, float] = {}
+        self.wait_limits: dict[str, float] = {}
         self.local: set[str] = set()
 
     def is_here(self, host: str) -> bool:
@@ -45,9 +45,9 @@ class Hosts:
         _agent: str,
         requests: Mapping[str, t.Any],
         _timeout: float,
-        patience: Mapping[str, float],
+        wait_limits: Mapping[str, float],
     ) -> dict[str, Answer]:
-        self.patience = dict(patience)
+        self.wait_limits = dict(wait_limits)
         return {host: self.answers[host] for host in requests}
 
 
@@ -72,10 +72,10 @@ def test_a_silent_host_is_not_waited_for_until_it_is_retried(hosts: Hosts, calls
     hosts.answers["web2"] = GONE
     assert look(calls) == {"web1": False, "web2": True}
     assert look(calls) == {"web1": False, "web2": True}
-    assert hosts.patience == {"web1": PATIENCE, "web2": 0.0}
+    assert hosts.wait_limits == {"web1": HOST_TIMEOUT, "web2": 0.0}
     calls.retry_silent()
     look(calls)
-    assert hosts.patience == {"web1": PATIENCE, "web2": AGAIN}
+    assert hosts.wait_limits == {"web1": HOST_TIMEOUT, "web2": AGAIN}
 
 
 def test_a_retried_host_that_answers_is_trusted_again(hosts: Hosts, calls: Calls) -> None:
@@ -85,7 +85,7 @@ def test_a_retried_host_that_answers_is_trusted_again(hosts: Hosts, calls: Calls
     hosts.answers["web2"] = WELL
     assert look(calls) == {"web1": False, "web2": False}
     look(calls)
-    assert hosts.patience == {"web1": PATIENCE, "web2": PATIENCE}
+    assert hosts.wait_limits == {"web1": HOST_TIMEOUT, "web2": HOST_TIMEOUT}
 
 
 def test_a_host_whose_call_goes_on_stays_silent_until_it_answers(
@@ -97,7 +97,7 @@ def test_a_host_whose_call_goes_on_stays_silent_until_it_answers(
     look(calls)
     calls.retry_silent()
     assert look(calls) == {"web1": False, "web2": True}
-    assert "web2" not in hosts.patience, "it is not asked while its call goes on"
+    assert "web2" not in hosts.wait_limits, "it is not asked while its call goes on"
     late.append(WELL)
     assert look(calls) == {"web1": False, "web2": False}
 
@@ -119,7 +119,7 @@ def test_few_hosts_wait_for_the_end_of_instances_so_that_the_others_can_work(
     assert calls.free_to_wait(names, 12) == names[2:]
     hosts.answers["web3"] = hung(lambda: None)
     answers = calls.ask({"web3": {"wait": 0.5}}, True, names)
-    assert hosts.patience["web3"] < 0, "nobody waits for it"
+    assert hosts.wait_limits["web3"] < 0, "nobody waits for it"
     assert "web3" not in answers and calls.at_work == {"web3"}
     assert calls.free_to_wait(names, 4) == []
     assert not calls.answered_late

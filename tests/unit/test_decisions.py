@@ -465,7 +465,7 @@ def test_a_rollback_that_fails_is_held_and_says_so(monkeypatch: pytest.MonkeyPat
             command="ansible-playbook progressive.rollout.{}".format,
             fleet=loop.fleet,
             balanced=False,
-            say=said.append,
+            print_line=said.append,
             describe=dict,
             notify_release=lambda: None,
         ),

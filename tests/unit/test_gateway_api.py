@@ -52,7 +52,7 @@ def gateway(server: Gateways, epoch: int = 1, **given: t.Any) -> gateway_api.Dri
     made = gateway_api.Driver(options, context)
     objects = made.gateway.objects
     objects.__dict__["cluster"] = server
-    objects.patience = objects.poll = 0.01
+    objects.timeout = objects.poll = 0.01
     return made
 
 
@@ -68,7 +68,7 @@ class Pods(World):
     def platform(self) -> t.Any:
         written = {"workload": "deployment/shop", "image": "local/shop:{revision}"}
         options = kubernetes.OPTIONS.parse(written, "rollout_platform.")
-        transport = t.cast(t.Any, SimpleNamespace(say=lambda text: None))
+        transport = t.cast(t.Any, SimpleNamespace(print_line=lambda text: None))
         made = kubernetes.Driver(
             options, DriverContext("shop", transport, HealthCheck(), known=Knows(epoch=1))
         )

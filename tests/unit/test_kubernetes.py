@@ -69,7 +69,7 @@ GIVEN = {"workload": "deployment/shop", "image": "local/shop:{revision}"}
 def driver(server: api.Server, epoch: int = 1, **given: t.Any) -> kubernetes.Driver:
     options = kubernetes.OPTIONS.parse({**GIVEN, **given}, "rollout_platform.")
     said: list[str] = []
-    transport = t.cast(t.Any, SimpleNamespace(say=said.append, said=said))
+    transport = t.cast(t.Any, SimpleNamespace(print_line=said.append, said=said))
     made = kubernetes.Driver(
         options, DriverContext("shop", transport, HealthCheck(), known=Knows(epoch=epoch))
     )
@@ -460,7 +460,7 @@ def test_a_pod_that_stays_after_all_is_like_the_others_again() -> None:
 def test_a_pod_that_kubernetes_keeps_in_the_place_of_another_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kubernetes, "PATIENCE", 0.0)
+    monkeypatch.setattr(kubernetes, "DELETION_GRACE", 0.0)
     server = cluster()
     server.steers, server.corrects = False, True
     made = driver(server)
@@ -481,7 +481,7 @@ def test_no_pod_is_made_unready_where_costs_are_known() -> None:
 
 
 def test_another_one_than_was_asked_for_may_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kubernetes, "PATIENCE", 0.0)
+    monkeypatch.setattr(kubernetes, "DELETION_GRACE", 0.0)
     server = cluster()
     server.steers, server.corrects = False, True
     made = driver(server)
@@ -508,7 +508,7 @@ def test_a_number_is_lowered_once_the_controller_knows_which_pod_is_to_go(
     server.objects[path]["status"] = {"readyReplicas": 3}
     assert set(states(made)) == set(others), "at the next look, without being asked again"
     server.objects[path]["status"] = {"readyReplicas": 4}
-    monkeypatch.setattr(kubernetes, "PATIENCE", 0.0)
+    monkeypatch.setattr(kubernetes, "DELETION_GRACE", 0.0)
     assert len(states(made, stop=others[:1])) == 2, "not for ever"
 
 

@@ -66,7 +66,7 @@ def driver(server: Server, epoch: int = 1) -> t.Any:
     workload = "statefulset/db" if server.path == DB else "daemonset/agent"
     options = kubernetes.OPTIONS.parse({"workload": workload, "image": IMAGE}, "rollout_platform.")
     said: list[str] = []
-    transport = t.cast(t.Any, SimpleNamespace(say=said.append, said=said))
+    transport = t.cast(t.Any, SimpleNamespace(print_line=said.append, said=said))
     made = kubernetes.Driver.variant(options)(
         options, DriverContext("shop", transport, HealthCheck(), known=Knows(epoch=epoch))
     )

@@ -39,7 +39,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     Plan,
     rolling,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.pages import story
+from ansible_collections.progressive.rollout.plugins.plugin_utils.pages import report_model
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.messages import ended
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
     Outcome,
@@ -165,13 +165,15 @@ def test_a_promotion_without_a_verdict_says_so_with_the_numbers_and_is_no_good_e
     rollout.end(Outcome.PROMOTED, why, begun + 29.5)
     took = "6 instances replaced in 29.5 s (9.7 s of work, 19.8 s waiting)"
     assert ended("shop", rollout) == f"shop 2 promoted {why}; {took}"
-    told = story.tell(
+    report = report_model.from_timeline(
         "shop",
         {"outcome": "promoted", "reason": why, "revision": "2"},
         [{"kind": "end", "at": begun, "outcome": "promoted", "reason": why}],
     )
-    assert told.tone == "warn" and told.marks[-1].tone == "warn"
-    assert story.tell("shop", {"outcome": "promoted", "reason": ""}, []).tone == "good"
+    assert report.tone == "warn" and report.annotations[-1].tone == "warn"
+    assert (
+        report_model.from_timeline("shop", {"outcome": "promoted", "reason": ""}, []).tone == "good"
+    )
 
 
 # -- a rolling that is over in seconds --------------------------------------------------------------

@@ -118,7 +118,7 @@ def observer(fleet: Fleet) -> Iterator[Observer]:
         checker=t.cast(t.Any, checker),
         watch_new=120.0,
         check_of=lambda _generation: HealthCheck(),
-        say=lambda _line: None,
+        print_line=lambda _line: None,
         now=lambda: fleet.now,
     )
     made.observe()

@@ -232,7 +232,7 @@ def test_a_stable_instance_that_fails_while_it_is_waited_is_replaced_told_and_re
     world = World()
     walk = walking(world)
     lines: list[str] = []
-    walk.loop.say = lines.append
+    walk.loop.print_line = lines.append
 
     def fails(call: str) -> None:
         there = world.instances["shop-3"]
@@ -297,7 +297,7 @@ def test_a_failed_stable_instance_is_reported_in_one_stage_and_not_again_in_the_
     world = World()
     walk = walking(world)
     lines: list[str] = []
-    walk.loop.say = lines.append
+    walk.loop.print_line = lines.append
     doomed: list[str] = []
 
     def fails(call: str) -> None:

@@ -157,7 +157,7 @@ def test_what_a_killed_run_did_not_tell_the_next_one_tells(
 ) -> None:
     service = shop(tmp_path, receiver(server))
     with monkeypatch.context() as killed:  # as if the process ended before any thread ran
-        killed.setattr(announcer._Line, "tell", lambda *_args: None)
+        killed.setattr(announcer._Line, "send", lambda *_args: None)
         service.play(revision="1")
     assert told(server) == []
     service.step(begin, {}, revision="1")  # there is nothing to do, but to tell
@@ -174,7 +174,7 @@ def test_the_last_rollout_is_told_even_where_another_has_begun(
 ) -> None:
     service = shop(tmp_path, receiver(server))
     with monkeypatch.context() as away:
-        away.setattr(announcer._Line, "tell", lambda *_args: None)
+        away.setattr(announcer._Line, "send", lambda *_args: None)
         service.play(revision="1")
         service.step(begin, {}, revision="2")
     service.play(revision="2")
@@ -196,7 +196,7 @@ def test_a_rollout_of_last_week_is_not_told(
 ) -> None:
     service = shop(tmp_path, receiver(server))
     with monkeypatch.context() as away:
-        away.setattr(announcer._Line, "tell", lambda *_args: None)
+        away.setattr(announcer._Line, "send", lambda *_args: None)
         service.play(revision="1")
     monkeypatch.setattr(announcer, "RECENT", -1.0)
     service.step(begin, {}, revision="1")
@@ -208,7 +208,7 @@ def test_nobody_is_told_in_check_mode(
 ) -> None:
     service = shop(tmp_path, receiver(server))
     with monkeypatch.context() as away:
-        away.setattr(announcer._Line, "tell", lambda *_args: None)
+        away.setattr(announcer._Line, "send", lambda *_args: None)
         service.play(revision="1")
     service.step(begin, {}, check_mode=True, revision="1")
     assert not server.requests

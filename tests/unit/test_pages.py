@@ -81,7 +81,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gat
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote import kubernetes_rights
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.plan import needed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state import patience
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import store_retry
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Outcome
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores import (
     _config_maps,
@@ -536,8 +536,8 @@ def test_the_page_of_stores_shows_what_is_said_of_one_that_is_away(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     times = iter([0.0, 41.0])
-    monkeypatch.setattr(patience.clock, "now", lambda: next(times))
-    monkeypatch.setattr(patience, "PAUSE", 0)
+    monkeypatch.setattr(store_retry.clock, "now", lambda: next(times))
+    monkeypatch.setattr(store_retry, "PAUSE", 0)
     said: list[str] = []
     trouble = StoreAway(
         "rollout_store.servers: database rollout at db1.example:5432: connection refused", "PR-508"
@@ -549,7 +549,7 @@ def test_the_page_of_stores_shows_what_is_said_of_one_that_is_away(
             raise outcome
 
     deadline = parsed().rules.progress_deadline
-    patience.Patience(deadline, said.append, lambda: None).call(work)
+    store_retry.StoreRetry(deadline, said.append, lambda: None).call(work)
     shown = SNIPPETS[f"{HOW_TO}/stores.md"]["away"].splitlines()
     assert [f"shop: {line}" for line in said] == shown
 

@@ -9,7 +9,7 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.action import rollback
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
-from ansible_collections.progressive.rollout.plugins.plugin_utils.pages import junit, story
+from ansible_collections.progressive.rollout.plugins.plugin_utils.pages import junit, report_model
 from ansible_collections.progressive.rollout.plugins.plugin_utils.pages.render import facts
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report import history
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.notices import Notices
@@ -50,8 +50,8 @@ def refused(shop: Service, revision: str, **given: object) -> str:
 
 def test_nothing_that_was_not_started_is_rolled_back(shop: Service) -> None:
     instances = dict(shop.world.instances)
-    told = refused(shop, "4")
-    assert told == f"shop 4: refused: nothing was started. Why: prepare: {MISSING}"
+    message = refused(shop, "4")
+    assert message == f"shop 4: refused: nothing was started. Why: prepare: {MISSING}"
     assert shop.world.instances == instances
     last = shop.journal.rollout
     assert last is not None and last.outcome is Outcome.REFUSED and last.cause == "PR-402"
@@ -84,7 +84,7 @@ def test_a_refusal_is_read_wherever_outcomes_are(shop: Service) -> None:
     ends = [notice for event in timeline if (notice := notices.take(event))]
     assert [notice.event for notice in ends] == ["begun", "refused"]
     assert "refused: nothing was started: prepare: web1" in ends[-1].text
-    page = story.tell("shop", record.history[-1], timeline)
+    page = report_model.from_timeline("shop", record.history[-1], timeline)
     assert (page.headline, page.tone) == ("Refused: nothing was started", "bad")
     assert ("Serves now", "2") in facts(page)
     assert 'type="refused"' in junit.xml(page)
@@ -107,8 +107,8 @@ def test_what_an_earlier_rollout_left_is_removed_and_that_is_a_rollback(shop: Se
     waits = [{"set_weight": 34}, {"gate": {"driver": "approval"}}]
     shop.play(revision="3", strategy="canary", steps=waits, wait=0)
     assert shop.running["3"]
-    told = refused(shop, "4", supersede=True)
-    assert told.startswith(f"shop 4: now rolled back to 2. Why: prepare: {MISSING}")
+    message = refused(shop, "4", supersede=True)
+    assert message.startswith(f"shop 4: now rolled back to 2. Why: prepare: {MISSING}")
     assert shop.running == {"2": 3}
 
 

@@ -34,7 +34,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.pages import (
     graphs,
     junit,
     render,
-    story,
+    report_model,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.pages.fleet import natural
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report import history
@@ -99,8 +99,8 @@ class Page(html.parser.HTMLParser):
     def of(self, tag: str, name: str = "") -> list[dict[str, str]]:
         return [
             attrs
-            for found, attrs in self.elements
-            if found == tag and (not name or name in attrs.get("class", "").split())
+            for name_of_tag, attrs in self.elements
+            if name_of_tag == tag and (not name or name in attrs.get("class", "").split())
         ]
 
     @property
@@ -108,13 +108,15 @@ class Page(html.parser.HTMLParser):
         return " ".join(" ".join(self.texts).split())
 
 
-def told(events: list[Event], count: int = 6, **changes: t.Any) -> tuple[story.Story, list[Event]]:
-    return story.tell("shop", rollout(count, **changes), events), events
+def report_of(
+    events: list[Event], count: int = 6, **changes: t.Any
+) -> tuple[report_model.ReportModel, list[Event]]:
+    return report_model.from_timeline("shop", rollout(count, **changes), events), events
 
 
 def written(events: list[Event], count: int = 6, **changes: t.Any) -> str:
-    found, events = told(events, count, **changes)
-    return render.html(found, events, START)
+    report, events = report_of(events, count, **changes)
+    return render.html(report, events, START)
 
 
 # Its structure
@@ -212,14 +214,16 @@ def test_colours_can_be_told_from_the_page(mode: int) -> None:
 
 
 def test_the_outcome_and_its_cause_come_first_and_once() -> None:
-    found = story.tell(RECORDED["service"], RECORDED["rollout"], RECORDED["events"])
+    report = report_model.from_timeline(
+        RECORDED["service"], RECORDED["rollout"], RECORDED["events"]
+    )
     reason = RECORDED["rollout"]["reason"]
-    page = Page(render.html(found, RECORDED["events"], START))
+    page = Page(render.html(report, RECORDED["events"], START))
     heading = "Rolled back: shop 1 → 2 ✕ Rolled back shop 1 → 2 Why: "
     assert page.text.startswith(f"{heading}{reason} Next: Fix the revision. [PR-422]")
     message = reason.partition(": ")[2]
     assert page.text.count(message) == 3  # in the heading, the list and the table of verdicts
-    facts = dict(render.facts(found))
+    facts = dict(render.facts(report))
     assert facts["Failed requests"] == "13 of 3,396 counted (0.38 %)"
     assert facts["Decided by"] == "Analysis failed: step 2 analysis"
     assert facts["Serves now"] == "1"
@@ -227,25 +231,25 @@ def test_the_outcome_and_its_cause_come_first_and_once() -> None:
 
 
 def test_thousands_are_told_apart() -> None:
-    found, _events = told(timeline(1000))
-    assert dict(render.facts(found))["Fewest in rotation"] == "1,000, where 1,000 are needed"
-    chart = graphs.rotation(found)
+    report, _events = report_of(timeline(1000))
+    assert dict(render.facts(report))["Fewest in rotation"] == "1,000, where 1,000 are needed"
+    chart = graphs.rotation(report)
     assert chart and "At the end 1,000 new and 0 old" in chart.summary
     assert [tick.text for tick in chart.ticks] == ["0", "750", "1,500"]
 
 
 def test_who_decided_is_named() -> None:
-    found, _events = told(timeline(6))
-    assert dict(render.facts(found))["Decided by"] == "Command promote, by bob@desk"
+    report, _events = report_of(timeline(6))
+    assert dict(render.facts(report))["Decided by"] == "Command promote, by bob@desk"
     refused = [e | {"refused": "too early"} if e["kind"] == "word" else e for e in timeline(6)]
-    assert "the rollout itself" in dict(render.facts(told(refused)[0]))["Decided by"]
+    assert "the rollout itself" in dict(render.facts(report_of(refused)[0]))["Decided by"]
 
 
 def test_a_fleet_below_the_floor_is_told() -> None:
     events = timeline(6)
     gone = {"at": START + 1.0, "kind": "rotation", "instance": "shop-3", "serving": False}
-    assert told(events)[0].fewest == (6, 6)
-    assert told(sorted([*events, gone], key=lambda event: event["at"]))[0].fewest == (5, 6)
+    assert report_of(events)[0].fewest == (6, 6)
+    assert report_of(sorted([*events, gone], key=lambda event: event["at"]))[0].fewest == (5, 6)
 
 
 def test_a_rollback_is_not_held_to_the_floor() -> None:
@@ -253,35 +257,35 @@ def test_a_rollback_is_not_held_to_the_floor() -> None:
     events = timeline(6)
     back = {"at": START + 20.5, "kind": "phase", "phase": "rolling_back", "reason": "no"}
     gone = {"at": START + 21.0, "kind": "rotation", "instance": "shop-n1", "serving": False}
-    found, _events = told(sorted([*events, back, gone], key=lambda event: event["at"]))
-    assert (found.fewest, found.fewest_back) == ((6, 6), 5)
-    assert "In the rollback there were at least 5." in render.html(found, events, START)
+    report, _events = report_of(sorted([*events, back, gone], key=lambda event: event["at"]))
+    assert (report.fewest, report.fewest_back) == ((6, 6), 5)
+    assert "In the rollback there were at least 5." in render.html(report, events, START)
 
 
 def test_an_instance_that_failed_is_not_in_rotation() -> None:
     """Whatever its load balancers still have."""
     failed = {"kind": "state", "state": "failed", "generation": 6, "instance": "shop-3"}
     events = [*timeline(6), {"at": START + 1.0, **failed}]
-    found, _events = told(sorted(events, key=lambda event: event["at"]))
-    (lane,) = [lane for lane in found.lanes if lane.name == "shop-3"]
+    report, _events = report_of(sorted(events, key=lambda event: event["at"]))
+    (lane,) = [lane for lane in report.lanes if lane.name == "shop-3"]
     assert [span.look for span in lane.spans][:2] == ["serving", "failed"]
-    assert found.fewest == (5, 6)
+    assert report.fewest == (5, 6)
 
 
 def test_requests_that_were_not_counted_are_told() -> None:
     events = [{**e, "gap": True} if e["kind"] == "requests" else e for e in timeline(6)]
-    found, _events = told(events)
-    lost = dict(render.facts(found))["Failed requests"]
+    report, _events = report_of(events)
+    lost = dict(render.facts(report))["Failed requests"]
     assert lost.endswith("; those between two steps were not counted")
 
 
 def test_timelines_of_earlier_versions_can_be_read() -> None:
     old = [e for e in timeline(6) if e["kind"] not in ("rotation", "requests", "plan")]
     old = [{k: v for k, v in e.items() if k not in ("floor", "ceiling")} for e in old]
-    found, _events = told(old)
-    assert found.points[-1].new == 6 and found.fewest is None
-    assert [stage.name for stage in found.stages] == ["step 1"]
-    assert dict(render.facts(found))["Failed requests"] == "not counted"
+    report, _events = report_of(old)
+    assert report.points[-1].new == 6 and report.fewest is None
+    assert [stage.name for stage in report.stages] == ["step 1"]
+    assert dict(render.facts(report))["Failed requests"] == "not counted"
     assert "Instances in rotation" in written(old)
 
 
@@ -300,9 +304,12 @@ def test_a_rollout_in_progress_says_what_it_waits_for_and_reloads() -> None:
 
 
 def test_stages_that_were_not_reached_are_in_the_plan() -> None:
-    found, _events = told(timeline(6))
-    assert [(one.name, one.reached) for one in found.stages] == [("step 1", 0.0), ("promote", None)]
-    suite = ET.fromstring(junit.xml(found))[0]
+    report, _events = report_of(timeline(6))
+    assert [(one.name, one.reached) for one in report.stages] == [
+        ("step 1", 0.0),
+        ("promote", None),
+    ]
+    suite = ET.fromstring(junit.xml(report))[0]
     assert suite.find("testcase[@name='stage promote']/skipped") is not None
 
 
@@ -314,13 +321,13 @@ def test_an_instance_deployed_in_place_becomes_a_new_one() -> None:
         {"at": START + 5, "revision": "2.4.3", "generation": 7, **both},
         {"at": START + 9, "kind": "end", "outcome": "promoted", "reason": ""},
     ]
-    found, _events = told(events)
-    (lane,) = found.lanes
+    report, _events = report_of(events)
+    (lane,) = report.lanes
     assert [(span.side, span.since, span.until) for span in lane.spans] == [
         ("old", 0.0, 5.0),
         ("new", 5.0, 9.0),
     ]
-    assert [(p.at, p.old, p.new) for p in found.points] == [(0.0, 1, 0), (5.0, 0, 1)]
+    assert [(p.at, p.old, p.new) for p in report.points] == [(0.0, 1, 0), (5.0, 0, 1)]
 
 
 @pytest.mark.parametrize(
@@ -328,15 +335,17 @@ def test_an_instance_deployed_in_place_becomes_a_new_one() -> None:
     [("promoted", 0, 1), ("aborted", 1, 1), ("rolled_back", 1, 1), ("", 0, 2)],
 )
 def test_junit_fails_where_the_rollout_did(outcome: str, failures: int, skipped: int) -> None:
-    found, _events = told(timeline(6), outcome=outcome, reason="no")
-    suite = ET.fromstring(junit.xml(found))[0]
+    report, _events = report_of(timeline(6), outcome=outcome, reason="no")
+    suite = ET.fromstring(junit.xml(report))[0]
     assert (suite.get("failures"), suite.get("skipped")) == (str(failures), str(skipped))
     assert suite.get("tests") == str(len(suite.findall("testcase"))) == "4"
 
 
 def test_junit_has_the_analysis_that_failed() -> None:
-    found = story.tell(RECORDED["service"], RECORDED["rollout"], RECORDED["events"])
-    suite = ET.fromstring(junit.xml(found))[0]
+    report = report_model.from_timeline(
+        RECORDED["service"], RECORDED["rollout"], RECORDED["events"]
+    )
+    suite = ET.fromstring(junit.xml(report))[0]
     failure = suite.find("testcase[@name='analysis step 2 analysis']/failure")
     assert failure is not None and "e-value" in failure.attrib["message"]
     assert suite.get("failures") == "2"
@@ -386,18 +395,20 @@ def poisoned(text: str) -> list[Event]:
 def test_no_text_becomes_markup(text: str) -> None:
     names = {"revision": text, "id": text, "reason": text, "by": text, "cause": text, "name": text}
     previous = {"revision": text, "generation": 6}
-    found, events = told(poisoned(text), 2, **names, previous=previous, outcome=text or "failed")
-    page = Page(render.html(found, events, START))
+    report, events = report_of(
+        poisoned(text), 2, **names, previous=previous, outcome=text or "failed"
+    )
+    page = Page(render.html(report, events, START))
     assert {tag for tag, _attrs in page.elements} <= TAGS
     assert {name for _tag, attrs in page.elements for name in attrs} <= ATTRIBUTES
     assert all(link["href"].startswith("#") for link in page.of("a"))
-    render.index(text, [dict(found.rollout)], {}, START).encode(errors="replace")
+    render.index(text, [dict(report.rollout)], {}, START).encode(errors="replace")
 
-    suite = ET.fromstring(junit.xml(found).encode())
+    suite = ET.fromstring(junit.xml(report).encode())
     assert {one.tag for one in suite.iter()} <= {
         *("testsuites", "testsuite", "testcase", "failure", "skipped")
     }
-    lines = render.markdown(found).splitlines()
+    lines = render.markdown(report).splitlines()
     cells = [len(re.findall(r"(?<!\\)\|", line)) for line in lines if line.startswith("|")]
     assert set(cells) <= {3, 5, 8}
     assert all(line[:1] in "#*|" for line in lines)
@@ -422,17 +433,17 @@ EVENTS = st.fixed_dictionaries(
 @given(st.lists(EVENTS, max_size=8), st.dictionaries(st.sampled_from(FIELDS), JSON))
 @pytest.mark.slow
 def test_damaged_timelines_can_be_shown(events: list[Event], odd: dict[str, t.Any]) -> None:
-    found = story.tell("shop", rollout(2) | odd, events)
-    Page(render.html(found, events, START))
-    ET.fromstring(junit.xml(found))
-    render.markdown(found)
+    report = report_model.from_timeline("shop", rollout(2) | odd, events)
+    Page(render.html(report, events, START))
+    ET.fromstring(junit.xml(report))
+    render.markdown(report)
 
 
 @given(st.floats(0.001, 1e8))
 def test_an_axis_has_a_few_ticks_of_its_length(length: float) -> None:
-    found = charts.time_ticks(length)
-    assert 1 <= len(found) <= charts.TICKS + 1
-    assert all(0 <= tick.percent <= 100 for tick in found)
+    ticks = charts.time_ticks(length)
+    assert 1 <= len(ticks) <= charts.TICKS + 1
+    assert all(0 <= tick.percent <= 100 for tick in ticks)
 
 
 @given(st.floats(0, 1e9))
@@ -553,9 +564,9 @@ def test_a_report_that_cannot_be_written_is_told_once_and_holds_nothing_up(
     tries.clear()
     service.play(revision="2")
     assert service.journal.rollout and service.journal.rollout.outcome == "promoted"
-    said = [line for line in service.said if "PR-630" in line]
-    assert len(said) == 4 < len(tries), "once a step"
-    assert all(f" {path}: No such file or directory" in line for line in said)
+    lines = [line for line in service.said if "PR-630" in line]
+    assert len(lines) == 4 < len(tries), "once a step"
+    assert all(f" {path}: No such file or directory" in line for line in lines)
 
 
 def _counted(write: Callable[[str, str], bool], tries: list[str]) -> Callable[[str, str], bool]:
@@ -572,15 +583,15 @@ def test_trouble_that_reads_differently_each_time_is_told_once_until_the_work_su
     monkeypatch.setattr(beside, "FIRST", 0.0)
     monkeypatch.setattr(beside, "EVERY", 0.001)
     monkeypatch.setattr(beside, "PART", 0)
-    said: list[str] = []
-    works = Flaky("shop", shop(tmp_path, "").store, said.append)
+    lines: list[str] = []
+    works = Flaky("shop", shop(tmp_path, "").store, lines.append)
     until(lambda: works.tries > 5, "several failures")
     works.well = True
     until(lambda: works.successes > 0, "a success")
     works.well = False
-    until(lambda: len(said) == 2, "another failure")
+    until(lambda: len(lines) == 2, "another failure")
     works.close()
-    assert [line.partition(" ")[0] for line in said] == ["shop:"] * 2 and "request 1" in said[0]
+    assert [line.partition(" ")[0] for line in lines] == ["shop:"] * 2 and "request 1" in lines[0]
 
 
 class Flaky(beside.Beside):
@@ -603,9 +614,9 @@ def test_a_report_in_progress_is_refreshed(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(beside, "PART", 0)
     service = shop(tmp_path, "")
     service.play(revision="2", gates={"confirm_promotion": [{"driver": "approval"}]})
-    said: list[str] = []
+    lines: list[str] = []
     path = tmp_path / "shop.html"
-    live = LiveReport("shop", str(path), service.store, said.append)
+    live = LiveReport("shop", str(path), service.store, lines.append)
     try:
         until(lambda: path.exists() and "In progress" in path.read_text(), "the first report")
         service.say("promote")
@@ -613,20 +624,20 @@ def test_a_report_in_progress_is_refreshed(tmp_path: Path, monkeypatch: pytest.M
         until(lambda: "Promoted" in path.read_text(), "the report of the end")
     finally:
         live.close()
-    assert not said
+    assert not lines
 
 
 def test_a_store_that_fails_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beside, "FIRST", 0.0)
     monkeypatch.setattr(beside, "EVERY", 0.01)
-    said: list[str] = []
+    lines: list[str] = []
     service = shop(tmp_path, "")
     store = service.store
     monkeypatch.setattr(type(store), "load", lambda _store: {"rollout": 3})
-    live = LiveReport("shop", str(tmp_path / "x.html"), store, said.append)
-    until(lambda: bool(said), "the trouble")
+    live = LiveReport("shop", str(tmp_path / "x.html"), store, lines.append)
+    until(lambda: bool(lines), "the trouble")
     live.close()
-    assert len(said) == 1 and "PR-630" in said[0]
+    assert len(lines) == 1 and "PR-630" in lines[0]
 
 
 @pytest.mark.parametrize(

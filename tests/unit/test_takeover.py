@@ -65,7 +65,7 @@ class Rival:
         self.session = SimpleNamespace(
             read=lambda: self.record, store=store, identity=SimpleNamespace(holder="bob")
         )
-        self.loop = SimpleNamespace(say=self.told.append)
+        self.loop = SimpleNamespace(print_line=self.told.append)
         self.guard = SimpleNamespace(check=lambda: None)
 
     def begin_once(self) -> str:

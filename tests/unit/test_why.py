@@ -13,7 +13,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.background.reports import (
     Reports,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.pages import render, story
+from ansible_collections.progressive.rollout.plugins.plugin_utils.pages import render, report_model
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report import history, status
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.notices import Notices
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
@@ -82,10 +82,10 @@ def test_the_report_shows_it(shop: Service) -> None:
     shop.play(revision="2")
     rollout = shop.journal.history[-1]
     events = shop.timeline(rollout["id"])
-    told = story.tell("shop", rollout, events)
-    assert dict(render.facts(told))["Begun for"] == TICKET
-    assert told.marks[0].why == TICKET
-    assert TICKET in render.html(told, events, 0.0) and TICKET in render.markdown(told)
+    report = report_model.from_timeline("shop", rollout, events)
+    assert dict(render.facts(report))["Begun for"] == TICKET
+    assert report.annotations[0].why == TICKET
+    assert TICKET in render.html(report, events, 0.0) and TICKET in render.markdown(report)
     assert TICKET in render.index("shop", [rollout], {}, 0.0)
     assert TICKET in Reports(shop.journal, shop.store).markdown(rollout["id"])
 

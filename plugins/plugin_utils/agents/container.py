@@ -260,11 +260,11 @@ class Service(_service.Service):
             return "its container was removed outside the rollout"
         when = container["State"]["FinishedAt"]
         if record.get("ended", ["", ""])[0] != when:
-            record["ended"] = [when, self.story(record, container["State"])]
+            record["ended"] = [when, self.ending(record, container["State"])]
             self.save(record)
         return str(record["ended"][1])
 
-    def story(self, record: Record, state: dict[str, t.Any]) -> str:
+    def ending(self, record: Record, state: dict[str, t.Any]) -> str:
         lived = _seconds(state["FinishedAt"]) - _seconds(state["StartedAt"])
         if record["boot"] != self.boot or lived < -SKEW:  # its end was not seen
             return "gone: the host was restarted"

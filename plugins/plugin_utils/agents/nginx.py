@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 ANSWER = 5.0  # seconds that the status response may take
 TEST = 30.0  # seconds `nginx -t` may take
-PATIENCE = 15.0  # seconds until a new configuration is served; it takes 0.15
+RELOAD_TIMEOUT = 15.0  # seconds until a new configuration is served; it takes 0.15
 # seconds in which nginx tells its old workers to quit, once new ones are there; it takes half of it
 QUIT = 0.2
 POLL = 0.01
@@ -294,7 +294,7 @@ def reload(request: Request, pid: int, wanted: str) -> None:
     """
     before = workers(pid)
     os.kill(pid, signal.SIGHUP)
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + RELOAD_TIMEOUT
     await_(
         until,
         lambda: bool(workers(pid).keys() - before.keys()) and serves(request, wanted),
@@ -323,7 +323,8 @@ def await_(until: float, happened: t.Callable[[], bool], what: str) -> None:
     while not happened():
         if time.monotonic() > until:
             raise Failed(
-                "it was reloaded and %s within %g s; its error log says why" % (what, PATIENCE)
+                "it was reloaded and %s within %g s; its error log says why"
+                % (what, RELOAD_TIMEOUT)
             )
         time.sleep(POLL)
 

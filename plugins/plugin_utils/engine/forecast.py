@@ -28,12 +28,12 @@ class Forecast:
     replaced: int
 
 
-def ideal(starts: Sequence[float], stops: Sequence[float], lanes: int) -> float:
-    """Return the shortest time of a sliding window of `lanes`.
+def ideal(starts: Sequence[float], stops: Sequence[float], width: int) -> float:
+    """Return the shortest time of a sliding window of `width`.
 
-    Each lane starts an instance, stops the one it replaces, and takes the next.
+    Each place in it starts an instance, stops the one it replaces, and takes the next.
     """
-    ends = [0.0] * max(1, lanes)
+    ends = [0.0] * max(1, width)
     for index, start in enumerate(starts):
         heapq.heapreplace(ends, ends[0] + start + (stops[index] if index < len(stops) else 0.0))
     return max(ends)

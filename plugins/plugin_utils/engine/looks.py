@@ -16,7 +16,7 @@ SLOW = (5.0, 10.0)  # between two looks at a host where nothing is expected, by 
 TIDY = 4.0  # after a look, leftovers of stopped instances are removed by a separate command
 SHORTLY = 0.1  # that an instance takes to stop, as long as none was seen to
 LONGEST = 1.0  # that an instance is given to stop before the first look
-PATIENCE = 0.25  # of its age is waited from one look at an instance that stops to the next,
+BACKOFF = 0.25  # of its age is waited from one look at an instance that stops to the next,
 PAUSES = (0.015, 2.0)  # at least and at most
 # At the latest it is told again then, also where looks show that it still stops: only an instance
 # that is told again is killed.
@@ -75,7 +75,7 @@ def next_look_at_stopping(asked: float, looked: float, usual: float) -> float:
     if looked < first:
         return first
     least, most = PAUSES
-    return looked + min(most, max(least, PATIENCE * (looked - asked)))
+    return looked + min(most, max(least, BACKOFF * (looked - asked)))
 
 
 def usual_stop(usual: float, took: float) -> float:

@@ -33,7 +33,7 @@ if t.TYPE_CHECKING:
 OPTIONS = spec.OPTIONS
 
 # seconds to wait for measurements together; those that take longer are judged when they come
-PATIENCE = 0.5
+TOGETHER = 0.5
 LONG = 60.0  # seconds until the next question where nothing is measured any more
 
 
@@ -118,7 +118,7 @@ class Driver(GateDriver):
 
         A slow one does not hold up the others.
         """
-        any_judged, until = False, clock.monotonic() + PATIENCE
+        any_judged, until = False, clock.monotonic() + TOGETHER
         while self._asked:
             try:
                 result = self._results.get(timeout=max(0.0, until - clock.monotonic()))

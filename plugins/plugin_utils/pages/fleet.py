@@ -36,7 +36,7 @@ class StateSpan:
 
 
 @dataclass(slots=True)
-class Lane:
+class Swimlane:
     """An instance."""
 
     name: str
@@ -47,7 +47,7 @@ class Lane:
     spans: list[StateSpan] = field(default_factory=list)
 
     @property
-    def story(self) -> str:
+    def description(self) -> str:
         """What it did, in a line."""
         phases = [f"{span.since:.1f} s {WORDS[span.look]}" for span in self.spans]
         if len(phases) > 8:
@@ -73,7 +73,7 @@ class Point:
 
 @dataclass(slots=True)
 class _Live:
-    lane: Lane
+    lane: Swimlane
     state: str = ""
     serving: bool = False
     look: str = ""
@@ -102,14 +102,14 @@ class Fleet:
             return
         live = self._live.get(name)
         if live is None:
-            live = self._live[name] = _Live(Lane(clean(name, 100), len(self._live) + 1))
+            live = self._live[name] = _Live(Swimlane(clean(name, 100), len(self._live) + 1))
         if kind == "rotation":
             live.serving = event.get("serving") is True
         else:
             self._place(live, at, event)
         self._show(live, at)
 
-    def close(self, length: float) -> tuple[list[Lane], list[Point]]:
+    def close(self, length: float) -> tuple[list[Swimlane], list[Point]]:
         """Return the lanes, and the numbers of instances over time."""
         for live in self._live.values():
             _end(live, length)
@@ -176,9 +176,9 @@ def _end(live: _Live, at: float, side: str = "") -> None:
     live.look = ""
 
 
-def by_host(lanes: Iterable[Lane]) -> dict[str, list[Lane]]:
+def by_host(lanes: Iterable[Swimlane]) -> dict[str, list[Swimlane]]:
     """Return the lanes of each host, hosts and instances in their natural order."""
-    lanes_by_host: dict[str, list[Lane]] = {}
+    lanes_by_host: dict[str, list[Swimlane]] = {}
     for lane in sorted(lanes, key=lambda lane: (natural(lane.host), natural(lane.name))):
         lanes_by_host.setdefault(lane.host, []).append(lane)
     return lanes_by_host

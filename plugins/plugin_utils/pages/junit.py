@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from .story import Story
+from .report_model import ReportModel
 
 
-def xml(story: Story) -> str:
+def xml(report: ReportModel) -> str:
     """Return the report as JUnit XML."""
-    suite = ET.Element("testsuite", name=story.title, time=f"{story.length:.3f}")
-    _whole(suite, story)
-    for verdict in story.verdicts:
-        case = _case(suite, story, f"analysis {verdict.gate}", 0.0)
+    suite = ET.Element("testsuite", name=report.title, time=f"{report.length:.3f}")
+    _whole(suite, report)
+    for verdict in report.verdicts:
+        case = _case(suite, report, f"analysis {verdict.gate}", 0.0)
         if verdict.verdict == "failed":
             ET.SubElement(case, "failure", message=verdict.message, type="analysis")
-    for stage in story.stages:
-        case = _case(suite, story, f"stage {stage.name}", stage.took or 0.0)
+    for stage in report.stages:
+        case = _case(suite, report, f"stage {stage.name}", stage.took or 0.0)
         if stage.reached is None:
             ET.SubElement(case, "skipped", message="not reached")
     kinds = {"tests": "testcase", "failures": "testcase/failure", "skipped": "testcase/skipped"}
@@ -34,17 +34,17 @@ def xml(story: Story) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(suites, encoding="unicode")}\n'
 
 
-def _whole(suite: ET.Element, story: Story) -> None:
+def _whole(suite: ET.Element, report: ReportModel) -> None:
     """Add the case of the rollout itself; one in progress is skipped."""
-    case = _case(suite, story, story.title, story.length)
-    if not story.outcome:
-        ET.SubElement(case, "skipped", message=story.headline)
-    elif story.outcome not in ("promoted", "superseded"):
-        what = f"{story.headline}: {story.reason}" if story.reason else story.headline
-        ET.SubElement(case, "failure", message=what, type=story.outcome).text = story.remedy
+    case = _case(suite, report, report.title, report.length)
+    if not report.outcome:
+        ET.SubElement(case, "skipped", message=report.headline)
+    elif report.outcome not in ("promoted", "superseded"):
+        what = f"{report.headline}: {report.reason}" if report.reason else report.headline
+        ET.SubElement(case, "failure", message=what, type=report.outcome).text = report.remedy
 
 
-def _case(suite: ET.Element, story: Story, name: str, seconds: float) -> ET.Element:
+def _case(suite: ET.Element, report: ReportModel, name: str, seconds: float) -> ET.Element:
     return ET.SubElement(
-        suite, "testcase", classname=f"rollout.{story.service}", name=name, time=f"{seconds:.3f}"
+        suite, "testcase", classname=f"rollout.{report.service}", name=name, time=f"{seconds:.3f}"
     )

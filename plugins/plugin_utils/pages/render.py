@@ -14,10 +14,11 @@ from pathlib import Path
 import jinja2
 
 from ..base.text import count, moment, printable, span
-from . import graphs, lanes, marks
+from . import graphs, swimlanes
+from .annotation import decisions
 from .charts import HEIGHT, WIDTH, Scale, clock, time_ticks
 from .fleet import LOOKS, by_host
-from .story import Story, number, text
+from .report_model import ReportModel, number, text
 
 DECISIONS = 200  # of the loop, the last ones
 NAMED = 60  # instances whose names are beside their lanes, at most
@@ -44,40 +45,40 @@ def _render(template: str, **data: t.Any) -> str:
     return _environment(template.endswith(".html.j2")).get_template(template).render(data)
 
 
-def html(story: Story, events: Sequence[Mapping[str, t.Any]], now: float) -> str:
+def html(report: ReportModel, events: Sequence[Mapping[str, t.Any]], now: float) -> str:
     """Return the report as one HTML file that needs nothing else. `now`: when it is made."""
-    scale = Scale(story.length, 1.0, HEIGHT)
+    scale = Scale(report.length, 1.0, HEIGHT)
     return _render(
         "report.html.j2",
-        story=story,
-        facts=facts(story),
+        report=report,
+        facts=facts(report),
         now=now,
-        charts=graphs.of(story),
-        ticks=time_ticks(story.length),
-        groups=lanes.grouped(story.marks, story.length),
-        rules=lanes.rules(story.marks, scale),
-        hosts=lanes.by_hosts(story.lanes, story.length),
-        lane_height=lanes.lane_height(len(story.lanes)),
-        named=len(story.lanes) <= NAMED,
-        table=[lane for of_host in by_host(story.lanes).values() for lane in of_host],
+        charts=graphs.of(report),
+        ticks=time_ticks(report.length),
+        groups=swimlanes.grouped(report.annotations, report.length),
+        rules=swimlanes.rules(report.annotations, scale),
+        hosts=swimlanes.by_hosts(report.lanes, report.length),
+        lane_height=swimlanes.lane_height(len(report.lanes)),
+        named=len(report.lanes) <= NAMED,
+        table=[lane for of_host in by_host(report.lanes).values() for lane in of_host],
         looks=LOOKS,
-        decisions=list(marks.decisions(events, story.start, DECISIONS)),
+        decisions=list(decisions(events, report.start, DECISIONS)),
         width=WIDTH,
         height=HEIGHT,
     )
 
 
-def markdown(story: Story) -> str:
+def markdown(report: ReportModel) -> str:
     """Return the report as Markdown, for a merge request."""
-    return _render("report.md.j2", story=story, facts=facts(story))
+    return _render("report.md.j2", report=report, facts=facts(report))
 
 
 def index(
     service: str, rollouts: Sequence[Mapping[str, t.Any]], files: Mapping[str, str], now: float
 ) -> str:
     """Return the page of a service's history. `files`: by rollout, the file of its report."""
-    stories = [Story(service, rollout, **_revisions(rollout)) for rollout in rollouts]
-    return _render("index.html.j2", service=service, stories=stories, files=files, now=now)
+    reports = [ReportModel(service, rollout, **_revisions(rollout)) for rollout in rollouts]
+    return _render("index.html.j2", service=service, reports=reports, files=files, now=now)
 
 
 def _revisions(rollout: Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -98,50 +99,50 @@ def person(by: str) -> str:
     return by.partition(" pid ")[0]
 
 
-def facts(story: Story) -> list[tuple[str, str]]:
+def facts(report: ReportModel) -> list[tuple[str, str]]:
     """Return what a reader wants to know first."""
-    failed = story.rollout.get("failed")
-    fewest = story.fewest
+    failed = report.rollout.get("failed")
+    fewest = report.fewest
     rows = {
-        "Took" if story.outcome else "Takes so far": span(story.length),
-        "Failed requests": _lost(story),
+        "Took" if report.outcome else "Takes so far": span(report.length),
+        "Failed requests": _lost(report),
         "Fewest in rotation": f"{fewest[0]:,}, where {fewest[1]:,} are needed" if fewest else "",
         "Failed instances": f"{failed:,}" if isinstance(failed, int) and failed else "",
-        **_serving(story),
-        "Decided by": _decided(story),
-        "Began": moment(story.start),
-        "Begun by": story.by,
-        "Begun for": story.why,
+        **_serving(report),
+        "Decided by": _decided(report),
+        "Began": moment(report.start),
+        "Begun by": report.by,
+        "Begun for": report.why,
     }
     return [(name, value) for name, value in rows.items() if value]
 
 
-def _lost(story: Story) -> str:
+def _lost(report: ReportModel) -> str:
     """Return how many requests failed, of those that were counted."""
-    if story.numbers.lost is None:
+    if report.numbers.lost is None:
         return "not counted"
-    failed, every = story.numbers.lost
+    failed, every = report.numbers.lost
     rate = f" ({100 * failed / every:.2g} %)" if failed and every else ""
-    missing = "; those between two steps were not counted" if story.numbers.gaps else ""
+    missing = "; those between two steps were not counted" if report.numbers.gaps else ""
     return f"{failed:,} of {every:,} counted{rate}{missing}"
 
 
-def _decided(story: Story) -> str:
+def _decided(report: ReportModel) -> str:
     """Return what decided how it ended, and who; why is said above."""
-    decided = story.decided
+    decided = report.decided
     if decided is None:
-        return "the rollout itself: no person, no failed gate" if story.outcome else ""
+        return "the rollout itself: no person, no failed gate" if report.outcome else ""
     return f"{decided.title}{f', by {decided.who}' if decided.who else ''}"
 
 
-def _serving(story: Story) -> dict[str, str]:
+def _serving(report: ReportModel) -> dict[str, str]:
     """Return what serves now."""
-    if story.outcome == "promoted":
-        return {"Serves now": story.revision}
-    if story.outcome in ("rolled_back", "aborted", "refused") and story.previous:
-        return {"Serves now": story.previous}
-    if story.points:
-        point = story.points[-1]
+    if report.outcome == "promoted":
+        return {"Serves now": report.revision}
+    if report.outcome in ("rolled_back", "aborted", "refused") and report.previous:
+        return {"Serves now": report.previous}
+    if report.points:
+        point = report.points[-1]
         return {"In rotation now": f"{point.new} new, {point.old} old"}
     return {}
 

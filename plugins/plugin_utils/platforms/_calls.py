@@ -17,7 +17,7 @@ from ..remote.transport import Transport
 
 LOOK = 20.0  # seconds a host has for a look, connecting included
 WORK = 60.0  # seconds it has to start, stop and forget instances
-PATIENCE = 5.0  # seconds that all others wait for a host, at least
+HOST_TIMEOUT = 5.0  # seconds that all others wait for a host, at least
 SLOWER = 3.0  # times as long as its last answer took they wait for it
 AGAIN = 2.0  # seconds they wait for one that did not answer the step before
 UNTIL_END = 0.5  # seconds for which a call waits on a host for the end of instances
@@ -75,7 +75,7 @@ class Calls:
     def ask(
         self, requests: Mapping[str, Mapping[str, t.Any]], works: bool, known: Collection[str]
     ) -> dict[str, Answer]:
-        """Return what these hosts answer within their patience, and late answers of others.
+        """Return what these hosts answer within their time, and late answers of others.
 
         Hosts without an answer are at work; those that are to wait answer later. Hosts that are not
         `known`, of which nothing has been seen yet, are waited for.
@@ -87,15 +87,15 @@ class Calls:
             if h not in self._under_way and (works or h not in answers)
         }
         if free:
-            patience = {
-                host: -1.0 if "wait" in request else self._patience(host)
+            wait_limits = {
+                host: -1.0 if "wait" in request else self._wait_limit(host)
                 for host, request in free.items()
                 if host in known
             }
-            asked = self._transport.ask(self._agent, free, WORK if works else LOOK, patience)
+            asked = self._transport.ask(self._agent, free, WORK if works else LOOK, wait_limits)
             self._under_way |= {
                 host: _Call(
-                    answer.later, works, time.monotonic() if patience.get(host, 0.0) < 0 else 0.0
+                    answer.later, works, time.monotonic() if wait_limits.get(host, 0.0) < 0 else 0.0
                 )
                 for host, answer in asked.items()
                 if answer.later
@@ -128,20 +128,20 @@ class Calls:
             del self._under_way[host]
         return late
 
-    def _patience(self, host: str) -> float:
+    def _wait_limit(self, host: str) -> float:
         if host in self._silent:
             return 0.0
-        return max(PATIENCE, SLOWER * self._took[host]) if host in self._took else AGAIN
+        return max(HOST_TIMEOUT, SLOWER * self._took[host]) if host in self._took else AGAIN
 
     def _look_after(self, host: str, call: _Call) -> None:
         """Find out whether a host that is at work is alive.
 
         It may have been given much to do, or be gone.
         """
-        if call.ping is None and time.monotonic() - call.pinged > PATIENCE:
+        if call.ping is None and time.monotonic() - call.pinged > HOST_TIMEOUT:
             self._aside = self._aside or self._transport.apart()
             call.pinged = time.monotonic()
-            answer = self._aside.ask("ping", {host: {}}, PATIENCE, {host: 0.0})[host]
+            answer = self._aside.ask("ping", {host: {}}, HOST_TIMEOUT, {host: 0.0})[host]
             call.ping = answer.later or (lambda: answer)
         answer_ = call.ping() if call.ping else None
         if answer_ is None:

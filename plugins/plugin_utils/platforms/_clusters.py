@@ -30,7 +30,7 @@ from ._workload import ENOUGH, WorkloadDriver
 
 VARIABLE = "rollout_platform"
 FIRST = 20.0  # seconds that all others wait for a cluster, with the login, the first time
-PATIENCE = 5.0  # and later
+CLUSTER_TIMEOUT = 5.0  # and later
 AGAIN = 2.0  # for one that did not answer an earlier run or step
 
 Result = t.TypeVar("Result")
@@ -41,7 +41,7 @@ class _Member:
     """A cluster, which is asked one thing at a time."""
 
     driver: WorkloadDriver
-    patience: float = FIRST
+    timeout: float = FIRST
     # What it is asked: it may have been given up waiting for.
     call: Future[Sequence[Report]] | None = None
     started: list[Labels] = field(default_factory=list)  # by this call
@@ -143,8 +143,8 @@ class Together(PlatformDriver):
             problems += self._take_late(name, member)
             self._ask(name, member, start, stop, forget)
         for name, member in self._members.items():
-            patience = self._patience(name, member)
-            problems += self._take(name, member, began + patience - time.monotonic())
+            timeout = self._timeout(name, member)
+            problems += self._take(name, member, began + timeout - time.monotonic())
         raise_first(problems)
         return self._seen.reports(list(self._members))
 
@@ -164,7 +164,7 @@ class Together(PlatformDriver):
 
     def retry_silent_hosts(self) -> None:
         for member in self._members.values():
-            member.patience = FIRST
+            member.timeout = FIRST
 
     def conclude(self, stable: Composition | None) -> str:
         remaining = self._all(lambda driver: driver.conclude(stable))
@@ -180,8 +180,8 @@ class Together(PlatformDriver):
 
     # -- helpers -----------------------------------------------------------------------------------
 
-    def _patience(self, name: str, member: _Member) -> float:
-        return min(AGAIN, member.patience) if name in self.away else member.patience
+    def _timeout(self, name: str, member: _Member) -> float:
+        return min(AGAIN, member.timeout) if name in self.away else member.timeout
 
     def _ask(
         self,
@@ -224,7 +224,7 @@ class Together(PlatformDriver):
         except RolloutError as exc:
             member.call = None
             return [_named(name, exc)]
-        member.call, member.patience = None, PATIENCE
+        member.call, member.timeout = None, CLUSTER_TIMEOUT
         self._seen.take(name, [_in_cluster(name, report) for report in reports])
         return []
 
@@ -234,7 +234,7 @@ class Together(PlatformDriver):
             replace(labels, id=f"{name}/ordered-{number}")
             for number, labels in enumerate(member.started, 1)
         ]
-        member.started, member.patience = [], 0.0
+        member.started, member.timeout = [], 0.0
         self._seen.lose(name, started, clock.now())
 
     def _all(self, work: Callable[[WorkloadDriver], Result]) -> dict[str, Result]:

@@ -18,7 +18,7 @@ from ..remote.transport import Transport
 from ._answers import Failed, Stale
 
 TIMEOUT = 60.0  # seconds that a request may take
-PATIENCE = 5.0  # seconds that a manager is waited for that has answered before
+MANAGER_TIMEOUT = 5.0  # seconds that a manager is waited for that has answered before
 LONG = 20.0  # seconds for its first answer, connecting included, or to ask a registry
 
 
@@ -70,9 +70,9 @@ class Managers:
             return Answer(error="no answer yet to an earlier request", unreachable=True)
         self._under_way.pop(host, None)
         quick = host in self._answered and not request.get("start")
-        patience = PATIENCE if quick else LONG
+        wait_limit = MANAGER_TIMEOUT if quick else LONG
         asked = {host: {**request, "socket": self._socket(host)}}
-        answer = self._transport.ask("swarm", asked, TIMEOUT, {host: patience})[host]
+        answer = self._transport.ask("swarm", asked, TIMEOUT, {host: wait_limit})[host]
         if answer.later:
             self._under_way[host] = answer.later
             return replace(answer, later=None)

@@ -152,7 +152,7 @@ class OnDeleteDriver(WorkloadDriver):
             self._vacant = clock.now()
         if clock.now() - self._vacant > TOLD_AFTER and (why := self._refusal(places)):
             if why != self._said:
-                self.context.transport.say(f"no more pods of {self._name}: {why} [PR-245]")
+                self.context.transport.print_line(f"no more pods of {self._name}: {why} [PR-245]")
             self._said = why
         return self._vacant, self._said
 

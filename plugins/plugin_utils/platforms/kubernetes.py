@@ -39,7 +39,7 @@ from ._workload import AT_ONCE, WorkloadDriver, versioned
 
 __all__ = ["OPTIONS", "Driver"]
 STEPS = 100  # of a hand-back at once; more only if something undoes them
-PATIENCE = 5.0  # seconds that a controller has to see which pods are to be deleted first
+DELETION_GRACE = 5.0  # seconds that a controller has to see which pods are to be deleted first
 
 
 class Driver(WorkloadDriver):
@@ -261,7 +261,7 @@ class Driver(WorkloadDriver):
         for name, known in group.ids.items():
             if name != known and known not in self._kept:
                 self._kept.add(known)
-                self.context.transport.say(
+                self.context.transport.print_line(
                     f"{group.name}: Kubernetes has deleted another pod than {name}, which stays, as"
                     f" {known}"
                 )
@@ -276,7 +276,9 @@ class Driver(WorkloadDriver):
             self._ordered[group.name] = group.change, clock.now()
         if group.refusal and group.refusal != self._said.get(group.name):
             self._said[group.name] = group.refusal
-            self.context.transport.say(f"no more pods of {group.name}: {group.refusal} [PR-245]")
+            self.context.transport.print_line(
+                f"no more pods of {group.name}: {group.refusal} [PR-245]"
+            )
 
     # -- act ---------------------------------------------------------------------------------------
 
@@ -297,7 +299,7 @@ class Driver(WorkloadDriver):
         spec = {"template": {"metadata": {"annotations": notes}}}
         self._patch("replicasets", group.name, versioned(group.obj, metadata, spec))
         if names := [name for name, value in notes.items() if mine.get(name) != value]:
-            self.context.transport.say(
+            self.context.transport.print_line(
                 f"{self._where}: its pods were given annotations meanwhile ({', '.join(names)}),"
                 f" as by kubectl rollout restart, and {group.name} takes them over;"
                 f" {count(len(group.living), 'pod')} of it started before that [PR-249]"
@@ -374,7 +376,7 @@ class Driver(WorkloadDriver):
         """
         since = min(self._steered.setdefault(id, clock.now()) for id in ids)
         known = all(other.goes_first(ids) for other in self._look()[1] if other.name == group.name)
-        if not known and clock.now() - since < PATIENCE:
+        if not known and clock.now() - since < DELETION_GRACE:
             return False
         for id in ids:
             del self._steered[id]
@@ -481,7 +483,7 @@ class Driver(WorkloadDriver):
         owned = [group for group in groups if group.owned]
         mine = [group for group in owned if reading.revision(group) == revision]
         if not mine:
-            self.context.transport.say(
+            self.context.transport.print_line(
                 f"{self._where}: the pod template of {revision} is not in its history any more"
                 " (revisionHistoryLimit); its pods get the present one with the image of"
                 f" {revision}"

@@ -134,7 +134,9 @@ class Driver(PlatformDriver):
                 "PR-251",
             )
         for line in silent:
-            self.context.transport.say(f"a manager of the swarm does not answer: {line} [PR-250]")
+            self.context.transport.print_line(
+                f"a manager of the swarm does not answer: {line} [PR-250]"
+            )
 
     def prepare(self, revision: str, generation: int | None = None) -> None:
         """Make sure that Swarm has the secrets, configs and networks of a revision."""
@@ -197,7 +199,7 @@ class Driver(PlatformDriver):
             self._report_change(service)
         reports = self._reading.reports(seen, clock.now())
         for report in reports:
-            self._tell(report)
+            self._note(report)
         return reports
 
     def _service(self, labels: Labels) -> dict[str, t.Any]:
@@ -219,26 +221,28 @@ class Driver(PlatformDriver):
         """Tell the operator of an image that somebody else has given an instance."""
         name, image = clean(service["name"]), _swarm_tasks.changed_image(service)
         if image and image != self._changed.get(name):
-            self.context.transport.say(
+            self.context.transport.print_line(
                 f"{name}: somebody else has changed its image from"
                 f" {clean(service['labels']['image'])} to {image} (docker service update), so it"
                 " does not count as an instance of that revision, and is replaced [PR-255]"
             )
         self._changed[name] = image
 
-    def _tell(self, report: Report) -> None:
+    def _note(self, report: Report) -> None:
         """Tell the operator at once what Swarm says of an instance, and where it moved it."""
         name, host = report.labels.id, report.labels.host
         waits = report.process in (Process.STARTING, Process.UNREACHABLE)
         words = report.detail if waits else ""
         if words and words != self._said.get(name):
             self._said[name] = words
-            self.context.transport.say(f"{name}: {words} [PR-253]")
+            self.context.transport.print_line(f"{name}: {words} [PR-253]")
         if report.process is Process.RUNNING:
             before = self._on.get(name, host)
             self._on[name] = host
             if before != host:
-                self.context.transport.say(f"{name}: Swarm has moved it from {before} to {host}")
+                self.context.transport.print_line(
+                    f"{name}: Swarm has moved it from {before} to {host}"
+                )
 
 
 def _published(seen: _swarm_tasks.Seen) -> Counter[int]:

@@ -26,6 +26,9 @@ from ..base.text import clean
 from ..inputs import shapes
 from .connections import Command, Link, Result, one_line
 
+if t.TYPE_CHECKING:
+    from importlib.abc import InspectLoader
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -150,15 +153,9 @@ def source(module: ModuleType) -> str:
 
 @functools.cache
 def code(module: ModuleType) -> bytes:
-    """Return a module as this Python compiles it."""
-    return marshal.dumps(
-        compile(
-            source(module),
-            f"agents/{module.__name__.rpartition('.')[2]}.py",
-            "exec",
-            dont_inherit=True,
-        )
-    )
+    """Return a module as this Python has compiled it to import it."""
+    loader = t.cast("InspectLoader", module.__loader__)
+    return marshal.dumps(loader.get_code(module.__name__))
 
 
 def _answer(

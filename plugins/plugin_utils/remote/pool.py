@@ -150,10 +150,10 @@ class Pool:
         self,
         jobs: Mapping[str, Job[_Outcome]],
         forks: int,
-        patience: Mapping[str, float] | None = None,
+        wait_limits: Mapping[str, float] | None = None,
     ) -> None:
         """Do the jobs, by host, at most `forks` at a time, until each has its outcome or was
-        waited for long enough. Those with a `patience` below 0 are not waited for.
+        waited for long enough. Those with a limit below 0 are not waited for.
         """
         waiting = deque(jobs.items())
         running: dict[Job[_Outcome], str] = {}
@@ -164,7 +164,7 @@ class Pool:
                 host, job = waiting.popleft()
                 self._at_work.add(job)
                 job.start(ended)
-                if (patience or {}).get(host, math.inf) < 0:
+                if (wait_limits or {}).get(host, math.inf) < 0:
                     job.leave(self._late)
                 else:
                     running[job] = host
@@ -178,7 +178,7 @@ class Pool:
                 for job, host in list(running.items()):
                     if job.over():
                         self._take(job, running)
-                    elif job.age >= (patience or {}).get(host, math.inf):
+                    elif job.age >= (wait_limits or {}).get(host, math.inf):
                         del running[job]
                         job.leave(self._late)
         self._at_work.difference_update([job for job in list(self._at_work) if job.outcome])

@@ -34,12 +34,12 @@ class Transport:
     def __init__(
         self, connections: Connections, forks: int = 50, silent: SilentHosts | None = None
     ) -> None:
-        """`silent` names hosts that are waited for; by default in lines of `say`."""
+        """`silent` names hosts that are waited for; by default in lines of `print_line`."""
         self._connections = connections
         self._forks = forks
         self._apart: list[Transport] = []  # made from this one
         # where hosts are named that are waited for
-        self.say: Callable[[str], None] = lambda line: None
+        self.print_line: Callable[[str], None] = lambda line: None
         # called, in any thread, when a late answer comes
         self.wake: Callable[[], None] = lambda: None
         self._silent = silent or SilentHosts(self._print)
@@ -51,7 +51,7 @@ class Transport:
         self.is_here = connections.is_here
 
     def _print(self, line: str) -> None:
-        self.say(line)
+        self.print_line(line)
 
     def _wake(self) -> None:
         self.wake()
@@ -96,7 +96,7 @@ class Transport:
         agent: str,
         requests: Mapping[str, Mapping[str, t.Any]],
         timeout: float,
-        patience: Mapping[str, float] | None = None,
+        wait_limits: Mapping[str, float] | None = None,
     ) -> dict[str, Answer]:
         """Run `agents/<agent>.py`'s `main(request)` on each of the hosts; every host is in the
         answer.
@@ -106,7 +106,7 @@ class Transport:
         user: the collection's agents, which are made for it, run there in threads of this process;
         others' get a process of their own as everywhere.
 
-        A host with a `patience` is waited for no longer than that many seconds. If it has not
+        A host in `wait_limits` is waited for no longer than that many seconds. If it has not
         answered by then, its answer is that of an unreachable host, with `Answer.later` to come
         back to. Below 0, it is not waited for.
         """
@@ -129,8 +129,8 @@ class Transport:
                 remote[host] = Job(what, work, lost, timeout, _GRACE)
             except RolloutError as exc:
                 answers[host] = Answer(error=str(exc), unreachable=True, id=exc.id)
-        self._pool.run(local, HERE_AT_ONCE, patience)
-        self._pool.run(remote, self._forks, patience)
+        self._pool.run(local, HERE_AT_ONCE, wait_limits)
+        self._pool.run(remote, self._forks, wait_limits)
         for host, job in (local | remote).items():
             answers[host] = replace(job.outcome, took=job.took) if job.outcome else _not_yet(job)
         return {host: answers[host] for host in requests}

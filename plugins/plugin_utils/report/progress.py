@@ -51,7 +51,7 @@ class Lines:
 
     def __init__(
         self,
-        say: Callable[[str], None],
+        print_line: Callable[[str], None],
         title: str,
         started: float,
         heading: Heading | None = None,
@@ -60,14 +60,14 @@ class Lines:
         """Make the lines of a stage that begins now.
 
         Args:
-            say: Writes a line.
+            print_line: Writes a line.
             title: Begins each line that is not about counts.
             started: When the rollout began.
             heading: Begins each line about counts; the title, if not given.
             expected: Returns the seconds until the rollout ends, if nothing goes wrong and without
                 waits for gates, for the fleet as it is; None: unknown.
         """
-        self._print = say
+        self._print = print_line
         self._title = title
         self._heading = heading or Heading(title)
         self._started = started
@@ -107,7 +107,7 @@ class Lines:
         self._last = text
         self._next = now + max(1.0, (now - self._first) / 10)
 
-    def tell(self, text: str) -> None:
+    def note(self, text: str) -> None:
         """Show one line that is not about counts."""
         self._print(f"{self._title} {text}")
 

@@ -15,10 +15,10 @@ from ..interfaces.context import Journal, Known
 from ..interfaces.store import Lease, StoreDriver
 from . import identity as holder
 from .commands import left_out
-from .patience import Patience
 from .record import Record
+from .store_retry import StoreRetry
 
-PATIENCE = 0.2  # seconds between two attempts to take a lease whose run or step is ending
+RETRY_INTERVAL = 0.2  # seconds between two attempts to take a lease whose run or step is ending
 # Seconds to wait for another worker of the same run: longer than a step with nothing to do takes.
 COLLEAGUE = 5.0
 R = t.TypeVar("R")
@@ -33,11 +33,11 @@ class Session:
         service: str,
         identity: holder.Identity,
         ttl: float,
-        patience: Patience | None = None,
+        store_retry: StoreRetry | None = None,
     ) -> None:
-        """`patience`: with a store that is away; without it, none."""
+        """`store_retry`: with a store that is away; without it, none."""
         self.store = store
-        self._patience = patience
+        self._store_retry = store_retry
         self.service = service
         self.identity = identity
         self.ttl = ttl
@@ -52,11 +52,11 @@ class Session:
 
     def _patiently(self, work: Callable[[], R]) -> R:
         """Return what it does with the store, which may be away for a while."""
-        return self._patience.call(work) if self._patience else work()
+        return self._store_retry.call(work) if self._store_retry else work()
 
     def take_waited(self) -> float:
         """Return for how long the store was waited for since this was last asked."""
-        return self._patience.take() if self._patience else 0.0
+        return self._store_retry.take() if self._store_retry else 0.0
 
     def commands(self) -> Sequence[dict[str, t.Any]]:
         """Return operators' commands that were not obeyed yet."""
@@ -106,7 +106,7 @@ class Session:
         moment, a worker that completes its current action. That worker is waited for (`check` is
         called meanwhile); then its lease is taken over before it expires.
         """
-        patience = clock.monotonic() + COLLEAGUE
+        deadline = clock.monotonic() + COLLEAGUE
         while True:
             try:
                 lease = self._take(self.identity.details)
@@ -120,12 +120,12 @@ class Session:
                     if taken := self._take_over(held):
                         lease = taken
                         break
-                elif ours and clock.monotonic() > patience:
+                elif ours and clock.monotonic() > deadline:
                     raise AlreadyRunning(self.service, held.details) from None
                 elif not ours and not holder.orphaned(held.details):
                     raise
             check()
-            clock.sleep(PATIENCE)
+            clock.sleep(RETRY_INTERVAL)
         self.epoch = lease.epoch
         self._renewed = clock.monotonic()
         self._keep()

@@ -108,7 +108,7 @@ class Gateway:
     def await_proven(self, seen: Seen) -> None:
         """Wait until the Services of generations have all ready pods; raises TrafficError."""
         ready = {pod.endpoint for pod in seen.pods if pod.ready}
-        deadline = clock.now() + self._settle + self.objects.patience
+        deadline = clock.now() + self._settle + self.objects.timeout
         while not ready <= self.proven(seen):
             if clock.now() > deadline:
                 names = ", ".join(sorted(set(seen.ready)))

@@ -46,7 +46,7 @@ NAMING = ("app.kubernetes.io", "kubernetes.io", "helm.sh", "argocd.argoproj.io")
 class Objects:
     """The route and the Services, as they are, and their changes: one object at a time."""
 
-    patience = 10.0  # seconds that a Gateway has to accept a change, before it is looked at again
+    timeout = 10.0  # seconds that a Gateway has to accept a change, before it is looked at again
     poll = 0.1
 
     def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
@@ -124,7 +124,7 @@ class Objects:
 
     def accepted(self, route: Object) -> Object:
         """Wait until every parent accepts the route, and return it; raises TrafficError."""
-        deadline = time.monotonic() + self.patience
+        deadline = time.monotonic() + self.timeout
         while True:
             accepted = routes.reported(route)
             if accepted.refused:
@@ -133,7 +133,7 @@ class Objects:
                 return route
             if time.monotonic() > deadline:
                 raise TrafficError(
-                    f"{self.where}: {accepted.late}; waited for {self.patience:g} s", "PR-307"
+                    f"{self.where}: {accepted.late}; waited for {self.timeout:g} s", "PR-307"
                 )
             time.sleep(self.poll)
             route = self.route()

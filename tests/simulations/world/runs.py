@@ -43,8 +43,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health import monitor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.patience import Patience
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.store_retry import (
+    StoreRetry,
+)
 
 from . import drivers
 from .machine import Process
@@ -101,7 +103,7 @@ class SimulatedGuard(Guard):
 class Transport:
     """Of drivers that need none."""
 
-    say: t.Any = None
+    print_line: t.Any = None
 
     def address(self, host: str) -> str:
         return ADDRESSES[host]
@@ -132,7 +134,7 @@ class Step(StepContext):
         self.given, self.options, self.check_mode = given, options, False
         self.settings = settings = parse(given, drivers=drivers)
         self.facts: Result = {}
-        self._parked, self.say = False, run.say
+        self._parked, self.print_line = False, run.say
         self.transport = t.cast(t.Any, Transport())
         self.checker = monitor.HealthMonitor(settings.checks, self.transport)
         self.context = driver_context(settings, self.transport, self._platform, self.checker.wake)
@@ -140,9 +142,11 @@ class Step(StepContext):
         process.on_signal = self.checker.wake
         self.guard = SimulatedGuard(process, run.process)
         store = settings.store.make(replace(self.context, transport=self.transport))
-        patience = Patience(settings.rules.progress_deadline, self.say, self.guard.check)
+        store_retry = StoreRetry(
+            settings.rules.progress_deadline, self.print_line, self.guard.check
+        )
         me = run.identity(process)
-        self.session = Session(store, settings.service, me, settings.lease, patience)
+        self.session = Session(store, settings.service, me, settings.lease, store_retry)
 
 
 class Run:

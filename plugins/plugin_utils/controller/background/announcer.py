@@ -80,7 +80,7 @@ class Announcer:
                 for line in self._lines:
                     mine = not isinstance(due, list) or line.name in due
                     if mine and (notice.id, line.name) not in delivered:
-                        line.tell(notice)
+                        line.send(notice)
 
     def take(self, rollout: str, committed: Iterable[Mapping[str, t.Any]]) -> None:
         """Send what follows from events of this rollout, which are in the journal by now."""
@@ -88,7 +88,7 @@ class Announcer:
             self._notices = Notices(self._service, rollout)
         for notice in filter(None, map(self._notices.take, committed)):
             for line in self._lines:
-                line.tell(notice)
+                line.send(notice)
 
     @property
     def due(self) -> bool:
@@ -106,21 +106,21 @@ class Announcer:
                 self._warn(f"{self._service}: {what}; the rollout continues [PR-631]")
         return outcomes
 
-    def close(self, patience: float, stopped: Callable[[], object]) -> None:
+    def close(self, timeout: float, stopped: Callable[[], object]) -> None:
         """Wait for messages under way, not for long where something stops the run, and end."""
-        deadline = clock.monotonic() + patience
+        deadline = clock.monotonic() + timeout
         while any(line.busy for line in self._lines) and clock.monotonic() < deadline:
             if stopped():
                 deadline = min(deadline, clock.monotonic() + BETWEEN)
             clock.sleep(LOOK)
         for line in self._lines:
-            if line.close() and patience > BETWEEN:
+            if line.close() and timeout > BETWEEN:
                 what = f"{line.name} has not been notified of everything yet"
                 self._warn(f"{self._service}: {what}; the next run tries again [PR-631]")
 
 
 class _Line:
-    """Tells one receiver, one notice after the other, in a daemon thread."""
+    """Sends notices to one receiver, one after the other, in a daemon thread."""
 
     def __init__(
         self, receiver: Receiver, driver: NotifierDriver, sent: Callable[[events.Notified], None]
@@ -138,8 +138,8 @@ class _Line:
         """Whether a notice has not been dealt with yet."""
         return self._left > 0
 
-    def tell(self, notice: Notice) -> None:
-        """Send a notice, if the receiver is to be told of such events."""
+    def send(self, notice: Notice) -> None:
+        """Send a notice, if the receiver wants such events."""
         if notice.event not in self._receiver.on:
             return
         with self._lock:

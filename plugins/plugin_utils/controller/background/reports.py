@@ -15,7 +15,7 @@ from ...base.errors import InputError
 from ...base.text import printable
 from ...interfaces.store import StoreDriver
 from ...pages import junit, render
-from ...pages.story import Story, tell
+from ...pages.report_model import ReportModel, from_timeline
 from ...state.record import Record
 from .beside import Beside
 
@@ -49,7 +49,7 @@ class Reports:
 
     def markdown(self, id: str) -> str:
         """Return the report of a rollout as Markdown."""
-        return render.markdown(self._told_story(id)[0])
+        return render.markdown(self._report_of(id)[0])
 
     def files(self, id: str, path: str) -> dict[str, str]:
         """Return the files of a rollout's report, with their content.
@@ -57,19 +57,19 @@ class Reports:
         A path that ends with a slash is a directory: of the service's reports in every form, and
         their index.
         """
-        story, events = self._told_story(id)
+        report, events = self._report_of(id)
         if not path.endswith("/"):
-            return {path: _written(story, events, path.rpartition(".")[2])}
+            return {path: _written(report, events, path.rpartition(".")[2])}
         folder = os.path.join(path, self.service)
         files = {
-            os.path.join(folder, f"{id}.{form}"): _written(story, events, form) for form in FORMS
+            os.path.join(folder, f"{id}.{form}"): _written(report, events, form) for form in FORMS
         }
         pages = {
             rollout: f"{rollout}.html"
             for rollout in self.rollouts
             if rollout == id or os.path.exists(os.path.join(folder, f"{rollout}.html"))
         }
-        index = render.index(self.service, list(self.rollouts.values()), pages, _moment(story))
+        index = render.index(self.service, list(self.rollouts.values()), pages, _moment(report))
         return {**files, os.path.join(folder, "index.html"): index}
 
     def write(self, files: Mapping[str, str], path: str, check: bool = False) -> list[str]:
@@ -84,22 +84,22 @@ class Reports:
                 os.mkdir(os.path.join(path, self.service))
         return [name for name, text in files.items() if replace_file(name, text)]
 
-    def _told_story(self, id: str) -> tuple[Story, list[dict[str, t.Any]]]:
+    def _report_of(self, id: str) -> tuple[ReportModel, list[dict[str, t.Any]]]:
         # a page is no shorter for results that only a judge can read
         events = [event for event in self._store.timeline(id) if event.get("kind") != "look"]
-        return tell(self.service, self.rollouts[id], events), events
+        return from_timeline(self.service, self.rollouts[id], events), events
 
 
-def _written(story: Story, events: Sequence[Mapping[str, t.Any]], form: str) -> str:
+def _written(report: ReportModel, events: Sequence[Mapping[str, t.Any]], form: str) -> str:
     """Return a report in one of FORMS."""
     if form == "md":
-        return render.markdown(story)
-    return junit.xml(story) if form == "xml" else render.html(story, events, _moment(story))
+        return render.markdown(report)
+    return junit.xml(report) if form == "xml" else render.html(report, events, _moment(report))
 
 
-def _moment(story: Story) -> float:
+def _moment(report: ReportModel) -> float:
     """Return when a report is made: one of a rollout that is over always is the same."""
-    return story.start + story.length if story.outcome else clock.wall()
+    return report.start + report.length if report.outcome else clock.wall()
 
 
 def replace_file(path: str, text: str) -> bool:

@@ -16,7 +16,7 @@ from ...base import clock
 from ...base.errors import InputError
 from ...state import identity
 
-PATIENCE = 0.02  # seconds between two checks of a watch that was told to end
+JOIN_INTERVAL = 0.02  # seconds between two checks of a watch that was told to end
 
 
 class Watch:
@@ -74,4 +74,4 @@ def end(known: t.Any, check: Callable[[], object]) -> None:
         os.kill(pid, signal.SIGTERM)
     while identity.lives(pid, began):
         check()
-        clock.sleep(PATIENCE)
+        clock.sleep(JOIN_INTERVAL)

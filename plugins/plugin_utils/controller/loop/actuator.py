@@ -92,10 +92,10 @@ class Actuator:
         for pool in self._previews:
             pool.apply(*self._presentable(snapshot))
 
-    def is_tidy(self, snapshot: Snapshot, patience: float) -> bool:
+    def is_tidy(self, snapshot: Snapshot, timeout: float) -> bool:
         """Return whether no entries are left to remove, and the preview pools are complete.
 
-        An entry may stay until its last connections are closed, but at most for `patience` seconds.
+        An entry may stay until its last connections are closed, but at most for `timeout` seconds.
         """
         if self._targets(snapshot) is None and all(
             pool.is_done(*self._presentable(snapshot)) for pool in self._previews
@@ -103,7 +103,7 @@ class Actuator:
             self._untidy = None
             return True
         self._untidy = self._now() if self._untidy is None else self._untidy
-        return self._now() - self._untidy > patience
+        return self._now() - self._untidy > timeout
 
     def forget_dead(self, snapshot: Snapshot) -> None:
         """Remove what is left of dead instances; their logs stay."""

@@ -35,11 +35,11 @@ class Autoscaling:
         context: DriverContext,
         session: Session,
         recorder: Recorder,
-        say: Callable[[str], None],
+        print_line: Callable[[str], None],
         now: Callable[[], float] = clock.now,
     ) -> None:
         self._context, self._session, self._recorder, self._now = context, session, recorder, now
-        self._service, self._print = settings.service, say
+        self._service, self._print = settings.service, print_line
         self._chosen = settings.autoscaler
         self._mode = self._chosen.mode if self._chosen else NONE
         self._driver = self._chosen.chosen.make(context) if self._chosen else None

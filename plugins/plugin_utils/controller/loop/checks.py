@@ -54,7 +54,7 @@ class Checks:
             return self._context.health
 
     def tried(
-        self, reports: Iterable[Report], fleet: Iterable[Instance], generation: int, patience: float
+        self, reports: Iterable[Report], fleet: Iterable[Instance], generation: int, timeout: float
     ) -> dict[str, str] | None:
         """Ask the serving instances of a generation by this run's check.
 
@@ -75,7 +75,7 @@ class Checks:
             monitor.watch(
                 {i: (r.labels.endpoint, r.labels.host, True, r.created) for i, r in asked.items()}
             )
-            monitor.settle(patience)
+            monitor.settle(timeout)
             statuses = {i: monitor.health(i) for i in asked}
         finally:
             monitor.close()

@@ -25,7 +25,7 @@ def stop_orphaned(loop: ReconcileLoop) -> None:
         return  # its instances are drained for the user's tasks, and never stopped
     draining, rollout = loop.session.record.draining, loop.session.record.open
     excluded = rollout.excluded if rollout else ()
-    patience = loop.now() + timing.LAST_LOOK
+    deadline = loop.now() + timing.LAST_LOOK
 
     def stop() -> str:
         loop.observer.catch_up()
@@ -34,7 +34,7 @@ def stop_orphaned(loop: ReconcileLoop) -> None:
         answering = [i for i in left if i.state is not State.UNREACHABLE]
         drained = (i for i in answering if can_stop(i, loop.rules, loop.now()))
         loop.actuator.apply(snapshot, Decision(retire=ids(drained)))
-        awaited = left if loop.now() < patience else answering
+        awaited = left if loop.now() < deadline else answering
         return states([i for i in awaited if i.host not in excluded])
 
     if draining and (left := _retry(loop, stop, loop.rules.progress_deadline)):

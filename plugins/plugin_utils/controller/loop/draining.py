@@ -124,4 +124,4 @@ def _report_forgotten(loop: ReconcileLoop, snapshot: Snapshot) -> None:
                 " taken out of rotation again"
             )
             loop.event(events.Trouble(message=message))
-            loop.say(f"{loop.settings.service}: {message} [PR-312]")
+            loop.print_line(f"{loop.settings.service}: {message} [PR-312]")

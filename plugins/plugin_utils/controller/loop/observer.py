@@ -57,7 +57,7 @@ class Observer:
         watch_new: float,
         check_of: Callable[[int], HealthCheck],
         targets: Sequence[Target] = (),
-        say: Callable[[str], None],
+        print_line: Callable[[str], None],
         now: Callable[[], float],
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -76,7 +76,7 @@ class Observer:
         self._watch_new = watch_new
         self._check_of = check_of
         self._targets = targets
-        self._print = say
+        self._print = print_line
         self._now = now
         self._stopped = stopped
         self._table: Table | None = None

@@ -55,7 +55,7 @@ class ReconcileLoop:
         session: Session,
         guard: Guard,
         checker: HealthMonitor,
-        say: Callable[[str], None],
+        print_line: Callable[[str], None],
         *,
         now: Callable[[], float] = clock.now,
     ) -> None:
@@ -63,7 +63,7 @@ class ReconcileLoop:
         self.session = session
         self.guard = guard
         self.checker = checker
-        self.say = say
+        self.print_line = print_line
         self.now = now
         self.balanced = settings.traffic.name != "none"
         self.recorder = Recorder(session, self.balanced, self._counted)
@@ -93,7 +93,7 @@ class ReconcileLoop:
             watch_new=self.rules.watch_new,
             check_of=self.checks.of,
             targets=self.targets,
-            say=say,
+            print_line=print_line,
             now=now,
             stopped=lambda: bool(guard.stopped),
         )
@@ -121,7 +121,7 @@ class ReconcileLoop:
         from .autoscaling import Autoscaling  # few services have one
 
         return Autoscaling(
-            self.settings, self.context, self.session, self.recorder, self.say, self.now
+            self.settings, self.context, self.session, self.recorder, self.print_line, self.now
         )
 
     @property
@@ -224,7 +224,7 @@ class ReconcileLoop:
         """Observe the service; what does not answer is waited for, up to the progress deadline."""
         from ...report.progress import Lines  # of steps that move the fleet
 
-        lines, began = Lines(self.say, self.settings.service, self.now()), self.now()
+        lines, began = Lines(self.print_line, self.settings.service, self.now()), self.now()
         while True:
             self.guard.check()
             try:
@@ -282,7 +282,7 @@ class ReconcileLoop:
         if text == self._reported and now < self._next_report:
             return
         waited = now - self._failing_since
-        lines.tell(f"{text} (for {span(waited)})" if waited >= timing.HEARTBEAT else text)
+        lines.note(f"{text} (for {span(waited)})" if waited >= timing.HEARTBEAT else text)
         self._reported = text
         self._next_report = now + timing.HEARTBEAT
 
@@ -347,7 +347,7 @@ class ReconcileLoop:
 
     def show(self, line: str) -> None:
         """Write a line for people, here and for those who follow the rollout."""
-        self.say(line)
+        self.print_line(line)
         self.event(events.LineShown(text=line))
 
     def close(self) -> None:

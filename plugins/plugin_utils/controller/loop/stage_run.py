@@ -326,7 +326,7 @@ class StageRun:
         if rollout.asked is not None and every and rollout.phase != Phase.ROLLING_BACK:
             self._loop.recorder.event(events.ShareMeasured(asked=rollout.asked, new=new, all=every))
             measured = f"{100 * new / every:.1f} % measured over {every}"
-            self._lines.tell(f"{rollout.name}: {rollout.asked} % of requests asked for, {measured}")
+            self._lines.note(f"{rollout.name}: {rollout.asked} % of requests asked for, {measured}")
 
     def _report_repair(self, snapshot: Snapshot, waypoint: Waypoint) -> None:
         """Report the stable instances that failed, and how many are started in their place."""
@@ -350,7 +350,7 @@ class StageRun:
             )
         )
         what = f"{_named(failed)} failed; " if failed else ""
-        self._lines.tell(f"stable: {what}{present} left, starting {started}")
+        self._lines.note(f"stable: {what}{present} left, starting {started}")
 
 
 def forced(waypoint: Waypoint) -> Waypoint:
@@ -455,8 +455,8 @@ def _supervise(
         background=background,
         reporter=Reporter(
             loop.event,
-            lines.tell,
-            lambda text: loop.say(f"{title} {text}"),
+            lines.note,
+            lambda text: loop.print_line(f"{title} {text}"),
             loop.checker.wake,
             loop.platform.question,
             lambda command: me.command(command, service, loop.settings.to_find),

@@ -44,7 +44,7 @@ class Reporter:
     """How a supervisor reports."""
 
     event: Callable[[events.Event], None]  # adds to the timeline
-    tell: Callable[[str], None]  # writes a line for people, those who follow the rollout included
+    note: Callable[[str], None]  # writes a line for people, those who follow the rollout included
     mention: Callable[[str], None]  # writes a line for the people who see this run alone
     wake: Callable[[], None]  # ends a wait of the loop
     question: Callable[[], str]  # what the platform wants a person to decide; "": nothing
@@ -176,7 +176,7 @@ class Supervisor:
             self._until = self._undecided + seconds
             what = f"the last old instances stay until that is decided, for {span(seconds)} at most"
             self._report.event(events.WaitingFor(what=f"{doubt}: {what}", person=False))
-            self._report.tell(f"{doubt}: {what}")
+            self._report.note(f"{doubt}: {what}")
         return self._now() < self._until
 
     def stable_lost(self) -> Proceed:
@@ -192,7 +192,7 @@ class Supervisor:
                 "hold": "held",
             }
             self._report.event(events.StableLost(message=what, then=then))
-            self._report.tell(f"{what}; rollout_on_stable_lost is {then}: {doing[then]} [PR-613]")
+            self._report.note(f"{what}; rollout_on_stable_lost is {then}: {doing[then]} [PR-613]")
         if then == "hold":
             raise RolloutFailed(what, "PR-613", then=FailureAction.HOLD)
         if then == "promote":
@@ -285,7 +285,7 @@ class Supervisor:
                         gate=key, verdict=verdict, message=message, samples=result.samples
                     )
                 )
-                self._report.tell(f"{key}: {message}")
+                self._report.note(f"{key}: {message}")
         return status
 
     def _note_measured(self, result: GateResult) -> None:
@@ -372,7 +372,7 @@ class Supervisor:
         self._next_hints = float("inf")
         if self._waiting is not None or self._is_at(PAUSE):  # no command passes any other gate
             self._next_hints = now + (timing.HINTS if self._waiting is None else 0.0)
-        self._report.tell(what)
+        self._report.note(what)
         if self._waiting == now:
             until = moment(clock.wall() + self.settings.wait)
             self._report.mention(f"this run waits until {until} (rollout_wait)")
@@ -434,7 +434,7 @@ class Supervisor:
             )
             self._report.event(taken)
             sent = commands.sentence(command)
-            self._report.tell(f"{sent}{f'; refused: {refused} [PR-700]' if refused else ''}")
+            self._report.note(f"{sent}{f'; refused: {refused} [PR-700]' if refused else ''}")
             skip = (not refused and self._obey(command, sent)) or skip
         return skip
 

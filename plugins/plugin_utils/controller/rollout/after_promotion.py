@@ -69,7 +69,9 @@ class AfterPromotion(StepPart):
         title, until = f"{record.service} {rollout.revision}", ended_at(record) + self._seconds
         if clock.wall() >= until:
             return self._over(f"{title}: was watched until {moment(until)}")
-        self.step.say(f"{title}: watched until {moment(until)}, by {', '.join(self._names())}")
+        self.step.print_line(
+            f"{title}: watched until {moment(until)}, by {', '.join(self._names())}"
+        )
         try:
             why, message = self._watch(title, rollout, until)
         finally:
@@ -78,7 +80,7 @@ class AfterPromotion(StepPart):
 
     def finish_rollback(self, rollout: Rollout) -> t.NoReturn:
         """Finish a rollback whose run was killed; raises RolloutFailed with its cause."""
-        self.step.say(
+        self.step.print_line(
             f"{self.settings.service}: a rollback to {rollout.revision} has begun, and no run"
             " works on it"
         )
@@ -109,7 +111,7 @@ class AfterPromotion(StepPart):
 
     def _failed(self, title: str, rollout: Rollout, why: str) -> t.NoReturn:
         """Roll back, unless the revision stays all the same; raises RolloutFailed."""
-        self.step.say(f"{title}: {why} [PR-706]")
+        self.step.print_line(f"{title}: {why} [PR-706]")
         if kept := self._stays(rollout):
             raise RolloutFailed(f"{title}: {why}; {kept}", "PR-706")
         self._roll_back(rollout, f"{title}: {why}", f"rollout_watch: {why}")
@@ -132,7 +134,7 @@ class AfterPromotion(StepPart):
     def _heartbeat(self, title: str, what: str) -> None:
         if clock.now() - self._shown_at >= timing.HEARTBEAT:
             self._shown_at = clock.now()
-            self.step.say(f"{title}: {what}")
+            self.step.print_line(f"{title}: {what}")
 
     def _over(self, message: str) -> Result:
         return self.step.report(False, msg=message)

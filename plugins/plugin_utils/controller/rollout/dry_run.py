@@ -10,7 +10,7 @@ from ...engine.strategy import Plan, rolling
 from ...state.record import Rollout, RolloutKind
 from ..step.context import Result, StepContext, StepPart
 from . import known_good
-from .lifecycle import Lifecycle
+from .adoption import adopt
 from .request import requested
 from .rollback import Rollback, nothing_to_roll_back
 from .stages import LaunchStages, renumber, spread_evenly
@@ -32,7 +32,7 @@ class DryRun(StepPart):
             return self.resume(record.open, record.open.replicas)
         revision, replicas = requested(self.step)
         self.loop.observe_fleet()
-        Lifecycle(self.step).adopt()
+        adopt(self.step)
         if record.stable is not None and record.stable.revision == revision:
             return self.open(
                 RolloutKind.SCALE, revision, record.stable.generation, replicas, Plan()

@@ -128,7 +128,7 @@ class Generations(StepPart):
                 " (rollout_supersede: true)",
                 "PR-603",
             )
-        self.step.say(f"{title}: new instances get the current settings ({what})")
+        self.step.print_line(f"{title}: new instances get the current settings ({what})")
         if not self.step.check_mode:
             self.begin(rollout.revision, rollout.generation)
 

@@ -11,8 +11,7 @@ from ...engine.strategy import rolling
 from ...state.record import Rollout
 from ..step.context import Result, StepContext, StepPart
 from .deployments import Deployments, with_reasons
-from .lifecycle import Lifecycle
-from .request import requested
+from .request import requested, supersedes
 from .stages import InPlaceStages, deploy_target, final_waypoint
 
 
@@ -109,7 +108,7 @@ class InPlacePlan(StepPart):
         """Refuse to begin or resume with too many unreachable hosts, except in a rollback."""
         record, replicas = self.record, self.loop.platform.capacity()
         waypoint = rolling(record.generation + 1, replicas)
-        if record.open and not Lifecycle(self.step).gives_way(record.open, revision):
+        if record.open and not supersedes(self.step, revision, record.open):
             waypoint = final_waypoint(record.open)
         elif record.stable and record.stable.revision == revision and not restart:
             waypoint = rolling(record.stable.generation, replicas)

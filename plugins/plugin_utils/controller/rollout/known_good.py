@@ -20,12 +20,14 @@ def plan_of(step: StepContext, revision: str) -> Plan:
     if ago > settings.known_good:
         return settings.plan
     if changed := _changed(step, revision):
-        step.say(
+        step.print_line(
             f"{title}: was stable {span(ago)} ago, but not with these settings ({changed}); it"
             " takes all steps"
         )
         return settings.plan
-    step.say(f"{title}: was stable {span(ago)} ago; rolled out without steps (rollout_known_good)")
+    step.print_line(
+        f"{title}: was stable {span(ago)} ago; rolled out without steps (rollout_known_good)"
+    )
     return one_walk(settings.plan)
 
 

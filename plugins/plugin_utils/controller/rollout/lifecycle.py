@@ -5,19 +5,15 @@ from __future__ import annotations
 
 import os
 import typing as t
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import cached_property
 
 from ...base import clock
 from ...base.errors import TRANSIENT, InputError, RolloutFailed
 from ...base.text import moment
-from ...engine.budget import whole
 from ...engine.instances import is_orphaned
-from ...engine.model import Composition, Instance, Phase, Process, State
-from ...engine.shares import counted
+from ...engine.model import Composition, Instance, Phase, State
 from ...engine.strategy import FINISH, InvalidSteps, Plan, Stage
 from ...interfaces.platform import Notable
 from ...state import events
@@ -51,52 +47,6 @@ class Lifecycle(StepPart):
         return stages_for(self.step)
 
     # -- begin -------------------------------------------------------------------------------------
-
-    def adopt(self) -> None:
-        """Rebuild a record without a stable revision from the labels of running instances."""
-        record = self.record
-        present = [
-            report.labels for report in self.loop.reports if report.process is not Process.STOPPED
-        ]
-        record.generation = max([record.generation, *(labels.generation for labels in present)])
-        numbers = [labels.id.rpartition("-")[2] for labels in present]
-        record.serial = max(
-            [record.serial, *(int(number) for number in numbers if number.isdecimal())]
-        )
-        alive = [i for i in self.loop.fleet if i.state.counted]
-        if record.stable is None and record.open is None and alive:
-            revision, count = Counter(i.revision for i in alive).most_common(1)[0]
-            generation = Counter(i.generation for i in alive if i.revision == revision).most_common(
-                1
-            )[0][0]
-            # Other revisions in rotation take their part of the requests: without them, more of
-            # this one are needed.
-            serving = [i for i in alive if i.in_rotation]
-            weights = [
-                sum(i.weight for i in serving if counted_revision in (None, i.revision))
-                for counted_revision in (revision, None)
-            ]
-            record.stable = Composition(revision, generation, self._asked(whole(count, *weights)))
-        if record.stable and record.open is None:
-            self._follow_number(record.stable)
-
-    def _follow_number(self, stable: Composition) -> None:
-        """Take the number of stable instances from what runs, where others may scale them.
-
-        So no rollout begins, or is rolled back, with fewer than carry the requests. What the owner
-        of a workload asks for there is the number, also where it was lowered.
-        """
-        number = self.loop.platform.asked()
-        if number is None:
-            number = max(stable.replicas, self._asked(running(self.loop.fleet, stable)))
-        if self.loop.platform.capabilities.refills_places:
-            number = self.loop.platform.replicas() or stable.replicas
-        self.record.stable = replace(stable, replicas=number)
-
-    def _asked(self, instances: int) -> int:
-        """Return the number of replicas that so many instances are, over all targets."""
-        targets = self.loop.targets
-        return counted(instances, targets) if targets else instances
 
     def open(
         self,
@@ -221,14 +171,14 @@ class Lifecycle(StepPart):
             stable = record.stable
             self.generations.begin(stable.revision, baseline, stable.generation, again=True)
         if forward and (unknown := self.generations.unknown()):
-            (self.step.warn or self.step.say)(f"{record.service}: {unknown}")
+            (self.step.warn or self.step.print_line)(f"{record.service}: {unknown}")
         if forward and record.stable and record.stable.generation != generation:
             self._report_changed(record.stable.revision, record.stable.generation)
 
     def _report_changed(self, revision: str, generation: int) -> None:
         """Say what instances of an earlier revision read that is not as it was then."""
         if changed := self.generations.changed_references(revision, generation):
-            self.step.say(
+            self.step.print_line(
                 f"{self.record.service}: {'; '.join(changed)}: instances of it that start from now"
                 " on, as in a rollback, read what is there now [PR-265]"
             )
@@ -290,7 +240,7 @@ class Lifecycle(StepPart):
         names = ("", "prepare", *(stage.name for stage in self.stages.of(rollout)))
         known = rollout.name in names
         if known:
-            self.step.say(
+            self.step.print_line(
                 f"{self.record.service} {rollout.revision}: begun by an earlier version of"
                 " progressive.rollout, so it is not known whether rollout_steps, rollout_gates or"
                 f" rollout_analysis have changed since; continuing at {rollout.name or 'the start'}"
@@ -357,14 +307,6 @@ class Lifecycle(StepPart):
         # them.
         late = {i.id: clock.wall() for i in mine if i.state in (State.STARTING, State.NOT_READY)}
         self.record.draining.update(late)
-
-    def gives_way(self, rollout: Rollout, revision: str) -> bool:
-        """Return whether the rollout in progress is to be superseded by this revision."""
-        return (
-            self.settings.supersede
-            and rollout.kind != RolloutKind.ROLLBACK
-            and (rollout.revision != revision or self.generations.replaced(rollout))
-        )
 
     def supersede(self, rollout: Rollout, revision: str) -> None:
         """Close the rollout in favor of another revision, which replaces its instances."""
@@ -435,7 +377,7 @@ class Lifecycle(StepPart):
             renumber(rollout, replicas, self.loop.observe_fleet(), self.stages.of)
         except InputError as exc:
             self.loop.event(events.Scaled(refused=str(exc), replicas=replicas))
-            self.loop.say(
+            self.loop.print_line(
                 f"{title}: cannot scale from {before} to {replicas} replicas: {exc} [PR-701]"
             )
         else:
@@ -443,7 +385,7 @@ class Lifecycle(StepPart):
             self.loop.event(events.Scaled(replicas=replicas))
             self.note_plan(rollout)
             stage = rollout.name or "the stage"
-            self.loop.say(
+            self.loop.print_line(
                 f"{title}: scaled from {before} to {replicas} replicas; gates of {stage} start"
                 " again"
             )
@@ -461,12 +403,14 @@ class Lifecycle(StepPart):
             name = aimed_stage(self.stages.ahead(rollout), number, rollout.replicas)
         except InvalidSteps as exc:
             self.loop.event(events.TargetSet(refused=str(exc), new=number))
-            self.loop.say(f"{title}: cannot set {number} new instances: {exc} [PR-701]")
+            self.loop.print_line(f"{title}: cannot set {number} new instances: {exc} [PR-701]")
         else:
             rollout.aim = {**rollout.aim, name: number}
             rollout.gates, rollout.background, rollout.tally = {}, {}, None
             self.loop.event(events.TargetSet(new=number, stage=name))
-            self.loop.say(f"{title}: {name} has {number} new instances; its gates start again")
+            self.loop.print_line(
+                f"{title}: {name} has {number} new instances; its gates start again"
+            )
         self.loop.commit()
 
     def _check_scale(self, rollout: Rollout, replicas: int) -> None:
@@ -567,22 +511,14 @@ class Lifecycle(StepPart):
         if rollout.outcome in bad and rollout.cause:
             failures.show(self.step, rollout)
         else:
-            self.loop.say(ended(service, rollout))
+            self.loop.print_line(ended(service, rollout))
         for line in (
             *left_behind(service, [i for i in self.loop.fleet if is_orphaned(i)]),
             *self.places.left(),
         ):
-            self.loop.say(line)
+            self.loop.print_line(line)
 
 
 def others(fleet: Iterable[Instance], generation: int) -> int:
     """Return how many instances of other generations there are."""
     return sum(i.state.counted and i.generation != generation for i in fleet)
-
-
-def running(fleet: Iterable[Instance], stable: Composition) -> int:
-    """Return how many instances of the stable generation there are, without those that go."""
-    return sum(
-        i.generation == stable.generation and i.state.counted and i.draining_since is None
-        for i in fleet
-    )

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from ...base.errors import InputError
 from ...engine.budget import Bounds
+from ...state.record import Rollout, RolloutKind
 from ..step.context import StepContext
-from .lifecycle import Lifecycle, running
+from .adoption import adopt, running
+from .generations import Generations
 
 
 def requested(
@@ -86,12 +88,21 @@ def _present(step: StepContext, revision: str) -> int:
     if known is None and (asked := step.loop.platform.replicas()):
         return asked  # what scales the service may have changed it
     step.loop.observe_fleet()
-    Lifecycle(step).adopt()
+    adopt(step)
     stable = step.session.record.stable
     if stable is None:
         return known.replicas if known else 0
     # More may run than the journal knows of; fewer may be an accident.
     return max(stable.replicas, known.base if known else 0, running(step.loop.fleet, stable))
+
+
+def supersedes(step: StepContext, revision: str, rollout: Rollout) -> bool:
+    """Return whether this revision is to supersede the rollout in progress."""
+    return (
+        step.settings.supersede
+        and rollout.kind != RolloutKind.ROLLBACK
+        and (rollout.revision != revision or Generations(step).replaced(rollout))
+    )
 
 
 def whole_replicas(step: StepContext) -> int:

@@ -48,7 +48,7 @@ class Rollback(StepPart):
         why, sentence = command.get("why") or None, commands.sentence(command)
         self.record.obeyed = command["number"]
         self.loop.event(events.CommandTaken(word="abort", by=command["by"], why=why, refused=""))
-        self.loop.say(f"{self.settings.service} {rollout.revision}: {sentence}")
+        self.loop.print_line(f"{self.settings.service} {rollout.revision}: {sentence}")
         self.carry_out(rollout, Aborted(sentence))
 
     def carry_out(self, rollout: Rollout, cause: RolloutFailed) -> t.NoReturn:

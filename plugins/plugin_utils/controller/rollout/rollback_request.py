@@ -11,6 +11,7 @@ from ...state import commands
 from ...state.record import Outcome, Record, Rollout, RolloutKind
 from ..step.context import Result, StepContext, StepPart
 from . import takeover
+from .adoption import adopt
 from .dry_run import DryRun
 from .forward import Forward
 from .rollback import nothing_to_roll_back, target_revision
@@ -61,13 +62,13 @@ class RollbackRequest(StepPart):
         else:
             # a load balancer that is restarting must not keep a bad revision in service
             step.loop.await_fleet()
-        self._forward.lifecycle.adopt()
+        adopt(step)
         if step.check_mode:
             return DryRun(step).rollback(self._to, self._plan)
         if rollout is not None and rollout.kind != RolloutKind.ROLLBACK:
             if self._plan:
                 title = f"{self.settings.service} {rollout.revision}"
-                step.say(f"{title}: its rollback has no steps, since it was not promoted")
+                step.print_line(f"{title}: its rollback has no steps, since it was not promoted")
             self._forward.rollback.run(rollout, self._why)
             return step.report(True)
         return self._return_to_earlier(rollout)

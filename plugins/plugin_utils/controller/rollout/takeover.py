@@ -11,7 +11,7 @@ from ...base.text import span
 from ...state import commands
 from ...state.record import Rollout, RolloutKind
 from ..step.context import StepContext
-from .lifecycle import Lifecycle
+from .request import supersedes
 
 LOOK = 0.5  # seconds between two attempts to take the lease
 
@@ -30,7 +30,7 @@ def supersede(step: StepContext, revision: str, replicas: int, held: LeaseHeld) 
         or commands.refusal(rollout.phase, commands.GIVE_WAY)
     ):
         raise held
-    if not Lifecycle(step).gives_way(rollout, revision):
+    if not supersedes(step, revision, rollout):
         raise _advice(rollout, revision, replicas, held)
     return _wait(step, rollout, revision, held)
 
@@ -56,23 +56,23 @@ def _wait(step: StepContext, rollout: Rollout, revision: str, held: LeaseHeld) -
     After that the command is withdrawn, or it would end a later run of a rollout that this one,
     refused, does not supersede.
     """
-    patience = step.settings.rules.progress_deadline
-    until = round(clock.now() + patience, 3)  # should the withdrawal fail
+    timeout = step.settings.rules.progress_deadline
+    until = round(clock.now() + timeout, 3)  # should the withdrawal fail
     number = post(step, rollout, commands.GIVE_WAY, why=revision, until=until)
-    step.loop.say(
+    step.loop.print_line(
         f"{step.settings.service} {revision}: told {rollout.revision} to give way; waiting up to"
-        f" {span(patience)} ({held})"
+        f" {span(timeout)} ({held})"
     )
     try:
-        return _await_lease(step, patience)
+        return _await_lease(step, timeout)
     finally:
         with suppress(RolloutError):  # an error of the wait is the one to tell
             post(step, rollout, commands.WITHDRAW, of=number)
 
 
-def _await_lease(step: StepContext, patience: float) -> str:
+def _await_lease(step: StepContext, timeout: float) -> str:
     """Take the lease as soon as the other run has released it; as `StepContext.begin_once`."""
-    deadline = clock.monotonic() + patience
+    deadline = clock.monotonic() + timeout
     while True:
         step.guard.check()
         clock.sleep(LOOK)
@@ -83,7 +83,7 @@ def _await_lease(step: StepContext, patience: float) -> str:
         except LeaseHeld as exc:
             if clock.monotonic() >= deadline:
                 raise LeaseHeld(
-                    f"{exc}; told to give way, it did not within {span(patience)}", "PR-703"
+                    f"{exc}; told to give way, it did not within {span(timeout)}", "PR-703"
                 ) from None
 
 

@@ -214,8 +214,8 @@ class Validation(StepPart):
     def check_health(self) -> None:
         """Refuse a new check that no instance of the stable revision passes, which may be wrong."""
         loop, stable = self.loop, self.record.stable
-        patience = self.settings.checks.timeout + FIRST_CHECKS
-        tried = stable and loop.checks.tried(loop.reports, loop.fleet, stable.generation, patience)
+        timeout = self.settings.checks.timeout + FIRST_CHECKS
+        tried = stable and loop.checks.tried(loop.reports, loop.fleet, stable.generation, timeout)
         if not (stable and tried) or not all(tried.values()):
             return
         allowed = self.settings.new_check and not loop.traffic.shares_check

@@ -22,8 +22,8 @@ from ...remote.transport import Transport
 from ...report.view import NextView, RolloutView
 from ...state import events, identity
 from ...state.lease import Session
-from ...state.patience import Patience
 from ...state.record import Record
+from ...state.store_retry import StoreRetry
 from ..loop import fleet as fleets
 from ..loop.interrupt import Guard
 from ..loop.reconcile_loop import ReconcileLoop
@@ -47,7 +47,7 @@ class StepContext:
     # whether the settings are those that the journal kept of the rollout in progress
     restored = False
     announcing = False
-    warn: Callable[[str], None] | None = None  # shows a warning; `say` does if there is none
+    warn: Callable[[str], None] | None = None  # shows a warning; `print_line` does if there is none
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class StepContext:
         given: Mapping[str, t.Any],
         options: Mapping[str, t.Any],
         task_vars: Mapping[str, t.Any],
-        say: Callable[[str], None],
+        print_line: Callable[[str], None],
         *,
         outlives: bool = False,
     ) -> None:
@@ -68,18 +68,18 @@ class StepContext:
             given: The arguments that every step takes.
             own: The step's own options.
             task_vars: The task's variables.
-            say: Shows a line to the operator.
+            print_line: Shows a line to the operator.
             outlives: See `interrupt.Guard`.
         """
         self.settings = settings
         self.given = given
         self.options = options
         self.check_mode = bool(action._task.check_mode)
-        self.say = say
+        self.print_line = print_line
         self.facts: Result = {}  # what a failed step returns beside its message
         self._parked = False
         self.transport = Transport.from_action(action, task_vars)
-        self.transport.say = lambda line: say(f"{settings.service}: {line}")
+        self.transport.print_line = lambda line: print_line(f"{settings.service}: {line}")
         self.checker = HealthMonitor(settings.checks, self.transport)
         self.transport.wake = self.checker.wake
         made = driver_context(settings, self.transport, self._platform, self.checker.wake)
@@ -92,14 +92,14 @@ class StepContext:
         asks = [action._task.action, settings.revision, *_request(options)]
         me = identity.identity(self.guard.parent, task_vars, action._task, asks)
         deadline = settings.rules.progress_deadline
-        self.patience = Patience(deadline, self.transport.say, self.guard.check)
-        self.session = Session(store, settings.service, me, settings.lease, self.patience)
+        self.store_retry = StoreRetry(deadline, self.transport.print_line, self.guard.check)
+        self.session = Session(store, settings.service, me, settings.lease, self.store_retry)
 
     @cached_property
     def loop(self) -> ReconcileLoop:
         """The reconcile loop, created lazily so that planning needs no drivers."""
         return ReconcileLoop(
-            self.settings, self.context, self.session, self.guard, self.checker, self.say
+            self.settings, self.context, self.session, self.guard, self.checker, self.print_line
         )
 
     @cached_property
@@ -117,7 +117,7 @@ class StepContext:
         """Tell the release of the rollout, if it has one, where the rollout is."""
         rollout = self.record.rollout
         if rollout and rollout.release:
-            self.release.tell()
+            self.release.report()
 
     def _platform(self, transport: Transport) -> PlatformDriver:
         """Return the platform over these connections."""
@@ -241,11 +241,11 @@ class StepContext:
         if path:
             from ..background.reports import LiveReport  # with all pages
 
-            self.live.append(LiveReport(service, path, self._another_store(), self.say))
+            self.live.append(LiveReport(service, path, self._another_store(), self.print_line))
         if metrics:
             from ..background.live_metrics import LiveMetrics  # few services have any
 
-            self.live.append(LiveMetrics(service, metrics, self._another_store(), self.say))
+            self.live.append(LiveMetrics(service, metrics, self._another_store(), self.print_line))
 
     def _another_store(self) -> StoreDriver:
         """Return the store over connections of its own, for a thread."""
@@ -262,7 +262,7 @@ class StepContext:
         """Tells the receivers of `rollout_notify`."""
         from ..background.announcer import Announcer  # few services notify anybody
 
-        return Announcer(self.settings.notify, self.context, self.warn or self.say)
+        return Announcer(self.settings.notify, self.context, self.warn or self.print_line)
 
     def _announce(self) -> None:
         """Tell receivers of the rollout until the step ends, first of what was not sent yet."""
@@ -288,8 +288,8 @@ class StepContext:
         from ..background import announcer  # as above
 
         follows = self._keeps_lease(exc) or isinstance(exc, Interrupted)
-        patience = announcer.BETWEEN if follows else announcer.AT_END
-        self.announcer.close(patience, lambda: self.guard.stopped)
+        timeout = announcer.BETWEEN if follows else announcer.AT_END
+        self.announcer.close(timeout, lambda: self.guard.stopped)
         if self.session.epoch and self.announcer.due:
             self.loop.commit()
 
@@ -334,7 +334,7 @@ class StepContext:
         asks for them.
         """
         if "msg" in more:
-            self.say(more["msg"])
+            self.print_line(more["msg"])
         if self.options.get("show") is True:
             self.show(more["lines"])
         return {"changed": changed, "rollout": self.describe(changed), **more}
@@ -342,7 +342,7 @@ class StepContext:
     def show(self, lines: Sequence[str]) -> None:
         """Show lines to the operator."""
         for line in lines:
-            self.say(line)
+            self.print_line(line)
 
     def would(self, path: Sequence[Waypoint], revision: str, **more: t.Any) -> Result:
         """Return the result in check mode: what the step would do on this path."""

@@ -23,7 +23,7 @@ def show(step: StepContext, rollout: Rollout) -> None:
     for line in failure.block(
         step.settings.service, rollout, broken, log, _serving(step), _next(step, rollout)
     ):
-        step.say(line)
+        step.print_line(line)
 
 
 def _serving(step: StepContext) -> str:

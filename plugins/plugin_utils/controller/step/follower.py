@@ -88,7 +88,7 @@ class Follower(StepPart):
             what = f"{phase}{at(rollout)}, nothing new for {span(now - self._quiet)}"
             new = [f"{self._title(rollout)} {what}"]
         for line in new:
-            self.step.say(line)
+            self.step.print_line(line)
             self._quiet = now
 
     def _stops(self, lease: Lease | None, record: Record, rollout: Rollout) -> Result | None:
@@ -127,7 +127,7 @@ class Follower(StepPart):
         if rollout.phase == Phase.HOLDING:
             onward = ("stop the old instances now", "skip")
         for effect, command in (onward, ("roll back", "abort")):
-            self.step.say(f"to {effect}: {self.step.command(command)}")
+            self.step.print_line(f"to {effect}: {self.step.command(command)}")
         message = f"{self._title(rollout)}: {self._heard.waits}"
         return self.step.report(False, msg=message, outcome="", waiting=True)
 
@@ -142,9 +142,9 @@ class Follower(StepPart):
         self._alone = clock.now() if self._alone is None else self._alone
         if clock.now() - self._alone >= timing.HAND_OVER:
             again = self.step.command("rollout", rollout_revision=rollout.revision)
-            self.step.say(f"to continue: {again}")
+            self.step.print_line(f"to continue: {again}")
             if rollout.phase != Phase.ROLLING_BACK:
-                self.step.say(f"to roll back: {self.step.command('abort')}")
+                self.step.print_line(f"to roll back: {self.step.command('abort')}")
             why = "the run that holds the lease was killed" if lease else "no run holds the lease"
             raise RolloutFailed(
                 f"{self._title(rollout)} is {rollout.phase.replace('_', ' ')}, and no run works on"

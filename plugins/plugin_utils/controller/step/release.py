@@ -99,7 +99,7 @@ class ReleaseLink:
     def _change(self, change: t.Callable[[Known], Known]) -> Known:
         if self._step.check_mode:
             return change(self.releases.read())
-        return self._step.patience.call(lambda: self.releases.change(change))
+        return self._step.store_retry.call(lambda: self.releases.change(change))
 
     def _steps(self) -> tuple[str, ...]:
         """Return the steps of the canary; a first deployment has none."""
@@ -155,7 +155,7 @@ class ReleaseLink:
             release = known.get(mine.release)
             if release is None:
                 raise StoreError(f"release {mine.release} is not in its journal", "PR-506")
-            if point == RETREAT:  # what a killed run did not tell
+            if point == RETREAT:  # what a killed run did not report
                 release = self._arrived(release, mine, now)
             release, passage = engine.visit(release, mine.member, point, step, now)
             answers.append(passage)
@@ -165,11 +165,11 @@ class ReleaseLink:
         self.releases.change(visited)
         return answers[-1]
 
-    def tell(self) -> None:
-        """Tell the release where its member is; what cannot be told now, the next run tells."""
+    def report(self) -> None:
+        """Report to the release where its member is; what fails now, the next run reports."""
         mine, now = self._mine, clock.wall()
         if mine is None or not self._step.session.epoch:
-            return  # one that has the lease tells it
+            return  # one that has the lease reports it
 
         def with_arrival(known: Known) -> Known:
             release = known.get(mine.release)
@@ -179,10 +179,10 @@ class ReleaseLink:
             return {**known, mine.release: changed}
 
         try:
-            known = self._step.patience.call(lambda: self.releases.change(with_arrival))
+            known = self._step.store_retry.call(lambda: self.releases.change(with_arrival))
         except StoreError as exc:
             service = self._step.settings.service
-            self._step.say(
+            self._step.print_line(
                 f"{service}: release {mine.release} was not told of it: {exc}; the next run does"
                 f" [{exc.id}]"
             )
@@ -225,7 +225,7 @@ class ReleaseLink:
         mine = self._mine
         if mine is None:
             return ""
-        release = self._step.patience.call(self.releases.read).get(mine.release)
+        release = self._step.store_retry.call(self.releases.read).get(mine.release)
         return engine.holds(release) if release else ""
 
 

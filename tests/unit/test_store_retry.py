@@ -13,8 +13,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     StoreError,
     StoreGone,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state import patience
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.patience import Patience
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import store_retry
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.store_retry import (
+    StoreRetry,
+)
 
 
 class Store:
@@ -36,15 +38,15 @@ class Store:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that only sleeping moves."""
     times = [0.0]
-    monkeypatch.setattr(patience.clock, "now", lambda: times[0])
+    monkeypatch.setattr(store_retry.clock, "now", lambda: times[0])
     monkeypatch.setattr(
-        patience.clock, "sleep", lambda seconds: times.__setitem__(0, times[0] + seconds)
+        store_retry.clock, "sleep", lambda seconds: times.__setitem__(0, times[0] + seconds)
     )
     return times
 
 
-def made(said: list[str], check: Callable[[], None] = lambda: None) -> Patience:
-    return Patience(60, said.append, check)
+def made(said: list[str], check: Callable[[], None] = lambda: None) -> StoreRetry:
+    return StoreRetry(60, said.append, check)
 
 
 def test_a_store_that_is_there_is_asked_once_and_nothing_is_said(clock: list[float]) -> None:
@@ -100,7 +102,7 @@ def test_a_run_that_is_to_stop_does_not_wait(clock: list[float]) -> None:
 
 def test_a_wait_that_lasts_has_a_line_each_minute(clock: list[float]) -> None:
     said: list[str] = []
-    mine = Patience(600, said.append, lambda: None)
+    mine = StoreRetry(600, said.append, lambda: None)
     assert mine.call(Store(300).load) == "the record"
     assert [line.partition(":")[0] for line in said] == [
         "waiting for the journal, up to 10 min 00 s; nothing is changed meanwhile",

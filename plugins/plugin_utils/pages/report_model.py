@@ -15,9 +15,8 @@ from ..base.messages import MESSAGES
 from ..base.text import clean
 from ..engine.strategy import BACK, SWITCH_BACK
 from ..state.record import WITHOUT_VERDICT
-from . import marks
-from .fleet import Fleet, Lane, Point
-from .marks import Mark
+from .annotation import ROLLBACK_BEGINS, Annotation, annotate
+from .fleet import Fleet, Point, Swimlane
 from .numbers import ReportNumbers
 
 Event = Mapping[str, t.Any]
@@ -74,11 +73,11 @@ class AnalysisVerdict:
     gate: str
     verdict: str
     message: str
-    mark: int  # its number among the marks
+    annotation: int  # its number among the annotations
 
 
 @dataclass
-class Story:
+class ReportModel:
     """A rollout from its first event to the last."""
 
     service: str
@@ -88,11 +87,11 @@ class Story:
     by: str = ""
     revision: str = ""
     previous: str = ""  # empty at the first deployment, or where it is not known
-    lanes: Sequence[Lane] = ()
+    lanes: Sequence[Swimlane] = ()
     points: Sequence[Point] = ()  # the numbers of instances over time
     bounds: Sequence[BudgetSpan] = ()
     numbers: ReportNumbers = field(default_factory=ReportNumbers)
-    marks: Sequence[Mark] = ()
+    annotations: Sequence[Annotation] = ()
     stages: Sequence[StageSpan] = ()
     verdicts: Sequence[AnalysisVerdict] = ()
     line: str = ""  # the last line of progress, with how long it takes from then on if known
@@ -161,9 +160,9 @@ class Story:
         ]
 
     @property
-    def decided(self) -> Mark | None:
+    def decided(self) -> Annotation | None:
         """The command, gate or analysis that decided how it ended; None: nothing but the fleet."""
-        deciding = [mark for mark in self.marks if mark.decides]
+        deciding = [annotation for annotation in self.annotations if annotation.decides]
         return deciding[-1] if deciding else None
 
     @property
@@ -182,7 +181,7 @@ class Story:
     @property
     def fewest_back(self) -> int | None:
         """The fewest instances in rotation in the rollback; None: there was none."""
-        since = next((m.at for m in self.marks if m.title == marks.BACK), None)
+        since = next((note.at for note in self.annotations if note.title == ROLLBACK_BEGINS), None)
         if since is None or not self.previous:
             return None
         return min(self._serving(BudgetSpan(since, self.length, 0, 0)), default=None)
@@ -204,15 +203,17 @@ def number(value: t.Any) -> float | None:
     return None if isinstance(value, bool) or not isinstance(value, (int, float)) else value
 
 
-def tell(service: str, rollout: Mapping[str, t.Any], events: Iterable[Event]) -> Story:
-    """Return the story of a rollout: its record in the journal, and the events of its timeline."""
+def from_timeline(
+    service: str, rollout: Mapping[str, t.Any], events: Iterable[Event]
+) -> ReportModel:
+    """Return the report of a rollout: its record in the journal, and the events of its timeline."""
     known = [event for event in events if number(event.get("at")) is not None]
     begin = next((event for event in known if event.get("kind") == "begin"), {})
     start = number(begin.get("at")) or number(rollout.get("started")) or 0.0
     last = known[-1]["at"] if known else start
     if not rollout.get("outcome"):
         last = max(last, number(rollout.get("updated")) or 0.0)
-    story = Story(
+    report = ReportModel(
         service=text(service),
         rollout=rollout,
         start=start,
@@ -221,11 +222,11 @@ def tell(service: str, rollout: Mapping[str, t.Any], events: Iterable[Event]) ->
         revision=text(rollout.get("revision")) or text(begin.get("revision")),
         previous=_previous(rollout, begin),
     )
-    story.numbers.start = start
+    report.numbers.start = start
     shown = [event for event in known if event.get("kind") == "line"]
-    story.line = text(shown[-1].get("text")) if shown and not story.outcome else ""
-    _read(story, known, rollout, begin)
-    return story
+    report.line = text(shown[-1].get("text")) if shown and not report.outcome else ""
+    _read(report, known, rollout, begin)
+    return report
 
 
 def _previous(rollout: Mapping[str, t.Any], begin: Event) -> str:
@@ -235,7 +236,7 @@ def _previous(rollout: Mapping[str, t.Any], begin: Event) -> str:
 
 
 def _read(
-    story: Story, events: Sequence[Event], rollout: Mapping[str, t.Any], begin: Event
+    report: ReportModel, events: Sequence[Event], rollout: Mapping[str, t.Any], begin: Event
 ) -> None:
     """Read the events, each by what it is about."""
     generation = rollout.get("generation", begin.get("generation"))
@@ -243,18 +244,22 @@ def _read(
     stages = _Stages()
     bounds = _Bounds()
     for event in events:
-        at = max(0.0, event["at"] - story.start)
+        at = max(0.0, event["at"] - report.start)
         fleet.take(at, event)
-        story.numbers.take(at, event, story.revision)
+        report.numbers.take(at, event, report.revision)
         stages.take(at, event)
         bounds.take(at, event)
-    story.lanes, story.points = fleet.close(story.length)
-    story.stages, story.bounds = stages.close(story.length), bounds.close(story.length)
-    story.marks = marks.of(events, story.start, {lane.name: lane.number for lane in story.lanes})
-    story.verdicts = [
-        AnalysisVerdict(mark.at, mark.about, mark.verdict, mark.why, mark.number)
-        for mark in story.marks
-        if mark.verdict
+    report.lanes, report.points = fleet.close(report.length)
+    report.stages, report.bounds = stages.close(report.length), bounds.close(report.length)
+    report.annotations = annotate(
+        events, report.start, {lane.name: lane.number for lane in report.lanes}
+    )
+    report.verdicts = [
+        AnalysisVerdict(
+            annotation.at, annotation.about, annotation.verdict, annotation.why, annotation.number
+        )
+        for annotation in report.annotations
+        if annotation.verdict
     ]
 
 

@@ -1,34 +1,36 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The lanes of the instances, and the marks above them, as data for the templates. Pure."""
+"""The lanes of the instances, and the annotations above them, as data for the templates. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from .annotation import Annotation
 from .charts import Scale
-from .fleet import Lane, by_host
-from .marks import Mark
+from .fleet import Swimlane, by_host
 
-APART = 8.0  # percent of the width between two marks, at least: they are to be hit by a finger
-WORST = ("bad", "warn", "person", "good", "busy")  # whose colour a group of marks has
+APART = (
+    8.0  # percent of the width between two annotations, at least: they are to be hit by a finger
+)
+WORST = ("bad", "warn", "person", "good", "busy")  # whose colour a group of annotations has
 
 
 @dataclass(frozen=True)
-class DrawnLane:
+class DrawnSwimlane:
     """A lane: its place, and a path for each way its instance looks."""
 
-    lane: Lane
+    lane: Swimlane
     paths: Sequence[tuple[str, str]]  # class, path
 
 
 @dataclass(frozen=True)
-class HostLanes:
+class HostSwimlanes:
     """The lanes on one host."""
 
     host: str
     height: int  # pixels
-    lanes: Sequence[DrawnLane]
+    lanes: Sequence[DrawnSwimlane]
 
 
 def lane_height(count: int) -> int:
@@ -36,12 +38,12 @@ def lane_height(count: int) -> int:
     return 18 if count <= 60 else 8 if count <= 300 else 4
 
 
-def by_hosts(lanes: Sequence[Lane], length: float) -> list[HostLanes]:
+def by_hosts(lanes: Sequence[Swimlane], length: float) -> list[HostSwimlanes]:
     """Return the lanes of each host."""
     each = lane_height(len(lanes))
     scale = Scale(length, 1.0)
     return [
-        HostLanes(
+        HostSwimlanes(
             host,
             each * len(lanes_of_host),
             [_drawn(lane, each * n + each / 2, scale) for n, lane in enumerate(lanes_of_host)],
@@ -50,12 +52,12 @@ def by_hosts(lanes: Sequence[Lane], length: float) -> list[HostLanes]:
     ]
 
 
-def _drawn(lane: Lane, y: float, scale: Scale) -> DrawnLane:
+def _drawn(lane: Swimlane, y: float, scale: Scale) -> DrawnSwimlane:
     paths: dict[str, str] = {}
     for span in lane.spans:
         x, until, look = scale.x(span.since), scale.x(span.until), f"{span.side} {span.look}"
         paths[look] = f"{paths.get(look, '')}M{x} {y:g}H{_short_end(x, until)}"
-    return DrawnLane(lane, list(paths.items()))
+    return DrawnSwimlane(lane, list(paths.items()))
 
 
 def _short_end(x: str, until: str) -> str:
@@ -64,51 +66,51 @@ def _short_end(x: str, until: str) -> str:
 
 
 @dataclass(frozen=True)
-class MarkGroup:
+class AnnotationGroup:
     """Marks too close to be told apart, drawn as one."""
 
     percent: float
-    marks: Sequence[Mark]
+    annotations: Sequence[Annotation]
 
     @property
     def text(self) -> str:
-        """The numbers of the marks."""
-        first, last = self.marks[0].number, self.marks[-1].number
+        """The numbers of the annotations."""
+        first, last = self.annotations[0].number, self.annotations[-1].number
         return str(first) if first == last else f"{first}–{last}"
 
     @property
     def tone(self) -> str:
         """The worst of them."""
-        return min((mark.tone for mark in self.marks), key=WORST.index)
+        return min((annotation.tone for annotation in self.annotations), key=WORST.index)
 
     @property
     def title(self) -> str:
         """What they are about."""
-        return "; ".join(mark.title for mark in self.marks[:5]) + (
-            "; …" if len(self.marks) > 5 else ""
+        return "; ".join(annotation.title for annotation in self.annotations[:5]) + (
+            "; …" if len(self.annotations) > 5 else ""
         )
 
 
-def grouped(marks: Iterable[Mark], length: float) -> list[MarkGroup]:
-    """Return the marks that are on the charts, those close to each other together."""
-    groups: list[tuple[float, list[Mark]]] = []
-    for mark in marks:
-        percent = round(100 * min(mark.at, length) / length, 2)
-        if mark.minor:
+def grouped(annotations: Iterable[Annotation], length: float) -> list[AnnotationGroup]:
+    """Return the annotations that are on the charts, those close to each other together."""
+    groups: list[tuple[float, list[Annotation]]] = []
+    for annotation in annotations:
+        percent = round(100 * min(annotation.at, length) / length, 2)
+        if annotation.minor:
             continue
         if groups and percent - groups[-1][0] < APART:
-            groups[-1][1].append(mark)
+            groups[-1][1].append(annotation)
         else:
-            groups.append((percent, [mark]))
-    return [MarkGroup(percent, together) for percent, together in groups]
+            groups.append((percent, [annotation]))
+    return [AnnotationGroup(percent, together) for percent, together in groups]
 
 
-def rules(marks: Iterable[Mark], scale: Scale) -> list[tuple[str, str, str]]:
+def rules(annotations: Iterable[Annotation], scale: Scale) -> list[tuple[str, str, str]]:
     """Return the lines that lead through a chart: class, title and path."""
     lines: dict[str, tuple[str, str, str]] = {}
-    for mark in marks:
-        if not mark.minor and mark.tone in ("bad", "person"):
-            x = scale.x(mark.at)
-            title = f"{mark.number}: {mark.title}"
-            lines.setdefault(x, (mark.tone, title, f"M{x} 0V{scale.height:g}"))
+    for annotation in annotations:
+        if not annotation.minor and annotation.tone in ("bad", "person"):
+            x = scale.x(annotation.at)
+            title = f"{annotation.number}: {annotation.title}"
+            lines.setdefault(x, (annotation.tone, title, f"M{x} 0V{scale.height:g}"))
     return list(lines.values())

@@ -15,8 +15,8 @@ HEARTBEAT = 60.0  # seconds between two lines on the same wait
 R = t.TypeVar("R")
 
 
-class Patience:
-    """Repeats what a store cannot do now, for a while. The service stays as it is meanwhile."""
+class StoreRetry:
+    """Retries what a store cannot do now, for a while. The service stays as it is meanwhile."""
 
     def __init__(
         self, longest: float, report: Callable[[str], None], check: Callable[[], None]

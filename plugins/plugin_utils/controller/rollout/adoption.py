@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The stable revision of a service, where the fleet knows it better than the journal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ...engine.budget import whole
+from ...engine.model import Composition, Instance, Process
+from ...engine.shares import counted
+from ..step.context import StepContext
+
+
+def adopt(step: StepContext) -> None:
+    """Rebuild a record without a stable revision from the labels of running instances."""
+    record, fleet = step.record, step.loop.fleet
+    present = [
+        report.labels for report in step.loop.reports if report.process is not Process.STOPPED
+    ]
+    record.generation = max([record.generation, *(labels.generation for labels in present)])
+    numbers = [labels.id.rpartition("-")[2] for labels in present]
+    record.serial = max([record.serial, *(int(number) for number in numbers if number.isdecimal())])
+    alive = [i for i in fleet if i.state.counted]
+    if record.stable is None and record.open is None and alive:
+        record.stable = _most_common(step, alive)
+    if record.stable and record.open is None:
+        record.stable = replace(record.stable, replicas=_number(step, record.stable))
+
+
+def _most_common(step: StepContext, alive: Iterable[Instance]) -> Composition:
+    """Return the revision that most instances have, with the number that it needs."""
+    revision, count = Counter(i.revision for i in alive).most_common(1)[0]
+    generations = Counter(i.generation for i in alive if i.revision == revision)
+    # Other revisions in rotation take their part of the requests: without them, more of this one
+    # are needed.
+    serving = [i for i in alive if i.in_rotation]
+    mine = sum(i.weight for i in serving if i.revision == revision)
+    needed = whole(count, mine, sum(i.weight for i in serving))
+    return Composition(revision, generations.most_common(1)[0][0], _replicas(step, needed))
+
+
+def _number(step: StepContext, stable: Composition) -> int:
+    """Return the number of stable replicas that follows from what runs, where others may scale
+    them.
+
+    So no rollout begins, or is rolled back, with fewer than carry the requests. What the owner of a
+    workload asks for there is the number, also where it was lowered.
+    """
+    platform = step.loop.platform
+    if platform.capabilities.refills_places:
+        return platform.replicas() or stable.replicas
+    number = platform.asked()
+    if number is not None:
+        return number
+    return max(stable.replicas, _replicas(step, running(step.loop.fleet, stable)))
+
+
+def _replicas(step: StepContext, instances: int) -> int:
+    """Return the number of replicas that so many instances are, over all targets."""
+    targets = step.loop.targets
+    return counted(instances, targets) if targets else instances
+
+
+def running(fleet: Iterable[Instance], stable: Composition) -> int:
+    """Return how many instances of the stable generation there are, without those that go."""
+    return sum(
+        i.generation == stable.generation and i.state.counted and i.draining_since is None
+        for i in fleet
+    )
