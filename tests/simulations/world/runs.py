@@ -137,16 +137,16 @@ class Step(StepContext):
         self._parked, self.print_line = False, run.say
         self.transport = t.cast(t.Any, Transport())
         self.checker = monitor.HealthMonitor(settings.checks, self.transport)
-        self.context = driver_context(settings, self.transport, self._platform, self.checker.wake)
+        made = driver_context(settings, self.transport, self._platform, self.checker.wake)
+        self.context = replace(made, release=self._ask_release)
         process = worker or run.process
         process.on_signal = self.checker.wake
         self.guard = SimulatedGuard(process, run.process)
         store = settings.store.make(replace(self.context, transport=self.transport))
-        store_retry = StoreRetry(
-            settings.rules.progress_deadline, self.print_line, self.guard.check
-        )
+        deadline = settings.rules.progress_deadline
+        self.store_retry = StoreRetry(deadline, self.print_line, self.guard.check)
         me = run.identity(process)
-        self.session = Session(store, settings.service, me, settings.lease, store_retry)
+        self.session = Session(store, settings.service, me, settings.lease, self.store_retry)
 
 
 class Run:
@@ -205,7 +205,7 @@ class Run:
         try:
             return self.step(replaces, given, kept, through="finish")
         except RolloutError:
-            rollout = journal(self.world).open
+            rollout = journal(self.world, given["service"]).open
             if rollout and rollout.phase == Phase.ROLLING_BACK:
                 self.step(rollback, given, kept)
             raise
@@ -238,9 +238,10 @@ class Run:
             raise
 
 
-def journal(world: World) -> Record:
+def journal(world: World, service: str = "shop") -> Record:
     """Return the record as it is in the world, without a call."""
-    return Record.load("shop", _journal.record(world.texts.get("record"), "memory"), "memory")
+    text = world.journals.get(service, {}).get("record")
+    return Record.load(service, _journal.record(text, "memory"), "memory")
 
 
 def lease(world: World) -> SimpleNamespace | None:
