@@ -12,6 +12,7 @@ from ...base import clock
 from ...base.errors import InputError
 from ...base.text import count, size
 from ...config.settings import Settings
+from ...engine.budget import PerHost
 from ...engine.model import State
 from ...engine.shares import Target, counted, share
 from ...engine.strategy import Groups, Plan, Stage, peak
@@ -112,6 +113,14 @@ class Validation(StepPart):
             raise InputError(
                 "rollout_replicas: this workload says itself how many instances it has; scale the"
                 " workload itself, and a rollout in progress follows",
+                "PR-107",
+            )
+        last = self.record.rollout
+        if last and last.per_host:
+            raise InputError(
+                f"rollout_replicas: {self.settings.service} has one instance on each host"
+                f" (per_host) since {last.revision}; add hosts to rollout_platform.hosts or remove"
+                " them there, or run rollout.yml with a number",
                 "PR-107",
             )
 
@@ -269,6 +278,8 @@ class Validation(StepPart):
         stable, loop = self.record.stable, self.loop
         if stable is None:
             return 0
+        if isinstance(self.settings.replicas, PerHost):
+            return min(stable.replicas, replicas)  # of several on a host, all but one go first
         capacity = min([loop.platform.capacity(), *loop.traffic.capacity().values()])
         serving = sum(
             i.state is State.READY or (i.state.counted and i.in_rotation and i.lb_healthy)
