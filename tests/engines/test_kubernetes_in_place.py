@@ -109,6 +109,15 @@ def template(namespace: Namespace, kind: str, name: str) -> str:
     return image.rpartition(":")[2]
 
 
+def remove(made: Playground, namespace: Namespace, workload: str, **given: t.Any) -> None:
+    """Remove what rollouts have left; pods run on, and have nothing of it."""
+    uids = namespace.uids()
+    removed = made.run("progressive.rollout.remove", given)
+    assert removed.rc == 0 and workload in removed.output, removed.output
+    assert "rollout.progressive" not in namespace.kubectl("get", "pod,service", "-o", "yaml")
+    assert namespace.uids() == uids
+
+
 class Watched:
     """The fewest pods that were ready at once, and what else was seen, while it is entered."""
 
@@ -268,12 +277,8 @@ def test_what_rollouts_left_is_removed_and_a_first_rollout_can_go_back(
 ) -> None:
     deploy_db(namespace, 2)
     assert db.run(variables={"rollout_revision": "2"}).rc == 0
-    uids = namespace.uids()
     assert db.run("progressive.rollout.status", {}).rc == 0
-    removed = db.run("progressive.rollout.remove", {})
-    assert removed.rc == 0 and "statefulsets/db" in removed.output, removed.output
-    assert "rollout.progressive" not in namespace.kubectl("get", "pod", "-o", "yaml")
-    assert namespace.uids() == uids
+    remove(db, namespace, "statefulsets/db")
     given = {"rollout_revision": "broken", "rollout_failure_limit": 1, **FAST}
     assert db.run(variables=given).rollout["outcome"] == "rolled_back"
     assert revisions(namespace) == {"db-0": "2", "db-1": "2"}
@@ -289,6 +294,7 @@ def test_what_rollouts_left_is_removed_and_a_first_rollout_can_go_back(
 def test_a_daemonset_is_walked_in_place(
     agent: Playground, namespace: Namespace, balanced: bool
 ) -> None:
+    """Twice, the second time after what the first one left was removed."""
     deploy_agent(namespace)
     balancer = {
         "driver": "kubernetes_service",
@@ -299,10 +305,14 @@ def test_a_daemonset_is_walked_in_place(
     given = {"rollout_traffic": balancer} if balanced else {}
     with Client(namespace) as client, Watched(namespace) as watched:
         outcome = agent.run(variables={"rollout_revision": "2", **given})
+        assert outcome.rc == 0, outcome.output
+        assert list(revisions(namespace).values()) == ["2", "2"]
+        assert template(namespace, "daemonsets", "agent") == "2"
+        remove(agent, namespace, "daemonsets/agent", **given)
+        outcome = agent.run(variables={"rollout_revision": "3", **given})
         time.sleep(1)
     assert outcome.rc == 0, outcome.output
-    assert list(revisions(namespace).values()) == ["2", "2"]
-    assert template(namespace, "daemonsets", "agent") == "2"
+    assert list(revisions(namespace).values()) == ["3", "3"], "a first rollout"
     assert watched.fewest == 1, watched.seen
     assert client.failed == []
 

@@ -198,6 +198,28 @@ def test_a_journal_that_was_lost_is_begun_anew(playground: Playground, swarm: Sw
     promoted(restarted, swarm, replicas=2)
 
 
+def test_what_rollouts_left_is_removed_and_a_first_rollout_follows(
+    playground: Playground, swarm: Swarm, front: BehindHAProxy
+) -> None:
+    """Beside the services that run, which are nobody's any more."""
+    deployed(playground, swarm, 2)
+    given = {"rollout_replicas": 2, "rollout_revision": "2"}
+    promoted(playground.run(variables=given), swarm, replicas=2)
+    before, names = places(swarm), [one["Spec"]["Name"] for one in swarm.services()]
+    with Load(front.url, KINDS, rate=RATE) as load:
+        removed = playground.run("progressive.rollout.remove", {})
+        assert removed.rc == 0 and "rollout.shop" in removed.output, removed.output
+        time.sleep(1)
+        assert failures(load.stop()) == []
+    assert (swarm.services(), swarm.api.get("/configs")) == ([], [])
+    assert front.serving() == before
+    outcome = playground.run(variables={**given, "rollout_revision": "1"})
+    for name in names:
+        swarm.api.delete("services", name)
+    promoted(outcome, swarm, "1", replicas=2)
+    assert front.serving() == front.known() == places(swarm)
+
+
 def test_a_manager_that_is_killed_is_passed_over(
     playground: Playground, swarm: Swarm, front: BehindHAProxy
 ) -> None:

@@ -7,6 +7,8 @@ Its parts and targets are as they stand; hosts, load balancer and times are loca
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 import typing as t
 from collections import Counter
@@ -158,12 +160,22 @@ def test_weights_divide_the_requests_of_hosts_and_pods_behind_one_haproxy(site: 
 
 
 def test_pods_that_do_not_start_take_the_first_wave_back(site: Site) -> None:
+    """Then what rollouts left is removed, and a first one follows, for which processes end."""
     with load(site) as requests:
         outcome = site.run(variables={"rollout_revision": "broken", "rollout_failure_limit": 1})
+        assert outcome.rc != 0 and outcome.rollout["outcome"] == "rolled_back", outcome.output
+        site.serves("1")
+        assert site.order(outcome.rollout["id"], "broken") == ["vms"], "the first wave was there"
+        pods, places, processes = site.namespace.uids(), site.places(), site.living()
+        removed = site.run("progressive.rollout.remove", {})
+        assert removed.rc == 0 and "cloud: deployments/shop" in removed.output, removed.output
+        until(lambda: not site.namespace.notes(), "pods have ended")
+        assert (site.namespace.uids(), site.front.serving()) == (pods, places)
         unscathed(requests.stop())
-    assert outcome.rc != 0 and outcome.rollout["outcome"] == "rolled_back", outcome.output
-    site.serves("1")
-    assert site.order(outcome.rollout["id"], "broken") == ["vms"], "the first wave was there"
+    for process in processes:
+        os.killpg(process["pid"], signal.SIGKILL)
+    site.to("2")
+    site.serves("2")
 
 
 def test_a_run_that_was_killed_in_the_second_is_continued(site: Site) -> None:

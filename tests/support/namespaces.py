@@ -119,6 +119,11 @@ class Namespace:
     def uids(self) -> set[str]:
         return {str(pod["metadata"]["uid"]) for pod in self.pods()}
 
+    def notes(self, more: str = "service") -> list[str]:
+        """What rollouts have noted at the Deployment, its pods and `more`, a line each."""
+        listed = self.kubectl("get", f"deployment,rs,pod,{more}", "-o", "yaml")
+        return [line for line in listed.splitlines() if "rollout.progressive" in line]
+
     def ready(self) -> dict[str, int]:
         """How many pods of each revision are ready."""
         return dict(
