@@ -83,6 +83,8 @@ class ActionModule(StepAction):
             )
             return answer(step, False, last["number"], running, line)
         rollout = fitting(record, command, last["word"] if last else "", bool(asked.get("force")))
+        if command == "scale":
+            refuse_scale(record, rollout)
         if command == "set_target":
             refuse_target(record, rollout, asked["replicas"])
         if command in commands.OF_HOSTS:
@@ -204,6 +206,17 @@ def fitting(record: Record, command: str, before: str, force: bool) -> Rollout:
         )
         raise RolloutFailed(f"cannot {command.replace('_', ' ')}: {title}: {reason}", "PR-700")
     return rollout
+
+
+def refuse_scale(record: Record, rollout: Rollout) -> None:
+    """Refuse another number where there is one instance on each host."""
+    if rollout.per_host:
+        raise RolloutFailed(
+            f"cannot scale: {record.service} {rollout.revision}: it has one instance on each host"
+            " (rollout_replicas: per_host); leave a host out with exclude, or add hosts and run"
+            " rollout.yml again",
+            "PR-700",
+        )
 
 
 def refuse_target(record: Record, rollout: Rollout, number: int) -> None:

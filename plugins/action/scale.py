@@ -20,6 +20,7 @@ from ..plugin_utils.state.record import Outcome, Rollout, RolloutKind
 class ActionModule(StepAction):
     def perform(self, step: StepContext) -> Result:
         replicas = whole_replicas(step)
+        step.session.read()
         Validation(step).refuse_to_scale()
         step.begin()
         step.loop.observe_fleet()

@@ -71,7 +71,8 @@ options:
     type: str
   replicas:
     description:
-      - Number of instances, at least 1. V(current) for as many as there are.
+      - Number of instances, at least 1. V(current) for as many as there are. V(per_host) for exactly one on each host
+        of O(platform), as agents and proxies need (drivers docker, podman, process and systemd).
       - Or a mapping, for as many as there are within bounds. If nothing is deployed, that is C(min), or C(max) with a
         C(min) of 0.
       - If fewer are requested than are running, the others leave at the promotion.

@@ -18,14 +18,20 @@ RACKS = {
     for name, hosts in {"a": ["web1", "web2"], "b": ["web3", "web4"]}.items()
 }
 
+RACK = {"web1": "a", "web2": "a", "web3": "b", "web4": "b"}
+CANARY = {
+    "rollout_strategy": "canary",
+    "rollout_steps": [{"set_replicas": "50%"}, {"pause": {}}],
+    "rollout_wait": 0,
+}
+
 
 class Racks:
     """Watches how many servers of each rack get requests."""
 
     def __init__(self, shop: Shop, front: BehindHAProxy) -> None:
         self._front, self._over = front, threading.Event()
-        racks = {"web1": "a", "web2": "a", "web3": "b", "web4": "b"}
-        self._racks = {shop.addresses[host]: rack for host, rack in racks.items()}
+        self._racks = {shop.addresses[host]: rack for host, rack in RACK.items()}
         self.least = self._now()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
@@ -65,3 +71,40 @@ def test_each_rack_keeps_its_share() -> None:
             assert shop.revisions() == ["2"] * 8
     finally:
         front.close()
+
+
+def test_one_instance_on_each_host_at_one_port() -> None:
+    """A canary of half of the hosts has one in each rack; a host that is added gets one."""
+    front = BehindHAProxy()
+    try:
+        with Shop(front, machines=4, inventory=RACKS, rollout_replicas="per_host") as shop:
+            platform = shop.variables["rollout_platform"]
+            shop.variables |= {
+                "rollout_platform": {**platform, "zone": "rack", "ports": "8100"},
+                "rollout_budget": {"max_surge": 0, "max_unavailable": "25%"},
+            }
+            without = {**shop.variables["rollout_platform"], "hosts": "web:!web4"}
+            beside = {"rollout_budget": {"max_surge": 1}}
+            assert "set rollout_budget.max_surge to 0" in shop.run(variables=beside).failed.msg
+            shop.to("1", rollout_platform=without)
+            shop.to("1")
+            assert hosts(shop, "1") == ["web1", "web2", "web3", "web4"]
+            with Load(front.url, connections=4) as load:
+                racks = Racks(shop, front)
+                shop.to("2", **CANARY)
+                new = hosts(shop, "2")
+                assert sorted(RACK[host] for host in new) == ["a", "b"]
+                refused = shop.run("progressive.rollout.scale", {"rollout_replicas": 3})
+                assert "one instance on each host" in refused.failed.msg
+                promoted = shop.run("progressive.rollout.promote")
+                assert promoted.rc == 0, promoted.output
+                assert hosts(shop, "2") == ["web1", "web2", "web3", "web4"]
+                assert sum(racks.stop().values()) >= 2  # counted rack by rack, at other moments
+                reports = load.stop()
+            assert failures(reports) == []
+    finally:
+        front.close()
+
+
+def hosts(shop: Shop, revision: str) -> list[str]:
+    return sorted(one["host"] for one in shop.living() if one["revision"] == revision)

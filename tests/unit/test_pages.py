@@ -221,7 +221,7 @@ USED = {
         "cohort.yml",
     },
     f"{HOW_TO}/prepare-hosts.md": {"prepare.yml"},
-    f"{HOW_TO}/scale-and-rebalance.md": {"within.yml", "zones.yml"},
+    f"{HOW_TO}/scale-and-rebalance.md": {"within.yml", "zones.yml", "per_host.yml"},
     f"{HOW_TO}/kubernetes.md": {
         *("kubernetes.yml", "service.yml", "gateway.yml", "prestop", "clusters.yml", "waves.yml"),
         *("template.yml", "paused"),
@@ -495,6 +495,7 @@ LISTED = {  # the stages of six instances, and new and old ones of each
     f"{HOW_TO}/scale-and-rebalance.md": {
         "within.yml": "replace 6+0, promote 6+0",
         "zones.yml": "replace 6+0, promote 6+0",
+        "per_host.yml": "step 1 1+5, step 3 3+3, promote 6+0",
     },
     f"{HOW_TO}/freeze.md": {
         "freeze.yml": "replace 6+0, promote 6+0",

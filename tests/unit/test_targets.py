@@ -439,6 +439,7 @@ def test_a_target_without_room_does_not_hold_up_the_others_and_is_named_at_last(
         t.cast(t.Any, Crowded()),
         t.cast(t.Any, observer),
         t.cast(t.Any, SimpleNamespace(record=record)),
+        Budget(1, 0),
     )
     rollout, waypoint = t.cast(t.Any, SimpleNamespace(previous=None)), rolling(2, 8)
     eu, us = (Start(target(name), 1, 0) for name in ("eu", "us"))

@@ -23,6 +23,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.errors import (
     LONGEST,
+    NO_WAIT,
     ErrorHistory,
     compare_errors,
     tolerated,
@@ -34,6 +35,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.
     least_evidence,
     log_e,
     odds_of,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.fading import (
+    WarmUpLimit,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.instances import (
     Instances,
@@ -511,13 +515,15 @@ def test_a_rate_that_is_allowed_is_not_worse(good: int) -> None:
     assert judge(Comparison(), 1.0, 4)[1]
 
 
-def in_turns(new: Counts, stable: Counts, looks: int) -> Comparison:
+def in_turns(
+    new: Counts, stable: Counts, looks: int, patience: WarmUpLimit = NO_WAIT
+) -> Comparison:
     """Compare sides that have requests in turns: two looks of stable, and one of the new side."""
     compared = Comparison()
     for number in range(looks):
         is_new = number % 3 == 2
         look = span(new if is_new else Counts(), Counts() if is_new else stable)
-        compared = compared.after([look], ALPHA, 1.0)
+        compared = compared.after([look], ALPHA, 1.0, patience=patience)
         compared = Comparison.load(json.loads(json.dumps(compared.dump())))
     return compared
 
@@ -529,6 +535,13 @@ def test_sides_that_have_requests_in_turns_are_compared() -> None:
     good = in_turns(Counts(1, 1), Counts(1, 1), 60)
     assert good.sides.new == Counts(20, 20) and good.sides.log_e <= 0
     assert not good.verdict(ALPHA, 1.0, 0.05)[0].worse
+
+
+def test_instances_age_while_requests_are_kept() -> None:
+    """They are compared in the looks 2, 5, 8 and 11."""
+    compared = in_turns(Counts(1, 1), Counts(1), 12, WarmUpLimit(6.0))
+    assert compared.sides.fading.ages == {"": 9}
+    assert compared.instances.each[""].fading.ages == {"": 9}
 
 
 def test_many_requests_to_one_side_are_its_share() -> None:

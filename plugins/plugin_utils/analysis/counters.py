@@ -41,24 +41,29 @@ class Counters:
     def take(self, table: Table, instances: Iterable[Labels]) -> None:
         """Take in the counters of now; `instances` are those that may get requests."""
         at = {labels.endpoint: labels for labels in instances}
-        served = {name: replace(counts, serving=False) for name, counts in self.served.items()}
+        served = {
+            name: replace(counts, serving=False) if counts.serving else counts
+            for name, counts in self.served.items()
+        }
         last = self.raw
         self.raw = {
             (balancer, endpoint): server
             for balancer, servers in table.items()
             for endpoint, server in servers.items()
         }
-        for balancer, servers in table.items():
-            for endpoint, server in servers.items():
-                if labels := at.get(endpoint):
-                    known = served.get(labels.id)
-                    # in place an instance becomes a new one
-                    if known is None or known.generation != labels.generation:
-                        known = Served(
-                            labels.revision, labels.generation, labels.host, labels.endpoint
-                        )
-                    # Counts from before the first observation are ignored.
-                    served[labels.id] = _more(known, last.get((balancer, endpoint), server), server)
+        changes: dict[str, list[tuple[Server, Server]]] = {}
+        for key, server in self.raw.items():
+            if labels := at.get(key[1]):
+                known = served.get(labels.id)
+                # in place an instance becomes a new one
+                if known is None or known.generation != labels.generation:
+                    served[labels.id] = Served(
+                        labels.revision, labels.generation, labels.host, labels.endpoint
+                    )
+                # Counts from before the first observation are ignored.
+                changes.setdefault(labels.id, []).append((last.get(key, server), server))
+        for name, observed in changes.items():
+            served[name] = _more(served[name], observed)
         self.served = served
 
     def cut(self) -> None:
@@ -94,22 +99,21 @@ def load(dumped: Mapping[str, Mapping[str, Mapping[str, t.Any]]]) -> Raw:
     return raw
 
 
-def _more(served: Served, before: Server, now: Server) -> Served:
-    """Add what one load balancer has counted between two observations."""
-    if now.requests < before.requests or now.answered < before.answered:
-        before = Server(before.rotation, before.lb_healthy, 0)  # the counter has restarted
-    answered = now.answered - before.answered if now.mean is not None else 0
-    return replace(
-        served,
-        serving=served.serving or now.rotation is Rotation.IN,
-        requests=served.requests + now.requests - before.requests,
-        answered=served.answered + answered,
-        seconds=served.seconds + (_seconds(before, now) if answered else 0.0),
-        **{
-            name: getattr(served, name) + max(0, getattr(now, name) - getattr(before, name))
-            for name in COUNTS
-        },
-    )
+def _more(served: Served, observed: Iterable[tuple[Server, Server]]) -> Served:
+    """Add what load balancers have counted between two observations, of which each has a pair."""
+    counts = {name: getattr(served, name) for name in ("requests", "answered", "seconds", *COUNTS)}
+    serving = False
+    for before, now in observed:
+        if now.requests < before.requests or now.answered < before.answered:
+            before = Server(before.rotation, before.lb_healthy, 0)  # the counter has restarted
+        serving = serving or now.rotation is Rotation.IN
+        counts["requests"] += now.requests - before.requests
+        if now.mean is not None and now.answered != before.answered:
+            counts["answered"] += now.answered - before.answered
+            counts["seconds"] += _seconds(before, now)
+        for name in COUNTS:
+            counts[name] += max(0, getattr(now, name) - getattr(before, name))
+    return replace(served, serving=serving, **counts)
 
 
 def _seconds(before: Server, now: Server) -> float:

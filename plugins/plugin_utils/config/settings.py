@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import cached_property
 
 from ..base.errors import InputError
-from ..engine.budget import Amount, Bounds, Budget
+from ..engine.budget import Amount, Bounds, Budget, PerHost
 from ..engine.model import FailureAction
 from ..engine.progress import Rules
 from ..engine.strategy import Plan
@@ -45,7 +45,7 @@ class Settings:
 
     service: str
     revision: str | None
-    replicas: int | Bounds | None
+    replicas: int | Bounds | PerHost | None
     asked: Plan  # as the variables say; see `plan`
     default_analysis: bool  # whether what the load balancers count is judged, too
     budget: Budget
@@ -135,6 +135,8 @@ def parse(args: Mapping[str, t.Any], drivers: bool = True, moves: bool = True) -
         # up at once.
         known["budget"] = replace(known["budget"], max_surge=0, max_in_flight=None)
         known["headroom"] = Fraction(0)
+    if isinstance(known["replicas"], PerHost):
+        _check_per_host(plan, platform, known["autoscaler"])
     plain = {field.name: known[field.name] for field in fields(Settings) if field.name in known}
     derived = {
         "asked": plan,
@@ -189,6 +191,28 @@ def _check_refilled(plan: Plan, budget: Budget, autoscaler: Autoscaler | None) -
             " max_unavailable to at least 1",
             "PR-105",
         )
+
+
+def _check_per_host(
+    plan: Plan, platform: DriverChoice[PlatformDriver], autoscaler: Autoscaler | None
+) -> None:
+    """Refuse one instance a host where the platform or another variable decides their number."""
+    can = platform.driver.capabilities
+    if not can.starts_instances:
+        why = "instances are deployed in place, which is one a host anyway; remove it"
+    elif not can.has_hosts or can.has_parts or can.refills_places:
+        why = (
+            f"rollout_platform.driver {platform.name} places instances itself; deploy a DaemonSet"
+            " (Kubernetes) or a global service (Docker Swarm) there, or use one of docker, podman,"
+            " process and systemd"
+        )
+    elif autoscaler:
+        why = "rollout_autoscaler sets another number; remove one of them"
+    elif plan.waves:
+        why = "rollout_targets give each target an even share of a number; remove one of them"
+    else:
+        return
+    raise InputError(f"rollout_replicas: per_host, but {why}", "PR-107")
 
 
 def _known_good(given: float, plan: Plan, release: Mapping[str, t.Any] | None) -> float:

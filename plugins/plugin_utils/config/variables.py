@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from ..base.errors import InputError
-from ..engine.budget import Amount, Bounds, Budget
+from ..engine.budget import Amount, Bounds, Budget, PerHost
 from ..health import spec
 from ..inputs import values
 from ..inputs.options import (
@@ -79,14 +79,17 @@ _FAILURES = Options(
 )
 
 
-def replicas(given: t.Any, variable: str) -> int | Bounds:
-    """Return the number of replicas, or its bounds: a number, `current`, or `{min, max}`."""
+def replicas(given: t.Any, variable: str) -> int | Bounds | PerHost:
+    """Return the number of replicas, or what it follows: a number, `current`, `per_host`, or
+    `{min, max}`.
+    """
     if given == "current":
         return Bounds()
+    if given == "per_host":
+        return PerHost()
     if not isinstance(given, Mapping):
-        return values.whole(
-            given, variable, 1, "write one (6), current, or {min: 4, max: 40}", values.MOST
-        )
+        example = "write one (6), current, per_host, or {min: 4, max: 40}"
+        return values.whole(given, variable, 1, example, values.MOST)
     if not given:
         raise InputError(f"{variable}: must not be empty; write {{min: 4, max: 40}}", "PR-125")
     bounds = _REPLICAS.parse(given, f"{variable}.")
@@ -300,7 +303,9 @@ COMMON = Options(
     Field(
         "replicas",
         Kind("raw", replicas, fields=_REPLICAS),
-        "Number of instances, at least 1. V(current) for as many as there are.\nOr a mapping, for"
+        "Number of instances, at least 1. V(current) for as many as there are. V(per_host) for"
+        " exactly one on each host of O(platform), as agents and proxies need (drivers docker,"
+        " podman, process and systemd).\nOr a mapping, for"
         " as many as there are within bounds. If nothing is deployed, that is C(min), or C(max)"
         " with a C(min) of 0.\nIf fewer are requested than are running, the others leave at the"
         " promotion.",

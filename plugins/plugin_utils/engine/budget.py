@@ -50,6 +50,18 @@ class Bounds:
 
 
 @dataclass(frozen=True)
+class PerHost:
+    """One instance on each host."""
+
+    def of(self, hosts: int) -> int:
+        """Return how many instances that are."""
+        return hosts
+
+    def __str__(self) -> str:
+        return "per_host"
+
+
+@dataclass(frozen=True)
 class ResolvedBudget:
     """A budget resolved for a desired number."""
 

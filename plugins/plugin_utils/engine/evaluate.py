@@ -98,6 +98,8 @@ def evaluate(
     fleet's times.
     """
     allowed = budget.resolve(waypoint.desired)
+    if rules.one_per_host:
+        fleet = rules.one_per_host.marked(fleet, waypoint, rules, now)
     began = now if progress.old is None else progress.began
     count = count_fleet(fleet, waypoint, rules, began, now)
     kept = min(count.old.arrived, waypoint.old)

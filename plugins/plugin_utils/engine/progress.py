@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 if t.TYPE_CHECKING:
+    from .per_host import OnePerHost  # few services have one instance a host
     from .zones import ZoneFloor  # few services have zones
 
 
@@ -37,6 +38,7 @@ class Rules:
     # how long a new instance has to last before it makes good earlier ones that broke
     watch_new: float = 120.0
     zone_floor: ZoneFloor | None = None  # how many instances each zone keeps
+    one_per_host: OnePerHost | None = None  # None: instances may be anywhere
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ OMITTED: tuple[tuple[str, t.Any], ...] = (
     ("wanted_new", 0),
     ("aim", {}),
     ("excluded", []),
+    ("per_host", False),
 )
 KEPT = 20  # ended rollouts in the history
 MOVED = "moved"  # in a journal that must not be used, since it was moved, or is being moved here
@@ -155,6 +156,7 @@ class Rollout:
     aim: dict[str, int] = field(default_factory=dict)  # by stage, those that an operator has set
     # hosts that an operator has taken out: what is there goes, and nothing is placed there
     excluded: list[str] = field(default_factory=list)
+    per_host: bool = False  # one instance on each host; `replicas` are the hosts then
     # replicas that the owner of the workload asked for there, as last taken; None: no others
     owner: int | None = None
     grown: int = 0  # new instances that existed when the rollout was scaled

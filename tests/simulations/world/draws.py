@@ -15,6 +15,7 @@ from .runs import DRIVERS
 from .world import AT_CALLS, BALANCERS, HOSTS, Fault, Life
 
 LEASE = 30.0
+PER_HOST = "per_host"
 ENDS = ("promoted", "rolled_back", "aborted", "failed")
 RECEIVING = ("gets it", "gets it", "is late", "hangs", "refuses")
 LOOKS = ("status", "plan")
@@ -53,6 +54,11 @@ class Story:
 
     def without(self, *faults: Fault) -> Story:
         return replace(self, faults=[one for one in self.faults if one not in faults])
+
+
+def size(given: Mapping[str, t.Any]) -> int:
+    """Return how many replicas variables ask for."""
+    return len(HOSTS) if given["replicas"] == PER_HOST else int(given["replicas"])
 
 
 def drawn(seed: int) -> Story:
@@ -119,6 +125,12 @@ def drawn(seed: int) -> Story:
             given.pop(name, None)
         given |= older.given(left)
         replicas = given["replicas"]
+    if strategy != "blue_green" and not (in_place or left):
+        one_a_host = Random(f"one a host {seed}").random() < 0.12
+        if one_a_host:
+            replicas, given["replicas"] = len(HOSTS), PER_HOST
+            for name in ("targets", "autoscaler"):
+                given.pop(name, None)
     faults = _faults(dice, replicas)
     if in_place and dice.random() < 0.5:  # perhaps while the user's tasks run
         at, balancer = round(dice.uniform(0, 60), 1), dice.choice(BALANCERS)
@@ -128,11 +140,9 @@ def drawn(seed: int) -> Story:
         lives = [replace(one, errors=0.3) for one in lives]
         if strategy == "canary" and not left:
             given["steps"] = [{"set_weight": 30}, {"analysis": {"interval": "5s"}}]
-    following = {
-        **given,
-        "replicas": max(1, replicas + (0 if in_place else dice.choice([0, 0, 0, -2, -1, 1]))),
-        "supersede": True,
-    }
+    change = 0 if in_place else dice.choice([0, 0, 0, -2, -1, 1])
+    later = PER_HOST if given["replicas"] == PER_HOST else max(1, replicas + change)
+    following = {**given, "replicas": later, "supersede": True}
     return Story(
         seed,
         given,

@@ -220,6 +220,7 @@ class Platform(PlatformDriver):
         flavour = kept.platform.get("flavour", "") if kept else self._flavour
         if labels.service == "shop":
             world.check_settings(labels, flavour)
+            world.check_host(labels)
         world.begin(labels).patience = self.stop_timeout
         world.check_ceiling()
         if labels.service == "shop":

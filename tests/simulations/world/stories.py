@@ -25,7 +25,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.con
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
 
 from . import drivers, older
-from .draws import ENDS, LEASE, LOOKS, WORDS, Story
+from .draws import ENDS, LEASE, LOOKS, PER_HOST, WORDS, Story, size
 from .in_place import PLATFORM, InPlaceRun, labels
 from .machine import START, Dead, Job, Machine
 from .runs import DRIVERS, Run, inside, journal, lease
@@ -86,7 +86,9 @@ class _Telling:
         self.story = story
         self.machine = Machine(Random(f"machine {story.seed}"))
         given, later = story.given, story.next_given
-        sizes = [given["replicas"], later["replicas"]]
+        sizes = [size(given), size(later)]
+        if given["replicas"] == PER_HOST:  # a host that is left out counts for nothing
+            sizes.append(len(HOSTS) - any("exclude" in one.what for one in story.faults))
         sizes += [sizes[0] + 1] if any("scale" in one.what for one in story.faults) else []
         sizes += [int(one.span) for one in story.faults if one.kind == "autoscaler wants"]
         rounded = "targets" in given  # the share of each target is rounded up
@@ -111,6 +113,7 @@ class _Telling:
             for host in HOSTS:
                 self.world.begin(labels(host, "0"))
         self.world.managed = given["autoscaler"]["mode"] if "autoscaler" in given else ""
+        self.world.one_a_host = given["replicas"] == PER_HOST
         self.world.retries, self.world.tasks = story.retries, story.tasks
         self.world.settings = SETTINGS if story.differ else {}
         self.world.unfit = {"2"} if self._unfit() else set()
@@ -311,7 +314,7 @@ class _Telling:
     def _command(self, word: str) -> Job:
         open = journal(self.world).open
         given = self._of(open.revision if open else "2", self.story.given)
-        more = {"replicas": self.story.given["replicas"] + 1} if word == "scale" else {}
+        more = {"replicas": size(self.story.given) + 1} if word == "scale" else {}
         if word in ("exclude", "include"):
             more = {"host": HOSTS[0]}
         return self._begin(f"{word}.yml", "control", lambda run: run.control(word, given, **more))
@@ -344,7 +347,7 @@ class _Telling:
         if what == "scale run":
             stable = journal(self.world).stable
             asked = self._of(stable.revision if stable else "1", given)
-            asked["replicas"] = self.story.given["replicas"] + 1
+            asked["replicas"] = size(self.story.given) + 1
             return self._begin("scale", "scale", lambda run: run.scale(asked))
         return self._rollout(revision, given)
 
@@ -426,7 +429,8 @@ class _Telling:
         if record.stable is None:
             raise Broken("there is no stable revision")
         given = self.story.given if record.stable.revision != "3" else self.story.next_given
-        asked = {**given, "replicas": record.stable.replicas}
+        per_host = given["replicas"] == PER_HOST
+        asked = {**given, "replicas": PER_HOST if per_host else record.stable.replicas}
         self._await(self._rollout(record.stable.revision, asked))
         self._check_end()
         if any(one.what.startswith("cart") for one in self.story.faults):

@@ -205,6 +205,7 @@ class World:
         self.born: dict[str, Instance] = {}  # by id, all that ever were
         self.retries = False  # whether balancers send a refused request to another entry once
         self.clients = Clients(self)
+        self.one_a_host = False  # whether no host may have two instances of a revision
         self.tasks = 1.0  # seconds that the user's tasks take on a host, in place
 
     @property
@@ -448,6 +449,17 @@ class World:
         there = [one for one in self.alive() if one.labels.host not in cut_off]
         if len(there) > self.ceiling:
             self.broken(f"{len(there)} instances, {self.ceiling} are allowed")
+
+    def check_host(self, labels: Labels) -> None:
+        """An instance is started: where each host has one, no other of its generation is there."""
+        host = self.hosts[labels.host]
+        same = [
+            one.labels.id
+            for one in host.instances.values()
+            if not one.gone and one.labels.generation == labels.generation
+        ]
+        if self.one_a_host and same:
+            self.broken(f"{labels.id} is started on {host.name} beside {', '.join(same)}")
 
     def check_autoscaler(self, name: str) -> None:
         """An instance is started: an autoscaler that is managed leaves the numbers alone."""

@@ -60,7 +60,10 @@ def _lack_of_room(
     """Return that the hosts that are left have too little room for the budget."""
     before = rollout.previous.replicas if rollout.previous else 0
     second_set = rollout.strategy == "blue_green" and rollout.phase != Phase.ROLLING_BACK
-    most = most_at_once(rollout.replicas, rollout.base or before, second_set, budget)
+    numbers = rollout.replicas, rollout.base or before
+    if rollout.per_host:  # the host's own instance needs no room elsewhere
+        numbers = len(rest), min(len(rest), numbers[1])
+    most = most_at_once(*numbers, second_set, budget)
     room = platform.capacity(rest) if rest else 0
     if room >= most:
         return ""

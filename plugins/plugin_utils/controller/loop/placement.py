@@ -8,8 +8,9 @@ from dataclasses import replace
 from functools import partial
 
 from ...base.errors import PlatformError
+from ...engine.budget import Budget
 from ...engine.evaluate import Decision
-from ...engine.model import Process
+from ...engine.model import Phase, Process
 from ...engine.shares import Target
 from ...engine.strategy import Waypoint
 from ...interfaces.platform import NOWHERE, Endpoint, Labels, PlatformDriver
@@ -21,10 +22,13 @@ from .observer import Observer, Snapshot
 class Placement:
     """Places the instances of one service."""
 
-    def __init__(self, platform: PlatformDriver, observer: Observer, session: Session) -> None:
+    def __init__(
+        self, platform: PlatformDriver, observer: Observer, session: Session, budget: Budget
+    ) -> None:
         self._platform = platform
         self._observer = observer
         self._session = session
+        self._budget = budget
 
     def with_leaving(self, snapshot: Snapshot, waypoint: Waypoint) -> Snapshot:
         """Return the snapshot with the instances that leave crowded hosts for this waypoint."""
@@ -110,6 +114,8 @@ class Placement:
         living = [*self._observer.living(), *others]
         among = {"among": target.hosts} if target else {}
         if rollout := self._session.record.open:
+            if rollout.per_host:
+                return self._one_a_host(rollout, count, generation, living)
             if rollout.excluded:
                 hosts = target.hosts if target else self._platform.hosts()
                 among = {"among": frozenset(hosts).difference(rollout.excluded)}
@@ -131,6 +137,37 @@ class Placement:
         except PlatformError:
             return self._platform.place(count, living, generation, **among)
 
+    def _one_a_host(
+        self, rollout: Rollout, count: int, generation: int, living: Sequence[Labels]
+    ) -> Sequence[tuple[str, Endpoint, int]]:
+        """Return where the next instances go, at most one on each host.
+
+        There are fewer than asked for while old instances have not left their hosts, or hosts do
+        not answer.
+        """
+        from ...engine.per_host import free_hosts  # few services have one instance a host
+
+        surge = self._budget.resolve(rollout.replicas).surge
+        beside = rollout.strategy == "blue_green" or surge > 0
+        stable = rollout.previous.generation if rollout.previous else 0
+        if generation == stable and rollout.phase != Phase.ROLLING_BACK:
+            beside = False  # what is repaired goes where nothing runs
+        out = {*rollout.excluded, *self._session.record.away}
+        hosts = [host for host in self._platform.hosts() if host not in out]
+        taken = [(labels.host, labels.generation) for labels in living]
+        placed: list[tuple[str, Endpoint, int]] = []
+        for among in map(set, free_hosts(hosts, taken, generation, beside)):
+            while among and len(placed) < count:
+                here = [*living, *(_label(place, generation) for place in placed)]
+                wanted = min(count - len(placed), len(among))
+                places = self._platform.place(wanted, here, generation, frozenset(among))
+                first = {place[0]: place for place in reversed(places)}
+                if not first:
+                    break
+                placed += first.values()
+                among -= first.keys()
+        return placed
+
     def _next_hosts(
         self, generation: int, target: Target | None, count: int, leaving: Collection[str]
     ) -> list[str]:
@@ -142,3 +179,9 @@ class Placement:
             ]
         except PlatformError:
             return []
+
+
+def _label(place: tuple[str, Endpoint, int], generation: int) -> Labels:
+    """Return what takes a place that was chosen just now."""
+    host, endpoint, slot = place
+    return Labels("", "", "", generation, host, endpoint, slot)

@@ -14,7 +14,7 @@ from ...base import clock
 from ...base.errors import TRANSIENT, InputError, RolloutError, RolloutFailed, StoreError
 from ...base.text import span
 from ...config.settings import Settings
-from ...engine.budget import up
+from ...engine.budget import PerHost, up
 from ...engine.evaluate import Decision, evaluate
 from ...engine.model import Composition, Instance, Phase, Rotation, State
 from ...engine.progress import ProgressTracker, Rules
@@ -97,7 +97,7 @@ class ReconcileLoop:
             now=now,
             stopped=lambda: bool(guard.stopped),
         )
-        self.placement = Placement(self.platform, self.observer, session)
+        self.placement = Placement(self.platform, self.observer, session, settings.budget)
 
     def _targets(self) -> tuple[Target, ...]:
         plan, platform, traffic = self.settings.asked, self.platform, self.traffic
@@ -190,8 +190,27 @@ class ReconcileLoop:
         """Return the waypoint with a part for each target, where there are any."""
         return divide(waypoint, self.targets)
 
+    @property
+    def per_host(self) -> bool:
+        """Whether there is to be one instance on each host."""
+        rollout = self.session.record.open
+        return rollout.per_host if rollout else isinstance(self.settings.replicas, PerHost)
+
+    @property
+    def hosts(self) -> Sequence[str]:
+        """The hosts that are not left out of the rollout in progress."""
+        rollout = self.session.record.open
+        excluded = rollout.excluded if rollout else ()
+        return [host for host in self.platform.hosts() if host not in excluded]
+
     def fitted(self, waypoint: Waypoint) -> Waypoint:
-        """Return the waypoint for as many instances as the platform has, where it fills places."""
+        """Return the waypoint for as many instances as the platform has, where it fills places, or
+        for one a host.
+        """
+        if self.per_host:
+            from ...engine import per_host  # few services have one instance a host
+
+            return per_host.fitted(waypoint, len(self.hosts))
         places = self.platform.replicas() if self.platform.capabilities.refills_places else None
         if not places:
             return waypoint
@@ -298,11 +317,20 @@ class ReconcileLoop:
         """Return the rules with the failure limits of the stage and of the whole rollout."""
         total = None if rollout.phase == Phase.ROLLING_BACK else self.settings.failure_total
         most = None if total is None else max(1, up(total, rollout.replicas))
-        return replace(self.rules, stage_limit=stage.failure_limit, total_limit=most)
+        return replace(self.placed_rules, stage_limit=stage.failure_limit, total_limit=most)
+
+    @property
+    def placed_rules(self) -> Rules:
+        """The rules, with those for one instance on each host where that is asked for."""
+        if not self.per_host:
+            return self.rules
+        from ...engine.per_host import OnePerHost  # as above
+
+        return replace(self.rules, one_per_host=OnePerHost(self.platform.zones))
 
     def next_decision(self, waypoint: Waypoint) -> Decision:
         """Return what the next iteration on the way to a waypoint would do. Changes nothing."""
-        waypoint = self.divided(waypoint)
+        waypoint = self.fitted(self.divided(waypoint))
         snapshot = self.placement.with_leaving(self.observe(), waypoint)
         progress = ProgressTracker(since=self.now())
         fleet = snapshot.fleet
@@ -310,7 +338,8 @@ class ReconcileLoop:
             from ...engine.rebalance import mark_leaving  # few runs rebalance
 
             fleet = mark_leaving(fleet, snapshot.leaving)
-        return evaluate(fleet, waypoint, self.settings.budget, self.rules, progress, self.now())
+        rules, budget = self.placed_rules, self.settings.budget
+        return evaluate(fleet, waypoint, budget, rules, progress, self.now())
 
     def turn_back(self) -> None:
         """Get ready for a rollback: stop the background gates, and observe what is there now.

@@ -225,8 +225,9 @@ class RequestCounts:
         kept = {key: self._raw.get(key, server) for key, server in now.raw.items()}
         counted = {(name, True): count for name, count in now.served.items()}
         counted |= {(name, False): count for name, count in between.served.items()}
-        came = [count.since(self._last.get(key)) for key, count in counted.items()]
-        due = (elapsed >= self._next or final) and any(count.requests for count in came)
+        asked = elapsed >= self._next or final
+        came = [count.since(self._last.get(key)) for key, count in counted.items() if asked]
+        due = any(count.requests for count in came)
         if due:
             kept = dict(now.raw)
         if rollout.counted is None or due or kept.keys() != self._raw.keys():

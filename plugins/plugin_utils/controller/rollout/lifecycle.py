@@ -12,6 +12,7 @@ from functools import cached_property
 from ...base import clock
 from ...base.errors import TRANSIENT, InputError, RolloutFailed
 from ...base.text import moment
+from ...engine.budget import PerHost
 from ...engine.instances import is_orphaned
 from ...engine.model import Composition, Instance, Phase, State
 from ...engine.strategy import FINISH, InvalidSteps, Plan, Stage
@@ -86,6 +87,7 @@ class Lifecycle(StepPart):
             entered=clock.now(),
             plan=self._fingerprint,
             base=base,
+            per_host=self._per_host(),
             ran=0 if self.step.in_place else others(self.loop.fleet, generation),
             played=replicas,
             owner=self.loop.platform.asked(),
@@ -126,6 +128,13 @@ class Lifecycle(StepPart):
             with suppress(*TRANSIENT):  # only for those who look there
                 title = f"{self.record.service} {rollout.revision}"
                 self.loop.platform.note(event, f"{title}: {what}")
+
+    def _per_host(self) -> bool:
+        """Return whether the rollout has one instance on each host; as the last one, if no number
+        is given.
+        """
+        last, given = self.record.rollout, self.settings.replicas
+        return isinstance(given, PerHost) or (given is None and bool(last and last.per_host))
 
     def _order(self, kind: RolloutKind, revision: str) -> int | None:
         """Return the place of the revision among all, as given or as known."""
@@ -255,6 +264,8 @@ class Lifecycle(StepPart):
             changed = True
             renumber(rollout, replicas, self.loop.fleet, self.stages.of)
         rollout.played = replicas
+        if self.settings.replicas is not None:
+            rollout.per_host = isinstance(self.settings.replicas, PerHost)
         if rollout.phase == Phase.HOLDING:
             self._pass_promotion(rollout)
         if rollout.phase == Phase.HELD:

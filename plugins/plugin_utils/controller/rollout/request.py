@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from ...base.errors import InputError
-from ...engine.budget import Bounds
+from ...engine.budget import Bounds, PerHost
 from ...state.record import Rollout, RolloutKind
 from ..step.context import StepContext
 from .adoption import adopt, running
@@ -60,13 +60,17 @@ def _as_there_are(step: StepContext) -> int | None:
     return known.replicas if known and step.settings.revision in (None, known.revision) else present
 
 
-def _number(step: StepContext, asked: int | Bounds, revision: str, present: int | None) -> int:
+def _number(
+    step: StepContext, asked: int | Bounds | PerHost, revision: str, present: int | None
+) -> int:
     """Return the number of replicas asked for, where it may follow the present number.
 
     A rollout in progress keeps its number: its own instances are never counted.
     """
     if isinstance(asked, int):
         return asked
+    if isinstance(asked, PerHost):
+        return len(step.loop.platform.hosts()) if present is None else present
     if present is None:
         present = _present(step, revision)
     replicas = asked.of(present)

@@ -10,6 +10,7 @@ from fractions import Fraction
 
 from ...base import clock
 from ...base.errors import Aborted, InputError, RolloutFailed
+from ...engine.budget import PerHost
 from ...engine.model import Composition, Instance, Phase, State
 from ...engine.strategy import BACK, SWITCH_BACK, Plan, Stage, rolling
 from ...report.failure import rolled_back, without_log
@@ -123,9 +124,9 @@ class Rollback(StepPart):
         if rollout.generation != target.generation:
             idle = without_requests(fleet, rollout.generation, rollout.asked)
             draining.update({name: clock.now() for name in idle if name not in draining})
-        return rollback_stages(
-            fleet, rollout.asked, target, rollout.baseline, self.settings.headroom
-        )
+        # What others can carry is of no use to a host that has no instance.
+        headroom = Fraction(0) if rollout.per_host else self.settings.headroom
+        return rollback_stages(fleet, rollout.asked, target, rollout.baseline, headroom)
 
     # -- while no rollout is in progress -----------------------------------------------------------
 
@@ -176,6 +177,8 @@ class Rollback(StepPart):
     def _replicas(self, known: int) -> int:
         """Return the number of replicas asked for, or else that of the stable revision."""
         given = self.settings.replicas
+        if isinstance(given, PerHost):
+            return len(self.loop.platform.hosts())
         return given if isinstance(given, int) else (given.of(known) if given else None) or known
 
     def open(self, target: Composition, why: str = "", plan: Plan | None = None) -> Rollout:

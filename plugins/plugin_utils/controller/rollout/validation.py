@@ -12,6 +12,7 @@ from ...base import clock
 from ...base.errors import InputError
 from ...base.text import count, size
 from ...config.settings import Settings
+from ...engine.budget import PerHost
 from ...engine.model import State
 from ...engine.shares import Target, counted, share
 from ...engine.strategy import Groups, Plan, Stage, peak
@@ -51,9 +52,11 @@ class Validation(StepPart):
         capacity, (most, needs) = platform.capacity(), self._most(replicas, plan)
         if capacity < most:
             hosts = count(len(platform.hosts()), "host")
+            per_host = isinstance(self.settings.replicas, PerHost)
+            more = "set rollout_budget.max_surge to 0" if per_host else "add hosts"
             raise InputError(
                 f"rollout_platform: {hosts} with room for {count(capacity, 'instance')}, but"
-                f" {needs}; widen rollout_platform.ports or add hosts",
+                f" {needs}; widen rollout_platform.ports or {more}",
                 "PR-202",
             )
         self._check_targets(replicas, plan)
@@ -112,6 +115,14 @@ class Validation(StepPart):
             raise InputError(
                 "rollout_replicas: this workload says itself how many instances it has; scale the"
                 " workload itself, and a rollout in progress follows",
+                "PR-107",
+            )
+        last = self.record.rollout
+        if last and last.per_host:
+            raise InputError(
+                f"rollout_replicas: {self.settings.service} has one instance on each host"
+                f" (per_host) since {last.revision}; add hosts to rollout_platform.hosts or remove"
+                " them there, or run rollout.yml with a number",
                 "PR-107",
             )
 
@@ -269,6 +280,8 @@ class Validation(StepPart):
         stable, loop = self.record.stable, self.loop
         if stable is None:
             return 0
+        if isinstance(self.settings.replicas, PerHost):
+            return min(stable.replicas, replicas)  # of several on a host, all but one go first
         capacity = min([loop.platform.capacity(), *loop.traffic.capacity().values()])
         serving = sum(
             i.state is State.READY or (i.state.counted and i.in_rotation and i.lb_healthy)

@@ -28,6 +28,7 @@ class Comparison:
     instances: Instances = field(default_factory=Instances)
     reached: int = LOOKS  # looks in a row in which new instances failed as often as is bad
     kept: Span | None = None  # of looks in which only one side had requests, a few
+    kept_looks: int = 0  # how many these are
 
     def after(
         self,
@@ -50,8 +51,9 @@ class Comparison:
             look = [self.kept + look[0], *look[1:]] if look else [self.kept]
         whole = functools.reduce(operator.add, look) if look else Span({}, {})
         if whole.is_partial and not self.sides.shown.held:
-            return replace(self, kept=whole)
-        sides = self.sides.after(look, SIDES * alpha, tolerance, storm, patience)
+            return replace(self, kept=whole, kept_looks=self.kept_looks + 1)
+        looks = self.kept_looks + 1
+        sides = self.sides.after(look, SIDES * alpha, tolerance, storm, patience, looks=looks)
         instances = self.instances.after(
             look,
             sides.dispersion,
@@ -59,6 +61,7 @@ class Comparison:
             tolerance,
             storm=sides.shown.storm,
             patience=patience,
+            looks=looks,
         )
         rate = total(together(span.new for span in look)).rate
         return Comparison(sides, instances, self.reached + 1 if rate >= at_least else 0)
@@ -99,6 +102,7 @@ class Comparison:
             "instances": self.instances.dump(),
             "reached": self.reached,
             "kept": self.kept.dump() if self.kept else None,
+            "kept_looks": self.kept_looks,
         }
 
     @classmethod
@@ -109,4 +113,5 @@ class Comparison:
             Instances.load(data.get("instances", {})),
             data.get("reached", LOOKS),
             Span.load(data["kept"]) if data.get("kept") else None,
+            data.get("kept_looks", 0),
         )

@@ -125,10 +125,13 @@ class ErrorHistory:
         tolerance: float,
         storm: bool = False,
         patience: WarmUpLimit = NO_WAIT,
+        *,
+        looks: int = 1,
     ) -> ErrorHistory:
         """Return the history after one more look, of one or several spans.
 
         `storm`: whether stable is known to have one now. `patience`: for the new side to warm up.
+        `looks`: so many passed since the last one.
         """
         new, stable = together(span.new for span in look), together(span.stable for span in look)
         expected, by_host = self.expected, dict(self.by_host)
@@ -142,7 +145,7 @@ class ErrorHistory:
         dispersion = self.dispersion.after(list(new.values()), stable)
         calm = self.calm.after(total(new), total(stable))
         lost = is_lost(total(new), calm.worst)
-        fading = self.fading.after(new, total(stable), dispersion.of_stable, patience)
+        fading = self.fading.after(new, total(stable), dispersion.of_stable, patience, looks)
         history = replace(
             self,
             new=self.new + total(new),

@@ -51,11 +51,12 @@ class Fading:
         stable: Counts,
         dispersion: float,
         patience: WarmUpLimit,
+        looks: int = 1,
     ) -> Fading:
-        """Return it after one more look."""
+        """Return it after one more look, or so many together."""
         if not patience.tau:
             return self
-        ages = {name: min(age + 1, OLD) for name, age in self.ages.items()}
+        ages = {name: min(age + looks, OLD) for name, age in self.ages.items()}
         for name, counts in new.items():
             if counts.requests and len(ages) < INSTANCES:
                 ages.setdefault(name, 0)

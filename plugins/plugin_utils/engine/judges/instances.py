@@ -111,10 +111,11 @@ class Instances:
         *,
         storm: bool = False,
         patience: WarmUpLimit = NO_WAIT,
+        looks: int = 1,
     ) -> Instances:
         """Return it after one more look. `alpha` is for all instances together.
 
-        `storm`: whether stable has one now.
+        `storm`: whether stable has one now. `looks`: so many passed since the last one.
         """
         counted = together(span.new for span in look)
         names = [*self.each, *(name for name in counted if name not in self.each)][:MOST]
@@ -126,7 +127,9 @@ class Instances:
             instance = self.each.get(name, Instance(part=part))
             instance = instance.after(name, look, tolerance)
             own = counted.get(name, Counts())
-            fading = instance.fading.after({name: own}, stable, dispersion.of_stable, patience)
+            fading = instance.fading.after(
+                {name: own}, stable, dispersion.of_stable, patience, looks
+            )
             instance = replace(instance, fading=fading)
             failed = int(own.errors > 0)
             # with too little evidence against it on its host, it waits

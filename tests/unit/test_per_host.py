@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`rollout_replicas: per_host`: what it is refused with, and where the next instances go."""
+
+from __future__ import annotations
+
+import typing as t
+from types import SimpleNamespace
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.action.control import refuse_scale
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    InputError,
+    RolloutFailed,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.validation import (
+    Validation,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import PerHost
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.per_host import (
+    fitted,
+    free_hosts,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
+    Waypoint,
+    rolling,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
+    Record,
+    Rollout,
+)
+
+PROCESS = {"driver": "process", "hosts": "web", "command": ["/bin/agent"], "ports": 9100}
+
+KUBERNETES = {"driver": "kubernetes", "workload": "deployment/agent", "image": "a:{revision}"}
+SWARM = {"driver": "swarm", "hosts": "web", "image": "agent:{revision}", "port": 80}
+SCALER = {"driver": "command", "get": ["/bin/get"], "set": ["/bin/set", "{min}", "{max}"]}
+
+
+def parsed(**given: t.Any) -> settings.Settings:
+    known = {"service": "agent", "replicas": "per_host", "platform": PROCESS}
+    return settings.parse({**known, **given})
+
+
+def test_it_is_a_number_of_replicas() -> None:
+    assert parsed().replicas == PerHost()
+    assert parsed(replicas=3).replicas == 3
+    with pytest.raises(InputError, match=r"rollout_replicas: .*per_hosts.*per_host"):
+        parsed(replicas="per_hosts")
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"platform": KUBERNETES}, "DaemonSet"),
+        ({"platform": SWARM}, "global service"),
+        ({"platform": {"driver": "static", "hosts": "web", "port": 9100}}, "in place"),
+        ({"autoscaler": SCALER}, "rollout_autoscaler"),
+        ({"targets": [{"name": "eu", "hosts": "eu"}]}, "rollout_targets"),
+    ],
+)
+def test_it_is_refused_where_something_else_decides(given: dict[str, t.Any], why: str) -> None:
+    with pytest.raises(InputError, match=f"rollout_replicas: per_host, but .*{why}"):
+        parsed(**given)
+
+
+def test_another_number_is_refused_while_it_lasts() -> None:
+    record = Record("agent")
+    rollout = Rollout("r1", "2", 2, 4, "rolling", None, 0.0)
+    refuse_scale(record, rollout)
+    rollout.per_host = True
+    with pytest.raises(RolloutFailed, match="one instance on each host"):
+        refuse_scale(record, rollout)
+
+
+def test_a_run_that_is_told_another_number_refuses_it_by_the_record_that_it_has() -> None:
+    """It would lose what it has not written yet if it read the journal again."""
+    record = Record("agent", rollout=Rollout("r1", "2", 2, 4, "rolling", None, 0.0, per_host=True))
+    platform = SimpleNamespace(capabilities=SimpleNamespace(refills_places=False))
+    step = SimpleNamespace(
+        record=record, settings=parsed(), loop=SimpleNamespace(platform=platform), session=None
+    )
+    with pytest.raises(InputError, match="one instance on each host"):
+        Validation(t.cast(t.Any, step)).refuse_to_scale()
+
+
+TAKEN = [("web1", 1), ("web2", 2), ("web3", 1), ("web3", 2)]
+HOSTS = ["web1", "web2", "web3", "web4"]
+
+
+def test_a_host_is_free_once_its_old_instance_is_gone_or_may_be_beside() -> None:
+    assert free_hosts(HOSTS, TAKEN, 2, beside=False) == (["web4"], [])
+    assert free_hosts(HOSTS, TAKEN, 2, beside=True) == (["web4"], ["web1"])
+
+
+def test_waypoints_are_for_the_hosts_that_are_left() -> None:
+    canary = Waypoint(2, new=2, old=3, desired=4, weight=20)  # a surge of one
+    four, three = fitted(canary, 4), fitted(canary, 3)
+    assert (four.new, four.old, four.desired) == (2, 2, 4)
+    assert (three.new, three.old, three.desired) == (2, 1, 3)
+    second_set = fitted(Waypoint(2, new=4, old=4, desired=4, weight=0), 3)
+    assert (second_set.new, second_set.old, second_set.desired) == (3, 3, 3)
+    back = fitted(rolling(1, 12), 3)  # there were several on a host before
+    assert (back.new, back.old, back.desired) == (3, 0, 3)
