@@ -62,6 +62,8 @@ class ActionModule(StepAction):
         given = step.options["turn"]
         turn = next_turn(release, given, clock.wall()) if command == "next" else {}
         lines = report.lines(release, clock.wall())
+        if changed and step.check_mode:
+            step.show(["check mode: nothing is changed; the release would be as follows", *lines])
         if command == "end":
             step.show(lines)
             bad = (ReleasePhase.HELD, ReleasePhase.GOING_BACK, ReleasePhase.BACK)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 from ansible_collections.progressive.rollout.tests.support.awx import TOKEN, Awx
+from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.playbook import (
     ROOT,
     Outcome,
@@ -19,12 +20,13 @@ from ansible_collections.progressive.rollout.tests.support.playbook import (
 )
 
 PROJECT = ROOT / "docs/examples/awx"
+RELEASE = ROOT / "docs/examples/release"
 TWICE = [{"set_weight": 10}, {"pause": {}}, {"set_weight": 50}, {"pause": "1m"}, {"pause": {}}]
 
 
 @pytest.fixture
 def awx() -> Iterator[Awx]:
-    made = Awx({path.name for path in PROJECT.glob("*.yml")})
+    made = Awx({path.name for path in (*PROJECT.glob("*.yml"), *RELEASE.glob("*.yml"))})
     for kind, name in (
         ("credentials", "shop hosts"),
         ("teams", "shop operators"),
@@ -181,6 +183,28 @@ def test_waits_that_are_gone_leave_the_workflow(playground: Playground, awx: Awx
     assert {task.task for task in fewer.tasks if task.changed} == {
         "Remove the nodes of waits that are gone"
     }
+
+
+@pytest.mark.long
+def test_a_release_has_one_workflow(playground: Playground, awx: Awx) -> None:
+    """With the example, and what the page adds to it."""
+    given = yaml.safe_load((RELEASE / "group_vars/all.yml").read_text())
+    given |= yaml.safe_load(SNIPPETS["docs/how-to/awx.md"]["release.yml"])
+    given |= {"rollout_platform": None, "rollout_steps": None, "rollout_strategy": None}
+    outcome = make(playground, awx, [], **given)
+    assert outcome.rc == 0, outcome.output
+    assert nodes(awx) == {"release": ([], [])}
+    assert awx.names("job_templates") == ["shop release"]
+    template = awx.named("job_templates", "shop release")
+    assert template["playbook"] == "release.yml" and template["allow_simultaneous"]
+    assert yaml.safe_load(template["extra_vars"]) == {"rollout_wait": 0}
+    asked = [one["variable"] for one in awx.survey(template)]
+    assert asked == ["rollout_revision", "rollout_command", "rollout_why"]
+    workflow = awx.named("workflow_job_templates", "shop workflow")
+    assert awx.survey(workflow) == awx.survey(template)
+    assert awx.may(workflow, "execute", "teams") == ["shop operators"]
+    again = make(playground, awx, [], **given)
+    assert again.rc == 0 and not list(changed(again)), again.output
 
 
 @pytest.mark.parametrize(

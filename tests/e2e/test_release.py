@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import sys
 import typing as t
+from collections.abc import Iterator
 
 import pytest
 import yaml
+from ansible_collections.progressive.rollout.tests.drivers.traffic_contract import Load
 from ansible_collections.progressive.rollout.tests.support.playbook import (
     APP,
     ROLLOUT,
@@ -15,6 +17,7 @@ from ansible_collections.progressive.rollout.tests.support.playbook import (
     Outcome,
     Playground,
 )
+from ansible_collections.progressive.rollout.tests.support.shop import BehindEnvoy
 from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 EXAMPLE = ROOT / "docs/examples/release"
@@ -70,16 +73,29 @@ def running(playground: Playground) -> dict[str, set[str]]:
 BROKEN = {"platform": {"command": ["false"]}, "rollout_failure_limit": 1}
 
 
-def released(playground: Playground, name: str, revision: str) -> Outcome:
-    outcome = playground.run(RELEASE, release(playground, name, revision))
+def released(
+    playground: Playground, name: str, revision: str, **of_one: t.Mapping[str, t.Any]
+) -> Outcome:
+    outcome = playground.run(RELEASE, release(playground, name, revision, **of_one))
     assert outcome.rc == 0, outcome.output
     return outcome
 
 
+@pytest.fixture
+def front() -> Iterator[BehindEnvoy]:
+    front = BehindEnvoy()
+    yield front
+    front.close()
+
+
 @pytest.mark.essential
 @pytest.mark.long
-def test_a_release_is_promoted_in_order_or_taken_back(playground: Playground) -> None:
-    first = released(playground, "1", "1")
+def test_a_release_is_promoted_in_order_or_taken_back(
+    playground: Playground, front: BehindEnvoy
+) -> None:
+    """Clients of the API notice nothing of it."""
+    api = {"rollout_traffic": front.traffic}
+    first = released(playground, "1", "1", api=api)
     assert recorded(playground, "1")["phase"] == "promoted"
     assert places(playground, "1") == {"api": "done", "worker": "done"}
     assert running(playground) == {"api": {"1"}, "worker": {"1"}}
@@ -87,8 +103,15 @@ def test_a_release_is_promoted_in_order_or_taken_back(playground: Playground) ->
     assert log.index("api: promoted") < log.index("worker: moving"), log
     assert "release 1 is promoted" in first.output
 
+    with Load([("127.0.0.1", front.listen)]) as load:
+        _fail_and_succeed(playground, api)
+    assert not load.bad, load.bad
+    assert {"1", "2", "3"} <= {text.split()[0] for text in load.good}, load.good
+
+
+def _fail_and_succeed(playground: Playground, api: t.Mapping[str, t.Any]) -> None:
     # the worker fails, after the API was promoted
-    bad = release(playground, "2", "2", worker=BROKEN)
+    bad = release(playground, "2", "2", api=api, worker=BROKEN)
     failed = playground.run(RELEASE, bad)
     assert failed.rc != 0 and "[PR-636]" in failed.failed.msg, failed.output
     assert recorded(playground, "2")["phase"] == "back"
@@ -101,9 +124,9 @@ def test_a_release_is_promoted_in_order_or_taken_back(playground: Playground) ->
     assert promoted < gone < back, log
 
     # its name is used up, and the next one is promoted
-    again = playground.run(RELEASE, release(playground, "2", "2"))
+    again = playground.run(RELEASE, release(playground, "2", "2", api=api))
     assert again.rc != 0 and "[PR-634]" in again.output, again.output
-    released(playground, "3", "3")
+    released(playground, "3", "3", api=api)
     assert running(playground) == {"api": {"3"}, "worker": {"3"}}
     events = playground.timeline(playground.journal("api")["rollout"]["id"], "api")
     seen = [event for event in events if event["kind"] == "release"]
@@ -234,5 +257,8 @@ def test_the_example_releases_four_services_in_order(playground: Playground) -> 
         done = [log.index(f"{name}: promoted") for name in ("api", "worker", "web")]
         assert log.index("schema: done") < done[0] < min(done[1:]), log
         assert {name: {revision} for name in given["rollout_members"]} == running(playground)
-    shown = playground.run(playbook, {**given, "rollout_revision": "2.4.2"}, "--check")
-    assert shown.rc != 0 and "[PR-634]" in shown.output, shown.output
+    shown = playground.run(playbook, {**given, "rollout_revision": "2.4.3"}, "--check")
+    assert shown.rc == 0 and "release 2.4.3 is progressing" in shown.output, shown.output
+    assert [name in shown.output for name in given["rollout_members"]] == [True] * 4
+    assert "2.4.3" not in playground.journal("all.releases")["releases"]
+    assert {name: {"2.4.2"} for name in given["rollout_members"]} == running(playground)

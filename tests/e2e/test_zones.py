@@ -84,6 +84,8 @@ def test_one_instance_on_each_host_at_one_port() -> None:
                 "rollout_budget": {"max_surge": 0, "max_unavailable": "25%"},
             }
             without = {**shop.variables["rollout_platform"], "hosts": "web:!web4"}
+            beside = {"rollout_budget": {"max_surge": 1}}
+            assert "set rollout_budget.max_surge to 0" in shop.run(variables=beside).failed.msg
             shop.to("1", rollout_platform=without)
             shop.to("1")
             assert hosts(shop, "1") == ["web1", "web2", "web3", "web4"]

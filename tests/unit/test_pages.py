@@ -161,7 +161,9 @@ USED = {
             "slow",
         ),
     },
-    f"{HOW_TO}/awx.md": {"rollout.yml", "requirements.yml", "promote.yml", "abort.yml"},
+    f"{HOW_TO}/awx.md": {
+        *("rollout.yml", "requirements.yml", "promote.yml", "abort.yml", "release.yml"),
+    },
     f"{HOW_TO}/blue-green.md": {"blue-green.yml"},
     f"{HOW_TO}/report.md": {"report.yml", "report", "history"},
     f"{HOW_TO}/notify.md": {"notify.yml", "template.yml"},

@@ -52,9 +52,11 @@ class Validation(StepPart):
         capacity, (most, needs) = platform.capacity(), self._most(replicas, plan)
         if capacity < most:
             hosts = count(len(platform.hosts()), "host")
+            per_host = isinstance(self.settings.replicas, PerHost)
+            more = "set rollout_budget.max_surge to 0" if per_host else "add hosts"
             raise InputError(
                 f"rollout_platform: {hosts} with room for {count(capacity, 'instance')}, but"
-                f" {needs}; widen rollout_platform.ports or add hosts",
+                f" {needs}; widen rollout_platform.ports or {more}",
                 "PR-202",
             )
         self._check_targets(replicas, plan)
