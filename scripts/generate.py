@@ -60,24 +60,24 @@ def sentences(field: Field) -> list[str]:
 def documented(field: Field) -> Docs:
     """Return an option as Ansible documents it."""
     kind, text = field.kind, sentences(field)
-    found: Docs = {"description": text if len(text) > 1 else text[0], "type": kind.type}
+    docs: Docs = {"description": text if len(text) > 1 else text[0], "type": kind.type}
     if kind.elements:
-        found["elements"] = kind.elements
+        docs["elements"] = kind.elements
     if kind.choices:
         with_sentences = any(kind.choices.values())
-        found["choices"] = dict(kind.choices) if with_sentences else list(kind.choices)
+        docs["choices"] = dict(kind.choices) if with_sentences else list(kind.choices)
     if field.required:
-        found["required"] = True
+        docs["required"] = True
     elif field.default is not None:
-        found["default"] = field.default
+        docs["default"] = field.default
     below = (
         of_drivers(kind.drivers, kind.documented)
         if kind.drivers
-        else {name: documented(one) for name, one in (kind.documented).items()}
+        else {name: documented(option) for name, option in (kind.documented).items()}
     )
     if below:
-        found["suboptions"] = below
-    return found
+        docs["suboptions"] = below
+    return docs
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,10 @@ class Shared:
 
 def driver_options(folder: str, name: str) -> Mapping[str, Field]:
     """Return the options of a driver, without those that it refuses."""
-    found = module(f"plugin_utils.{folder}.{name}")
-    return {key: one for key, one in found.OPTIONS.items() if key not in found.Driver.unsupported}
+    loaded = module(f"plugin_utils.{folder}.{name}")
+    return {
+        key: field for key, field in loaded.OPTIONS.items() if key not in loaded.Driver.unsupported
+    }
 
 
 def of_drivers(folder: str, common: Mapping[str, Field]) -> Docs:
@@ -99,18 +101,22 @@ def of_drivers(folder: str, common: Mapping[str, Field]) -> Docs:
     these says whose it is.
     """
     drivers = {name: driver_options(folder, name) for name in DRIVERS[folder]}
-    found: Docs = {}
+    options_by_name: Docs = {}
     for name in dict.fromkeys(name for options in (common, *drivers.values()) for name in options):
-        alike: dict[str, Shared] = {}
+        variants: dict[str, Shared] = {}
         if name in common:
-            alike[""] = Shared(common[name], ())
+            variants[""] = Shared(common[name], ())
         for driver, options in drivers.items():
             if name in options:
-                one = referring(options[name])
-                key = repr((one.text, one.kind.type, one.kind.note, one.default, one.required))
-                alike[key] = Shared(one, [*(alike[key].drivers if key in alike else ()), driver])
-        found[name] = merged(folder, list(alike.values()), len(drivers))
-    return found
+                field = referring(options[name])
+                key = repr(
+                    (field.text, field.kind.type, field.kind.note, field.default, field.required)
+                )
+                variants[key] = Shared(
+                    field, [*(variants[key].drivers if key in variants else ()), driver]
+                )
+        options_by_name[name] = merged(folder, list(variants.values()), len(drivers))
+    return options_by_name
 
 
 def referring(field: Field) -> Field:
@@ -124,32 +130,32 @@ def referring(field: Field) -> Field:
 def merged(folder: str, shared: Sequence[Shared], everyone: int) -> Docs:
     """Return one option as several drivers have it."""
     if len(shared) == 1:
-        found = documented(shared[0].field)
+        docs = documented(shared[0].field)
         if 0 < len(shared[0].drivers) < everyone:
-            text = found["description"]
+            text = docs["description"]
             first, *others = [text] if isinstance(text, str) else text
-            found["description"] = [f"{whose(folder, shared[0])}: {first}", *others]
-            if found.pop("required", False) and folder != "checks":
-                found["description"][0] += " Required."
-        return unlisted(found)
-    lines, kinds = [], {one.field.kind.type for one in shared}
-    for one in shared:
-        first, *others = sentences(one.field)
-        default = "Required." if one.field.required else ""
-        if one.field.default not in (None, {}, []):
-            default = f"V({shown(one.field.default)}) if not given."
-        whom = f"{whose(folder, one)}: " if one.drivers else ""
+            docs["description"] = [f"{whose(folder, shared[0])}: {first}", *others]
+            if docs.pop("required", False) and folder != "checks":
+                docs["description"][0] += " Required."
+        return unlisted(docs)
+    lines, kinds = [], {variant.field.kind.type for variant in shared}
+    for variant in shared:
+        first, *others = sentences(variant.field)
+        default = "Required." if variant.field.required else ""
+        if variant.field.default not in (None, {}, []):
+            default = f"V({shown(variant.field.default)}) if not given."
+        whom = f"{whose(folder, variant)}: " if variant.drivers else ""
         lines += [f"{whom}{first} {default}".strip(), *others]
-    found: Docs = {"description": lines, "type": kinds.pop() if len(kinds) == 1 else "raw"}
-    if found["type"] == "list":
-        elements = {one.field.kind.elements for one in shared}
-        found["elements"] = elements.pop() if len(elements) == 1 else "raw"
-    return found
+    docs: Docs = {"description": lines, "type": kinds.pop() if len(kinds) == 1 else "raw"}
+    if docs["type"] == "list":
+        elements = {variant.field.kind.elements for variant in shared}
+        docs["elements"] = elements.pop() if len(elements) == 1 else "raw"
+    return docs
 
 
-def unlisted(found: Docs) -> Docs:
-    text = found["description"]
-    return {**found, "description": text[0] if isinstance(text, list) and len(text) == 1 else text}
+def unlisted(docs: Docs) -> Docs:
+    text = docs["description"]
+    return {**docs, "description": text[0] if isinstance(text, list) and len(text) == 1 else text}
 
 
 def whose(folder: str, shared: Shared) -> str:
@@ -184,8 +190,8 @@ def flow(dumper: Dumper, data: t.Any) -> yaml.Node:
     node = dumper.represent_mapping("tag:yaml.org,2002:map", data, flow_style=False)
     values = list(data.values())
     if all(
-        not isinstance(one, (dict, list)) and (not isinstance(one, str) or len(one) < 40)
-        for one in values
+        not isinstance(item, (dict, list)) and (not isinstance(item, str) or len(item) < 40)
+        for item in values
     ):
         node.flow_style = not values or (
             "description" not in data and "type" not in data and len(str(data)) < 80
@@ -194,8 +200,8 @@ def flow(dumper: Dumper, data: t.Any) -> yaml.Node:
 
 
 def row(dumper: Dumper, data: t.Any) -> yaml.Node:
-    short = all(not isinstance(one, (dict, list)) for one in data) and len(str(data)) < 100
-    plain = all(not isinstance(one, str) or " " not in one for one in data)
+    short = all(not isinstance(item, (dict, list)) for item in data) and len(str(data)) < 100
+    plain = all(not isinstance(item, str) or " " not in item for item in data)
     return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=short and plain)
 
 
@@ -242,7 +248,7 @@ def fragment() -> str:
 
 def modules() -> dict[str, str]:
     """Return the modules, with their own options and the results that all steps return."""
-    found = {}
+    files = {}
     for path in sorted((ROOT / "plugins/modules").glob("*.py")):
         name, text = path.stem, path.read_text()
         fields = module(f"action.{name}").ActionModule.options.fields
@@ -259,8 +265,8 @@ def modules() -> dict[str, str]:
         )
         for view, home in (("rollout", "info"), ("next", "plan")):
             results = with_view(results, view, home, name)
-        found[f"plugins/modules/{name}.py"] = head + _return + results
-    return found
+        files[f"plugins/modules/{name}.py"] = head + _return + results
+    return files
 
 
 def with_view(results: str, view: str, home: str, name: str) -> str:
@@ -299,7 +305,7 @@ class Entry:
 
 def roles() -> dict[str, str]:
     """Return the argument specs and defaults of the roles."""
-    found = {}
+    files = {}
     for role, entries in role_entries().items():
         text = f"---\n# Generated by {HERE}. Do not edit.\nargument_specs:\n"
         written: dict[str, str] = {}
@@ -311,16 +317,16 @@ def roles() -> dict[str, str]:
             for field in entry.options.fields:
                 text += _role_option(field, written, len(entries) > 1)
         defaults = {
-            f"rollout_{one.name}": one.default
-            for one in entries[0].options.fields
-            if one.default is not None
+            f"rollout_{option.name}": option.default
+            for option in entries[0].options.fields
+            if option.default is not None
         }
-        found[f"roles/{role}/meta/argument_specs.yml"] = text
-        found[f"roles/{role}/vars/main/steps.yml"] = step_options(entries)
-        found[f"roles/{role}/defaults/main.yml"] = (
+        files[f"roles/{role}/meta/argument_specs.yml"] = text
+        files[f"roles/{role}/vars/main/steps.yml"] = step_options(entries)
+        files[f"roles/{role}/defaults/main.yml"] = (
             f"---\n# Generated by {HERE}. Do not edit.\n{dumped(defaults)}"
         )
-    return found
+    return files
 
 
 def awx_spec() -> str:
@@ -342,14 +348,14 @@ def awx_spec() -> str:
 
 def _in_lines(options: Mapping[str, Field], prefix: str) -> list[str]:
     """Return a line for each option, each followed by those of its own options."""
-    found = []
+    lines = []
     for name, field in options.items():
-        of = ", ".join(f"V({one})" for one in field.kind.choices)
+        of = ", ".join(f"V({choice})" for choice in field.kind.choices)
         more = (f" One of {of}." if of else "") + (" Required." if field.required else "")
-        found.append(f"C({prefix}{name}) - {' '.join(sentences(field))}{more}")
+        lines.append(f"C({prefix}{name}) - {' '.join(sentences(field))}{more}")
         items = "[]" if field.kind.elements else ""
-        found += _in_lines(field.kind.documented, f"{prefix}{name}{items}.")
-    return found
+        lines += _in_lines(field.kind.documented, f"{prefix}{name}{items}.")
+    return lines
 
 
 def step_options(entries: Sequence[Entry]) -> str:
@@ -360,9 +366,9 @@ def step_options(entries: Sequence[Entry]) -> str:
     options = {*module("plugin_utils.config.variables").COMMON}
     for entry in entries:
         passed = {
-            one.name: f"{{{{ rollout_{one.name}{_fallback(one)} }}}}"
-            for one in entry.options.fields
-            if one.name in options
+            option.name: f"{{{{ rollout_{option.name}{_fallback(option)} }}}}"
+            for option in entry.options.fields
+            if option.name in options
         }
         if entry.name == "main" and "replicas" in passed:
             passed["restored_settings"] = "{{ _rollout_restored | default({}) }}"
@@ -400,13 +406,13 @@ def as_variable(field: Field) -> Docs:
     and check everything themselves, in one line: Ansible would refuse a wrong or missing value
     with the whole spec. So what it would check is said in the description only.
     """
-    found = documented(field)
-    if found["type"] != "str":  # Ansible takes anything for one
-        found["type"] = "raw"
-        found.pop("elements", None)
-    required, below = found.pop("required", False), found.pop("suboptions", None)
-    allowed = found.pop("choices", ())
-    text = found["description"]
+    docs = documented(field)
+    if docs["type"] != "str":  # Ansible takes anything for one
+        docs["type"] = "raw"
+        docs.pop("elements", None)
+    required, below = docs.pop("required", False), docs.pop("suboptions", None)
+    allowed = docs.pop("choices", ())
+    text = docs["description"]
     lines = [as_variables(line) for line in ([text] if isinstance(text, str) else text)]
     if below:
         lines.append(f"C(ansible-doc progressive.rollout.{FULL}) shows its options.")
@@ -416,7 +422,7 @@ def as_variable(field: Field) -> Docs:
         lines.append(f"One of {', '.join(f'V({name})' for name in allowed)}.")
     if required:
         lines.append("Required.")
-    return {**found, "description": lines if len(lines) > 1 else lines[0]}
+    return {**docs, "description": lines if len(lines) > 1 else lines[0]}
 
 
 def as_variables(text: str) -> str:
@@ -601,30 +607,34 @@ def markdown(text: str) -> str:
 
 def option_rows(options: Mapping[str, Field], prefix: str = "") -> Iterable[str]:
     """Return the rows of a table of options, those of mappings below them."""
-    for name, one in options.items():
+    for name, field in options.items():
         default = (
             "required"
-            if one.required
+            if field.required
             else ""
-            if one.default in (None, {}, [], "")
-            else f"`{shown_yaml(one.default)}`"
+            if field.default in (None, {}, [], "")
+            else f"`{shown_yaml(field.default)}`"
         )
-        text = " ".join(sentences(one))
-        if one.kind.choices:
-            text += " " + choices(one.kind)
-        kind = f"{one.kind.type} of {one.kind.elements}" if one.kind.elements else one.kind.type
+        text = " ".join(sentences(field))
+        if field.kind.choices:
+            text += " " + choices(field.kind)
+        kind = (
+            f"{field.kind.type} of {field.kind.elements}"
+            if field.kind.elements
+            else field.kind.type
+        )
         yield f"| `{prefix}{name}` | {kind} | {default} | {markdown(text)} |\n"
-        if one.kind.fields and not one.kind.drivers:
-            yield from option_rows(one.kind.documented, f"{prefix}{name}.")
+        if field.kind.fields and not field.kind.drivers:
+            yield from option_rows(field.kind.documented, f"{prefix}{name}.")
 
 
 def choices(kind: Kind) -> str:
     """Return the choices of a kind, as a sentence."""
-    said = [
+    clauses = [
         f"V({name}): {text[0].lower()}{text[1:].rstrip('.')}" if text else f"V({name})"
         for name, text in kind.choices.items()
     ]
-    return "; ".join(said) + "."
+    return "; ".join(clauses) + "."
 
 
 def shown_yaml(value: t.Any) -> str:
@@ -683,7 +693,9 @@ LEAST_SHARED = 3  # options that drivers have in common, from which on they are 
 
 def rows_of(folder: str, name: str) -> list[str]:
     """Return the rows of a driver's options, each with those of the options below it."""
-    return ["".join(option_rows({key: one})) for key, one in driver_options(folder, name).items()]
+    return [
+        "".join(option_rows({key: field})) for key, field in driver_options(folder, name).items()
+    ]
 
 
 def shared_rows(folder: str) -> dict[tuple[str, ...], list[str]]:

@@ -63,17 +63,17 @@ def write(
 
 def archive(files: dict[str, bytes], links: dict[str, str]) -> bytes:
     """Return a tar archive, the same for the same content."""
-    found = io.BytesIO()
-    with tarfile.open(fileobj=found, mode="w") as tar:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
         for name, content in files.items():
-            one = tarfile.TarInfo(name)
-            one.size, one.mode = len(content), 0o755
-            tar.addfile(one, io.BytesIO(content))
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(content), 0o755
+            tar.addfile(member, io.BytesIO(content))
         for name, target in links.items():
-            one = tarfile.TarInfo(name)
-            one.type, one.linkname = tarfile.SYMTYPE, target
-            tar.addfile(one)
-    return found.getvalue()
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = tarfile.SYMTYPE, target
+            tar.addfile(member)
+    return buffer.getvalue()
 
 
 if __name__ == "__main__":

@@ -30,13 +30,15 @@ COOL = ((9, 80, 174), (120, 40, 160), (20, 105, 115), (80, 88, 96))  # on a ligh
 
 def pictures() -> dict[str, str]:
     """Return every SVG picture by its path."""
-    found = {path: terminal(RECORDED / name, title) for path, (name, title) in TERMINALS.items()}
+    terminals = {
+        path: terminal(RECORDED / name, title) for path, (name, title) in TERMINALS.items()
+    }
     drawn = {
         f"{HOW_TO}/awx.svg": awx(),
         "docs/explanation/parts.svg": parts(),
         "docs/reference/phases.svg": phases(),
     }
-    return found | drawn
+    return terminals | drawn
 
 
 # What a terminal shows ----------------------------------------------------------------------------
@@ -72,8 +74,8 @@ def terminal(recorded: Path, title: str) -> str:
         [(31, 35, 40), (180, 30, 30), (17, 99, 41), (125, 78, 0), *COOL],
     )
     text = recorded.read_text()
-    found = _exported(text, title, light)
-    rules = "\n".join(re.findall(r"^\s*(\.t-r\d+ .*)$", found, re.M))
+    picture = _exported(text, title, light)
+    rules = "\n".join(re.findall(r"^\s*(\.t-r\d+ .*)$", picture, re.M))
     page, ink = light.background_color.hex, light.foreground_color.hex
     lit = f"svg > rect {{ fill: {page} }} .t-title {{ fill: {ink} }}\n{rules}"
     scheme = f"@media (prefers-color-scheme: light) {{\n{lit}\n}}"

@@ -243,9 +243,12 @@ def test_every_kind_of_driver_has_some() -> None:
 
 @every
 def test_it_is_found_and_can_be_made(kind: Kind, name: str) -> None:
-    module = loader.load(kind, name, "rollout_x")
+    module, place = loader.load(kind, name, "rollout_x"), f"{kind.folder}/{name}"
+    required = {option for option, field in module.options.items() if field.required}
+    missing = sorted(required - LEAST.get(place, {}).keys())
+    assert not missing, f"LEAST in this file: give {place} a line with {', '.join(missing)}"
     assert not inspect.isabstract(module.driver)
-    assert isinstance(make(kind, module, LEAST.get(f"{kind.folder}/{name}", {})), kind)
+    assert isinstance(make(kind, module, LEAST.get(place, {})), kind)
 
 
 @every

@@ -58,10 +58,11 @@ def test_no_two_classes_have_one_name() -> None:
 
 
 def test_local_names_say_what_they_are() -> None:
-    plugins = UTILS.parent
+    root = UTILS.parents[1]
     empty = [
-        f"{path.relative_to(plugins)}:{line}: {name}"
-        for path in sorted(plugins.rglob("*.py"))
+        f"{path.relative_to(root)}:{line}: {name}"
+        for folder in ("plugins", "scripts")
+        for path in sorted((root / folder).rglob("*.py"))
         for name, line in local_names(ast.parse(path.read_text()))
         if name in EMPTY
     ]

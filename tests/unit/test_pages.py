@@ -411,7 +411,9 @@ CALLED = {
 @pytest.mark.parametrize("folder", CALLED)
 def test_readme_names_every_platform_and_load_balancer(folder: str) -> None:
     drivers = {path.stem for path in (ROOT / "plugins/plugin_utils" / folder).glob("[!_]*.py")}
-    assert drivers - {"none", "static"} == set(CALLED[folder])
+    assert drivers - {"none", "static"} == set(CALLED[folder]), (
+        "CALLED in this file says how README.md names each driver, before its first heading"
+    )
     for name in CALLED[folder].values():
         assert name in read("README.md").partition("## Description")[0]
 

@@ -32,8 +32,6 @@ class Placement:
 
     def with_leaving(self, snapshot: Snapshot, waypoint: Waypoint) -> Snapshot:
         """Return the snapshot with the instances that leave crowded hosts for this waypoint."""
-        if not waypoint.rebalance:
-            return snapshot
         from ...engine.rebalance import instances_to_move  # few runs rebalance
 
         place = partial(self._next_hosts, waypoint.generation)

@@ -32,7 +32,6 @@ from . import timing
 from .checks import Checks
 from .interrupt import Guard
 from .observer import Observer, Snapshot
-from .placement import Placement
 from .recorder import Recorder
 
 if t.TYPE_CHECKING:
@@ -42,6 +41,7 @@ if t.TYPE_CHECKING:
     from .actuator import Actuator
     from .autoscaling import Autoscaling
     from .gate_runner import GateRunner
+    from .placement import Placement
     from .preview import PreviewPool
 
 
@@ -97,7 +97,6 @@ class ReconcileLoop:
             now=now,
             stopped=lambda: bool(guard.stopped),
         )
-        self.placement = Placement(self.platform, self.observer, session, settings.budget)
 
     def _targets(self) -> tuple[Target, ...]:
         plan, platform, traffic = self.settings.asked, self.platform, self.traffic
@@ -130,9 +129,16 @@ class ReconcileLoop:
         return bool(self.settings.autoscaler or self.session.record.autoscaler)
 
     @cached_property
+    def placement(self) -> Placement:
+        """Finds places for the instances to start."""
+        from .placement import Placement  # many steps only look
+
+        return Placement(self.platform, self.observer, self.session, self.settings.budget)
+
+    @cached_property
     def actuator(self) -> Actuator:
         """Carries decisions out."""
-        from .actuator import Actuator  # many steps only look
+        from .actuator import Actuator  # as above
 
         return Actuator(
             self.traffic,
@@ -328,10 +334,14 @@ class ReconcileLoop:
 
         return replace(self.rules, one_per_host=OnePerHost(self.platform.zones))
 
+    def with_leaving(self, snapshot: Snapshot, waypoint: Waypoint) -> Snapshot:
+        """Return the snapshot with the instances that leave crowded hosts for this waypoint."""
+        return self.placement.with_leaving(snapshot, waypoint) if waypoint.rebalance else snapshot
+
     def next_decision(self, waypoint: Waypoint) -> Decision:
         """Return what the next iteration on the way to a waypoint would do. Changes nothing."""
         waypoint = self.fitted(self.divided(waypoint))
-        snapshot = self.placement.with_leaving(self.observe(), waypoint)
+        snapshot = self.with_leaving(self.observe(), waypoint)
         progress = ProgressTracker(since=self.now())
         fleet = snapshot.fleet
         if snapshot.leaving:

@@ -180,7 +180,7 @@ class StageRun:
             allowed = self._loop.settings.budget.resolve(waypoint.desired)
             floor = waypoint.desired - allowed.unavailable
             snapshot = reconsider(self._loop, snapshot, floor)
-        return self._loop.placement.with_leaving(snapshot, waypoint)
+        return self._loop.with_leaving(snapshot, waypoint)
 
     @property
     def _progress(self) -> ProgressTracker:
