@@ -665,7 +665,7 @@ def test_what_was_found_of_another_target_or_before_it_failed_says_nothing(
     said: list[str] = []
     run = SimpleNamespace(
         record=Record("shop", rollout=rollout),
-        settings=SimpleNamespace(plan=None, notify=()),
+        settings=SimpleNamespace(plan=None, notify=(), replicas=None),
         given={},
         restored=False,
         check_mode=False,

@@ -62,6 +62,7 @@ def running(
         platform=platform,
         order=None,
         notify=(),
+        replicas=None,
     )
     loop = SimpleNamespace(
         reports=(),

@@ -10,7 +10,7 @@ STARTED = "2026-11-25T10:00:00.500Z"
 
 
 @pytest.mark.parametrize(
-    ("finished", "story"),
+    ("finished", "ending"),
     [
         ("2026-11-25T10:00:02.000Z", "exit code 3 within 1.5 s of its start; its log is empty"),
         # docker notes the start of a container that ends at once after its end
@@ -20,10 +20,10 @@ STARTED = "2026-11-25T10:00:00.500Z"
     ],
 )
 def test_an_end_that_was_not_seen_is_told_from_a_short_life(
-    monkeypatch: pytest.MonkeyPatch, finished: str, story: str
+    monkeypatch: pytest.MonkeyPatch, finished: str, ending: str
 ) -> None:
     monkeypatch.setattr(container.Service, "output", lambda *_args: "")
     service = container.Service.__new__(container.Service)
     service.boot = "now"
     state = {"StartedAt": STARTED, "FinishedAt": finished, "ExitCode": 3}
-    assert service.story({"id": "shop-1", "boot": "now"}, state) == story
+    assert service.ending({"id": "shop-1", "boot": "now"}, state) == ending
