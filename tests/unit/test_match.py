@@ -73,7 +73,8 @@ def test_the_whole_value_has_to_match(given: t.Any, carries: list[str], others: 
 
 def test_envoy_has_a_route_for_each_condition() -> None:
     wanted = match([{**ALWAYS, "header": "A"}, {"header": "B", "regex": "x.*"}], "match")
-    routes = _envoy_config.routes("shop", wanted, 0, 0)
+    config = _envoy_config.routes("shop", wanted, 0, 0, {"cluster": "shop"})
+    routes = config["virtual_hosts"][0]["routes"]
     headers = [one["match"].get("headers") for one in routes]
     assert headers == [
         [{"name": "a", "string_match": {"exact": "always"}}],

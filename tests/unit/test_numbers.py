@@ -346,7 +346,7 @@ def test_bounds(given: t.Any, there: int, expected: int | None) -> None:
         (
             "many",
             (
-                "rollout_replicas: 'many' is not a whole number; write one .6., current, or {min:"
+                "rollout_replicas: 'many' is not a whole number; write one .6., current, per_host, or {min:"
                 " 4, max: 40}"
             ),
         ),
