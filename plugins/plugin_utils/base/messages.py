@@ -527,7 +527,8 @@ MESSAGES: Mapping[str, Message] = {
     ),
     "PR-508": Message(
         "The journal's store does not answer, or cannot write at the moment. The service stays as"
-        " it is, and the run waits, for up to `rollout_progress_deadline`.",
+        " it is. A run that works on a rollout waits, for up to `rollout_progress_deadline`; one"
+        " that has not begun to ends.",
         "Fix what the message names; if the run has ended in the meantime, run the playbook again.",
     ),
     "PR-509": Message(
