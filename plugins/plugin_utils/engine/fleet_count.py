@@ -67,7 +67,7 @@ class FleetCount:
     ended: list[Instance] = field(default_factory=list)
     orphaned: list[Instance] = field(default_factory=list)
     # to be replaced, and to go once enough others serve: new or old ones that ended and were
-    # restarted, new ones that serve on hosts that have not answered for long, and doubled ones
+    # restarted, new ones that serve on hosts that have not answered for long, and redundant ones
     replaced: list[Instance] = field(default_factory=list)
     total: int = 0  # what counts against surge
     away: int = 0  # are on hosts that do not answer, whether they are to go or not
@@ -161,7 +161,7 @@ class _Counting:
         if instance.crashed:
             count.replaced.append(instance)
             self._failed(instance, instance.detail or "it ended, and was restarted", is_new)
-        elif instance.doubled:
+        elif instance.redundant:
             count.replaced.append(instance)
         elif is_new and is_serving(instance) and is_lost(instance, self.rules, self.now):
             count.replaced.append(instance)

@@ -82,7 +82,7 @@ class Instance:
     detail: str = ""  # why it is not ready, or how it ended
     was_ready: bool = False  # it failed, and had been ready before
     crashed: bool = False  # it ended soon after its start; its platform may have restarted it
-    doubled: bool = False  # an available one of its host stands in for it (`per_host.py`)
+    redundant: bool = False  # its host has another available instance (`per_host.py`)
     precedence: int = 0  # of instances that may go, those with the highest go first
 
     @property

@@ -49,18 +49,18 @@ class OnePerHost:
     def marked(
         self, fleet: Sequence[Instance], waypoint: Waypoint, rules: Rules, now: float
     ) -> list[Instance]:
-        """Return the fleet, with the instances marked that an available one of the same host
-        stands in for, and with the order in which old ones go.
+        """Return the fleet with its redundant instances marked, and with the order in which old
+        ones are drained.
         """
         staying = [i for i in fleet if i.state.counted and i.draining_since is None]
-        doubled = frozenset[str]()
+        redundant = frozenset[str]()
         if not _has_two_sets(waypoint):
-            doubled = _doubled(staying, waypoint.generation, rules, now)
+            redundant = _redundant(staying, waypoint.generation, rules, now)
         old = [i for i in staying if i.generation != waypoint.generation]
         ordered = self._by_zone(sorted(old, key=lambda i: i.order))
         precedence = {i.id: len(ordered) - rank for rank, i in enumerate(ordered)}
         return [
-            replace(i, precedence=precedence.get(i.id, i.precedence), doubled=i.id in doubled)
+            replace(i, precedence=precedence.get(i.id, i.precedence), redundant=i.id in redundant)
             for i in fleet
         ]
 
@@ -90,23 +90,23 @@ def _has_two_sets(waypoint: Waypoint) -> bool:
     return waypoint.new_idle or waypoint.switches
 
 
-def _doubled(
+def _redundant(
     staying: Iterable[Instance], generation: int, rules: Rules, now: float
 ) -> frozenset[str]:
-    """Return the instances of hosts that have an available one besides, a new one if there is."""
+    """Return the instances whose host has another one that is available: a new one if there is."""
     by_host: dict[str, list[Instance]] = {}
     for instance in staying:
         by_host.setdefault(instance.host, []).append(instance)
-    doubled: set[str] = set()
+    redundant: set[str] = set()
     for instances in by_host.values():
-        able = [i for i in instances if is_available(i, rules, now)] if instances[1:] else []
-        if not able:
+        available = [i for i in instances if is_available(i, rules, now)] if instances[1:] else []
+        if not available:
             continue
-        stays = min(able, key=lambda i: (i.generation != generation, -i.created, i.id))
+        stays = min(available, key=lambda i: (i.generation != generation, -i.created, i.id))
         # What a new one that is not available yet will replace stays until then.
-        doubled.update(
+        redundant.update(
             i.id
             for i in instances
             if i is not stays and (i.generation != generation or stays.generation == generation)
         )
-    return frozenset(doubled)
+    return frozenset(redundant)
