@@ -179,7 +179,7 @@ class Pods(World):
         assert self.namespace
         given = {"workload": "deployment/shop", "image": IMAGE, "namespace": self.namespace.name}
         options = kubernetes.OPTIONS.parse({**given, "kubeconfig": str(KUBECONFIG)}, "")
-        transport = t.cast(t.Any, type("Quiet", (), {"say": print}))
+        transport = t.cast(t.Any, type("Quiet", (), {"print_line": print}))
         made = kubernetes.Driver(
             options, DriverContext("shop", transport, HealthCheck(), known=Knows(epoch=1))
         )
