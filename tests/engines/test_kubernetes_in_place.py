@@ -380,7 +380,7 @@ def test_the_rights_that_a_role_gives_are_enough(db: Playground, namespace: Name
     outcome = db.run(variables=given)
     assert outcome.rc != 0
     assert (
-        "may not watch statefulsets, patch statefulsets, watch pods, delete pods"
+        "may not watch statefulsets, patch statefulsets, watch pods, patch pods, delete pods"
         in outcome.failed.msg
     )
     namespace.kubectl("apply", "-f", "-", given=role)
