@@ -29,7 +29,7 @@ test-everything: ## all that `make test` leaves out: the Ansible gates, every ex
 	@scripts/awx-collection
 	@scripts/check --everything
 
-test-engines: ## rollouts on a real Kubernetes, which is built the first time on a machine, and on a real Docker Swarm: half an hour
+test-engines: ## rollouts on a real Kubernetes, which is built the first time on a machine, and on a real Docker Swarm: an hour
 	@scripts/system-packages hosts servers
 	@scripts/setup run test
 	@scripts/test-engines
