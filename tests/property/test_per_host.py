@@ -228,6 +228,20 @@ class Fleet:
         self.reached = decision.reached
         return decision.progress
 
+    def walk_through(
+        self,
+        events: dict[int, tuple[str, int]],
+        point: Waypoint,
+        progress: ProgressTracker,
+    ) -> None:
+        """Take turns in which these events happen, by their turn, and then those without any."""
+        for turn in range(26):
+            if turn in events:
+                self.befall(*events[turn])
+            progress = self.turn(point, progress)
+        self.silent.clear()
+        self.walk(point, progress)
+
     def walk(self, point: Waypoint, progress: ProgressTracker | None = None) -> None:
         progress = progress or ProgressTracker(self.now)
         for _dummy in range(60 + 30 * len(self.names)):
@@ -254,12 +268,7 @@ def test_each_host_ends_with_one_new_instance(
 ) -> None:
     fleet, progress = Fleet(zones, budget, crowds, wait), ProgressTracker(100.0)
     point = rolling(NEW, len(zones))
-    for turn in range(26):
-        if turn in events:
-            fleet.befall(*events[turn])
-        progress = fleet.turn(point, progress)
-    fleet.silent.clear()
-    fleet.walk(point, progress)
+    fleet.walk_through(events, point, progress)
     included = set(fleet.names).difference(fleet.rollout.excluded)
     serving = [i.host for i in fleet.seen() if is_available(i, fleet.rules, fleet.now)]
     assert sorted(serving) == sorted(included)
@@ -287,12 +296,7 @@ def test_a_canary_has_one_on_each_host_spread_over_zones(
     fleet, new = Fleet(zones, budget, crowds), min(number, len(zones))
     point = Waypoint(NEW, new=new, old=len(zones) - new, desired=len(zones), stable=OLD)
     progress = ProgressTracker(100.0)
-    for turn in range(26):
-        if turn in events:
-            fleet.befall(*events[turn])
-        progress = fleet.turn(point, progress)
-    fleet.silent.clear()
-    fleet.walk(point, progress)
+    fleet.walk_through(events, point, progress)
     included = set(fleet.names).difference(fleet.rollout.excluded)
     assert sorted(i.host for i in fleet.alive.values()) == sorted(included)
     hosts = Counter(fleet.zones.values())
