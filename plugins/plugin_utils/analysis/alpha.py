@@ -31,9 +31,8 @@ def alpha_of(gate: Gate) -> float:
     if gate.driver != "analysis" or gate.options["dry_run"]:
         return 0.0
     metrics = spec.parse(gate.options, gate.variable, spec.standard(("errors",), False)).metrics
-    return sum(
-        metric.rules["alpha"] for metric in metrics if metric.spends_alpha and metric.decides
-    )
+    deciding = (metric for metric in metrics if metric.spends_alpha and metric.decides)
+    return float(sum(metric.rules["alpha"] for metric in deciding))
 
 
 def with_share(gate: Gate, share: float) -> Gate:
