@@ -160,13 +160,14 @@ def overtaken(command: Mapping[str, t.Any], sent: Iterable[Mapping[str, t.Any]])
     """Return why a hold is not obeyed, though it fits: a command that was sent after it ends it."""
     if command["word"] != "hold":
         return ""
-    later = [
-        one
-        for one in sent
-        if one["number"] > command["number"] and one["rollout"] == command["rollout"]
+    ends = [
+        sentence(later)
+        for later in sent
+        if later["number"] > command["number"]
+        and later["rollout"] == command["rollout"]
+        and later["word"] in ("abort", "resume", "retry")
     ]
-    ends = [one for one in later if one["word"] in ("abort", "resume", "retry")]
-    return f"{sentence(ends[0])} after it" if ends else ""
+    return f"{ends[0]} after it" if ends else ""
 
 
 def left_out(rollout: Rollout, sent: Iterable[Mapping[str, t.Any]]) -> list[str]:
