@@ -239,7 +239,7 @@ class Platform(PlatformDriver):
         if instance.gone:
             return
         if instance.told is None:
-            world.check_stop(instance, Traffic.drain_timeout)
+            world.check_stop(instance, Traffic.drain_timeout, world.last_look())
             instance.told = world.now
             world.clients.look()
             if instance.life.stop < math.inf:
