@@ -155,16 +155,23 @@ class Actuator:
         if snapshot.table is None:
             return None
         out = {*self._session.record.draining, *standby}
-        targets = fleets.targets(
-            snapshot.reports,
-            snapshot.table,
-            admit,
-            out,
-            leaving,
-            split=self.split,
-            regions=self._regions,
-        )
+        targets = self._shown(snapshot, snapshot.table, admit, out, leaving)
         return targets if fleets.differs(snapshot.table, targets) else None
+
+    def _shown(
+        self,
+        snapshot: Snapshot,
+        table: Table,
+        admit: Collection[str],
+        out: Collection[str],
+        leaving: Collection[str],
+    ) -> fleets.Targets:
+        """Return what the load balancers are to show."""
+        reports, split, regions = snapshot.reports, self.split, self._regions
+        targets = fleets.targets(reports, table, admit, out, leaving, split=split, regions=regions)
+        if self._session.record.stable is not None:
+            return targets
+        return fleets.with_predecessors(targets, table, reports, self._traffic.capacity)
 
     def _sync(self, starts: Sequence[Labels], stop: Sequence[str], forget: Sequence[str]) -> None:
         """Have the platform start, stop and forget instances."""
@@ -192,15 +199,7 @@ class Actuator:
     def _undo_switch(self, snapshot: Snapshot, error: TrafficError) -> None:
         """Undo a switch; raises RolloutFailed, or `error` if nothing was changed."""
         before: Table = snapshot.table or {}
-        shown = fleets.targets(
-            snapshot.reports,
-            before,
-            (),
-            self._session.record.draining,
-            (),
-            split=self.split,
-            regions=self._regions,
-        )
+        shown = self._shown(snapshot, before, (), self._session.record.draining, ())
         if not fleets.differs(self._traffic.observe(), shown):
             raise error  # it was refused, and may succeed in the next iteration
         failed = []
