@@ -374,7 +374,7 @@ class MemoryRun(StepContext):
             settings.service,
             self.transport,
             settings.checks,
-            lambda _transport: t.cast(t.Any, Platform(world)),
+            lambda _transport: t.cast(t.Any, world.platform()),
             release=self._ask_release,
         )
         world.context = replace(self.context, known=lambda: self.session.known())

@@ -527,8 +527,8 @@ MESSAGES: Mapping[str, Message] = {
     ),
     "PR-508": Message(
         "The journal's store does not answer, or cannot write at the moment. The service stays as"
-        " it is. A run that works on a rollout waits, for up to `rollout_progress_deadline`; one"
-        " that has not begun to ends.",
+        " it is. A run that begins, continues or takes back a rollout waits, for up to"
+        " `rollout_progress_deadline`; a status query and a command do not.",
         "Fix what the message names; if the run has ended in the meantime, run the playbook again.",
     ),
     "PR-509": Message(
