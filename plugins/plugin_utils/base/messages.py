@@ -684,6 +684,11 @@ MESSAGES: Mapping[str, Message] = {
         "The message names the members that are held or wait. Run `release.yml` again to continue,"
         " or with `rollout_command=abort` to take all back.",
     ),
+    "PR-637": Message(
+        "A member that cannot go back with its release failed and is held, and the release was"
+        " taken back since then. Nothing was touched.",
+        "Roll the member back with `abort.yml`; then release it again under another name.",
+    ),
     # -- operator commands
     "PR-700": Message(
         "The command does not fit the phase of the rollout.", "Use one that the message names."
