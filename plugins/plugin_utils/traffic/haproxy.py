@@ -19,6 +19,7 @@ import os
 import re
 import typing as t
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 
 from ..base.errors import InputError, LeaseLost, TrafficError
 from ..base.text import clean
@@ -495,9 +496,18 @@ class Driver(TrafficDriver):
 
 
 def _lines(commands: Iterable[str]) -> Iterator[str]:
-    left = list(commands)
-    for start in range(0, len(left), _COMMANDS):
-        yield ";".join(left[start : start + _COMMANDS])
+    """Return the lines to send. A run may be killed between two of them, so all commands of a
+    server are in one: nothing would show that a server was added, and is not checked yet.
+    """
+    line: list[str] = []
+    for _server, group in groupby(commands, lambda command: command.split()[2]):
+        mine = list(group)
+        if line and len(line) + len(mine) > _COMMANDS:
+            yield ";".join(line)
+            line = []
+        line += mine
+    if line:
+        yield ";".join(line)
 
 
 def server_options(health: HealthCheck, ca_path: str) -> str:
