@@ -738,6 +738,16 @@ class TestOnlyHAProxy:
         finally:
             plane.close()
 
+    def test_a_socket_is_at_the_path_of_its_host(self) -> None:
+        given = {"hosts": "lb1,lb2", "socket": "/run/{host}/admin.sock", "backend": "shop"}
+        driver = made(given, context(Here()))
+        assert driver.balancers == {
+            host: (host, f"/run/{host}/admin.sock") for host in ("lb1", "lb2")
+        }
+        with pytest.raises(InputError, match=r"unknown placeholder '\{port\}'") as refused:
+            made({**given, "socket": "/run/{port}.sock"}, context(Here()))
+        assert refused.value.id == "PR-112"
+
     def test_who_lacks_slots_is_told_how_many_there_are(self) -> None:
         plane = SlotPlane()
         try:
