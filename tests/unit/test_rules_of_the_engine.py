@@ -111,6 +111,14 @@ def test_what_a_superseded_rollout_left_out_of_rotation_stays_there_unless_it_is
     assert len(decision.admit) == admitted and decision.reached is not bool(admitted)
 
 
+def test_more_replicas_are_no_reason_to_let_requests_pass_a_gate() -> None:
+    """Those that carried all requests until now are enough until the new ones are there."""
+    idle = some(2, 2, rotation=Rotation.OUT)
+    point = Waypoint(3, 0, 5, 4, stable=1, before=3)
+    assert decide([*some(3), *idle], point, SINCE, Budget(2, 0)).admit == ()
+    assert len(decide([*some(2), *idle], point, SINCE, Budget(2, 0)).admit) == 1
+
+
 def test_a_standby_set_is_not_renewed_in_place_of_new_instances_that_broke() -> None:
     """After the switch only new instances replace those that fail."""
     point = Waypoint(2, 3, 3, 3, 100, switch_at=3, stable=1)

@@ -425,7 +425,9 @@ def _kept_out(count: FleetCount, waypoint: Waypoint) -> list[Instance]:
     known = (waypoint.stable, waypoint.baseline)
     ready = [i for i in count.old.pending if can_admit(i)]
     idle = [i for i in ready if i.generation not in known and not i.in_rotation]
-    missing = waypoint.desired - count.available - (len(ready) - len(idle))
+    # as many as carried the requests until now are enough, however many more are asked for
+    needed = min(waypoint.desired, waypoint.before or waypoint.desired)
+    missing = needed - count.available - (len(ready) - len(idle))
     return idle[max(0, missing) :]
 
 
