@@ -129,6 +129,16 @@ def test_a_standby_set_is_not_renewed_in_place_of_new_instances_that_broke() -> 
     assert (decision.create, decision.create_old) == (1, 0)
 
 
+def test_a_switch_that_a_rollback_undid_is_made_again_by_all_new_instances() -> None:
+    """A rollback that failed is held, and the rollout goes on from where it had switched."""
+    point = Waypoint(2, 3, 3, 3, 100, switch_at=0, stable=1)
+    idle = some(3, 2, rotation=Rotation.OUT)
+    few = decide([*some(3), *idle[:2]], point, SINCE, Budget(2, 0))
+    assert (few.admit, few.standby) == ((), ())
+    switch = decide([*some(3), *idle], point, SINCE, Budget(2, 0))
+    assert (len(switch.admit), len(switch.standby)) == (3, 3)
+
+
 def test_a_switch_keeps_the_instances_that_are_prepared() -> None:
     """On a way back more stable instances may run than are wanted, and not all be ready yet."""
     point = Waypoint(1, 2, 2, 2, 100, switch_at=2)

@@ -432,8 +432,8 @@ def _kept_out(count: FleetCount, waypoint: Waypoint) -> list[Instance]:
 
 
 def _needed_to_switch(waypoint: Waypoint) -> int:
-    needed = waypoint.new if waypoint.switch_at is None else min(waypoint.switch_at, waypoint.new)
-    return max(1, needed)
+    # A switch that was done, and undone by a rollback or a load balancer, needs all again.
+    return max(1, min(waypoint.switch_at or waypoint.new, waypoint.new))
 
 
 def _drain(
