@@ -155,7 +155,8 @@ class Actuator:
         if snapshot.table is None:
             return None
         out = {*self._session.record.draining, *standby}
-        targets = self._shown(snapshot, snapshot.table, admit, out, leaving)
+        starting = {i.id for i in snapshot.fleet if i.state is State.STARTING}
+        targets = self._shown(snapshot, snapshot.table, admit, out, leaving, starting)
         return targets if fleets.differs(snapshot.table, targets) else None
 
     def _shown(
@@ -165,10 +166,20 @@ class Actuator:
         admit: Collection[str],
         out: Collection[str],
         leaving: Collection[str],
+        starting: Collection[str] = (),
     ) -> fleets.Targets:
         """Return what the load balancers are to show."""
-        reports, split, regions = snapshot.reports, self.split, self._regions
-        targets = fleets.targets(reports, table, admit, out, leaving, split=split, regions=regions)
+        reports = snapshot.reports
+        targets = fleets.targets(
+            reports,
+            table,
+            admit,
+            out,
+            leaving,
+            split=self.split,
+            regions=self._regions,
+            starting=starting,
+        )
         if self._session.record.stable is not None:
             return targets
         return fleets.with_predecessors(targets, table, reports, self._traffic.capacity)
