@@ -264,7 +264,7 @@ def test_a_server_that_does_not_answer_is_waited_for_before_anything_is_started(
     if times == 1:
         assert shop.play(revision="2")["rollout"]["outcome"] == "promoted"
         return is_ordinary(server, "2", 4)
-    with pytest.raises(RolloutFailed, match="nothing was started.*no answer"):
+    with pytest.raises(RolloutFailed, match=r"nothing was started.*no answer"):
         shop.play(revision="2")
     is_ordinary(server, "1", 4)
 
