@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import typing as t
-from dataclasses import replace
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from ...base.errors import Aborted, GateFailed, RolloutFailed
