@@ -293,7 +293,7 @@ def test_servers_without_an_instance_stay_until_another_serves(
     entry: Server, admitted: bool, slots: int, kept: bool
 ) -> None:
     before = Endpoint("127.0.0.1", 8200)
-    table = {"a": {HERE: server(OUT), before: replace(entry, name="shop-7", weight=30)}}
+    table = {"a": {HERE: server(OUT), before: entry._replace(name="shop-7", weight=30)}}
     shown = targets([report()], table, ["shop-1"] if admitted else [], [], [])
     wanted = with_predecessors(shown, table, [report()], lambda: {"a": slots})
     assert set(wanted["a"]) == {HERE, before} if kept else wanted == shown
