@@ -89,6 +89,14 @@ def test_a_host_that_is_away_for_long_is_left_out() -> None:
     check(Fault("command", 2.0, 0.0, "exclude"), Fault("command", 4.0, 0.0, "include"))
 
 
+def test_a_second_set_with_an_instance_on_each_host_is_kept_in_repair() -> None:
+    """What dies of the old set is started beside the new one, before the switch and after it."""
+    gates = {"confirm_promotion": [{"driver": "simulated", "after": 10, "answer": "pass"}]}
+    given = {"strategy": "blue_green", "replicas": "per_host", "hold": "15s", "gates": gates}
+    for at in (5.0, 16.0):
+        check(Fault("instance killed", at), **given)
+
+
 def test_a_balancer_with_an_older_state_is_not_emptied() -> None:
     """It sends requests to a drained instance again, and to no other that answers."""
     check(

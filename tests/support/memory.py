@@ -80,6 +80,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transpo
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.store_retry import (
+    StoreRetry,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores import file
 
 
@@ -353,8 +356,10 @@ class MemoryRun(StepContext):
     ) -> None:
         self.given = {**service.given, **given}
         settings, world = parse(self.given, drivers=False), service.world
+        files = DriverModule(type("Driver", (Store,), {"world": world}), Options())
         self.settings = replace(
             settings,
+            store=DriverChoice("file", files, {"path": service.path, "host": None}),
             platform=choice(PlatformDriver, world.platform),
             traffic=choice(TrafficDriver, world.traffic),
             autoscaler=world.autoscaler(),
@@ -365,21 +370,28 @@ class MemoryRun(StepContext):
         self.print_line = service.said.append
         self.transport = t.cast(t.Any, Here())
         self.context = DriverContext(
-            "shop",
+            settings.service,
             self.transport,
             settings.checks,
             lambda _transport: t.cast(t.Any, Platform(world)),
+            release=self._ask_release,
         )
         world.context = replace(self.context, known=lambda: self.session.known())
         self.checker = HealthMonitor(settings.checks, self.transport)
         self.guard = Guard(self.checker.wake)
-        store = Store({"path": service.path, "host": None}, self.context)
-        store.world = world
-        self.session = Session(store, "shop", service.identity, self.settings.lease)
+        longest = settings.rules.progress_deadline
+        self.store_retry = StoreRetry(longest, self.print_line, self.guard.check)
+        self.session = Session(
+            self.settings.store.make(self.context),
+            settings.service,
+            service.identity,
+            settings.lease,
+            self.store_retry,
+        )
 
 
 class Service:
-    """`shop` in memory. `play` is what the role does with these variables, step by step."""
+    """`shop`, or another service, in memory. `play` is what the role does with these variables, step by step."""
 
     def __init__(self, path: Path, world: World, **given: t.Any) -> None:
         self.path, self.world = str(path), world
@@ -389,6 +401,7 @@ class Service:
             "wait": 0,
             **given,
         }
+        self.name = str(self.given["service"])
         self.identity = identity.identity(Guard().parent)
         self.said: list[str] = []
 
@@ -438,7 +451,7 @@ class Service:
     def store(self) -> file.Driver:
         """The journal, which does not fail."""
         return file.Driver(
-            {"path": self.path, "host": None}, DriverContext("shop", t.cast(t.Any, Here()))
+            {"path": self.path, "host": None}, DriverContext(self.name, t.cast(t.Any, Here()))
         )
 
     def timeline(self, rollout: str) -> list[dict[str, t.Any]]:
@@ -448,7 +461,7 @@ class Service:
     @property
     def journal(self) -> Record:
         """The record as it is."""
-        return Session(self.store, "shop", self.identity, 60).read()
+        return Session(self.store, self.name, self.identity, 60).read()
 
     @property
     def running(self) -> dict[str, int]:

@@ -186,6 +186,22 @@ def test_targets_by_balancer() -> None:
     }
 
 
+def test_one_that_starts_at_the_endpoint_of_another_gets_no_requests_where_others_do() -> None:
+    """A load balancer that was restored has the entry of the one that was there before."""
+    two = Endpoint("127.0.0.1", 8102)
+    fleet = [report("shop-1"), report("shop-2", endpoint=two)]
+    old, other = replace(server(), name="shop-0"), replace(server(), name="shop-2")
+
+    def rotations(*servers: Server) -> list[Rotation]:
+        table = {"a": dict(zip((HERE, two), servers, strict=True))}
+        shall = targets(fleet, table, (), (), (), starting={"shop-1"})["a"]
+        return [shall[at].rotation for at in (HERE, two)]
+
+    assert rotations(old, other) == [OUT, IN]
+    assert rotations(old, replace(other, rotation=OUT)) == [IN, OUT], "better than none"
+    assert rotations(replace(old, name=""), other) == [IN, IN], "an orchestrator made it"
+
+
 def test_one_without_a_place_has_no_entry() -> None:
     fleet = [report("ordered-1", Process.STARTING, NOWHERE), report("shop-2")]
     assert set(targets(fleet, {"a": {}}, [], [], [])["a"]) == {HERE}

@@ -57,6 +57,7 @@ def test_it_is_a_number_of_replicas() -> None:
         ({"platform": {"driver": "static", "hosts": "web", "port": 9100}}, "in place"),
         ({"autoscaler": SCALER}, "rollout_autoscaler"),
         ({"targets": [{"name": "eu", "hosts": "eu"}]}, "rollout_targets"),
+        ({"strategy": "canary", "steps": [{"set_weight": 20}], "hold": "15s"}, "rollout_hold"),
     ],
 )
 def test_it_is_refused_where_something_else_decides(given: dict[str, t.Any], why: str) -> None:

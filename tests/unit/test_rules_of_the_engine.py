@@ -111,6 +111,14 @@ def test_what_a_superseded_rollout_left_out_of_rotation_stays_there_unless_it_is
     assert len(decision.admit) == admitted and decision.reached is not bool(admitted)
 
 
+def test_more_replicas_are_no_reason_to_let_requests_pass_a_gate() -> None:
+    """Those that carried all requests until now are enough until the new ones are there."""
+    idle = some(2, 2, rotation=Rotation.OUT)
+    point = Waypoint(3, 0, 5, 4, stable=1, before=3)
+    assert decide([*some(3), *idle], point, SINCE, Budget(2, 0)).admit == ()
+    assert len(decide([*some(2), *idle], point, SINCE, Budget(2, 0)).admit) == 1
+
+
 def test_a_standby_set_is_not_renewed_in_place_of_new_instances_that_broke() -> None:
     """After the switch only new instances replace those that fail."""
     point = Waypoint(2, 3, 3, 3, 100, switch_at=3, stable=1)
@@ -119,6 +127,16 @@ def test_a_standby_set_is_not_renewed_in_place_of_new_instances_that_broke() -> 
     since = replace(SINCE, old=3, kept=3)
     decision = decide(fleet, point, since, Budget(2, 0))
     assert (decision.create, decision.create_old) == (1, 0)
+
+
+def test_a_switch_that_a_rollback_undid_is_made_again_by_all_new_instances() -> None:
+    """A rollback that failed is held, and the rollout goes on from where it had switched."""
+    point = Waypoint(2, 3, 3, 3, 100, switch_at=0, stable=1)
+    idle = some(3, 2, rotation=Rotation.OUT)
+    few = decide([*some(3), *idle[:2]], point, SINCE, Budget(2, 0))
+    assert (few.admit, few.standby) == ((), ())
+    switch = decide([*some(3), *idle], point, SINCE, Budget(2, 0))
+    assert (len(switch.admit), len(switch.standby)) == (3, 3)
 
 
 def test_a_switch_keeps_the_instances_that_are_prepared() -> None:

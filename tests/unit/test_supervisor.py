@@ -524,6 +524,24 @@ def test_resume_at_a_pause_and_pause_again_stays(now: SimpleNamespace) -> None:
     assert walk.turn() == "stays"
 
 
+def test_a_hold_that_was_ended_before_it_was_read_is_not_obeyed(now: SimpleNamespace) -> None:
+    """Otherwise the run would end held, and tell people to resume what is to be rolled back."""
+    walk = progressing(now)
+    walk.say("hold")
+    walk.say("abort", rollout="r0")
+    walk.say("abort")
+    with pytest.raises(Aborted):
+        walk.turn()
+    walk = progressing(now)
+    walk.say("hold")
+    walk.say("resume")
+    assert walk.turn(arrived=False) == "goes"
+    assert [taken["refused"] for taken in walk.kinds("word")] == ["resume sent by ann after it"]
+    walk.say("hold")
+    with pytest.raises(RolloutFailed):
+        walk.turn()
+
+
 @pytest.mark.parametrize("command", ["resume", "promote", "promote_full", "skip"])
 def test_it_is_known_what_a_command_not_obeyed_yet_leads_to(
     now: SimpleNamespace, command: str

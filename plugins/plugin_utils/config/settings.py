@@ -208,6 +208,11 @@ def _check_per_host(
         )
     elif autoscaler:
         why = "rollout_autoscaler sets another number; remove one of them"
+    elif plan.standby is not None:
+        why = (
+            "rollout_hold keeps old instances of a canary, and a host has one; remove it, or use"
+            " rollout_strategy: blue_green, for which a host has two"
+        )
     elif plan.waves:
         why = "rollout_targets give each target an even share of a number; remove one of them"
     else:

@@ -425,13 +425,15 @@ def _kept_out(count: FleetCount, waypoint: Waypoint) -> list[Instance]:
     known = (waypoint.stable, waypoint.baseline)
     ready = [i for i in count.old.pending if can_admit(i)]
     idle = [i for i in ready if i.generation not in known and not i.in_rotation]
-    missing = waypoint.desired - count.available - (len(ready) - len(idle))
+    # as many as carried the requests until now are enough, however many more are asked for
+    needed = min(waypoint.desired, waypoint.before or waypoint.desired)
+    missing = needed - count.available - (len(ready) - len(idle))
     return idle[max(0, missing) :]
 
 
 def _needed_to_switch(waypoint: Waypoint) -> int:
-    needed = waypoint.new if waypoint.switch_at is None else min(waypoint.switch_at, waypoint.new)
-    return max(1, needed)
+    # A switch that was done, and undone by a rollback or a load balancer, needs all again.
+    return max(1, min(waypoint.switch_at or waypoint.new, waypoint.new))
 
 
 def _drain(

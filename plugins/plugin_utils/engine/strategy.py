@@ -58,6 +58,8 @@ class Waypoint:
     carrying: int = 0
     # before a switch: the weight of new instances that serve already
     weight_before: int = 0
+    # how many stable instances carried all requests before the rollout; 0: not known
+    before: int = 0
     # of each target; together they are this waypoint (`targets.py`)
     parts: tuple[tuple[Target, Waypoint], ...] = ()
 
@@ -123,6 +125,7 @@ class Stage:
     reversible: bool = True  # False: from here on a failure holds, since it cannot be rolled back
     failure_limit: int | None = None  # of this stage alone; None: as for the whole rollout
     watched: bool = False  # whether the background gates are asked on the way to it, and at it
+    share: float = 1.0  # of its alpha, that each background analysis has
 
 
 @dataclass(frozen=True)
@@ -255,7 +258,14 @@ class RolloutTarget:
         few are asked for.
         """
         return Waypoint(
-            self.generation, new, old, self.base, weight, stable=self.stable, baseline=self.baseline
+            self.generation,
+            new,
+            old,
+            self.base,
+            weight,
+            stable=self.stable,
+            baseline=self.baseline,
+            before=self.before,
         )
 
     def end(self, weight: int | None = None, old: int = 0) -> Waypoint:

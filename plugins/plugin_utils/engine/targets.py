@@ -58,11 +58,11 @@ def most_at(listed: Iterable[Stage], budget: Budget) -> dict[Target, int]:
 def join(waypoint: Waypoint, parts: Iterable[tuple[Target, Waypoint]]) -> Waypoint:
     """Return the waypoint that these parts are together."""
     parts = tuple(parts)
-    new, old, desired = (
-        sum(getattr(part, number) for _target, part in parts)
-        for number in ("new", "old", "desired")
-    )
-    return replace(waypoint, new=new, old=old, desired=desired, parts=parts)
+    sums = {
+        number: sum(getattr(part, number) for _target, part in parts)
+        for number in ("new", "old", "desired", "before")
+    }
+    return replace(waypoint, **sums, parts=parts)
 
 
 def _part(waypoint: Waypoint, target: Target, targets: int) -> Waypoint:
@@ -78,6 +78,7 @@ def _part(waypoint: Waypoint, target: Target, targets: int) -> Waypoint:
         old=kept if old else 0,
         desired=own(waypoint.desired),
         carrying=own(waypoint.carrying),
+        before=own(waypoint.before),
         parts=(),
     )
 

@@ -156,6 +156,20 @@ def not_withdrawn(sent: Iterable[Mapping[str, t.Any]]) -> list[Mapping[str, t.An
     ]
 
 
+def overtaken(command: Mapping[str, t.Any], sent: Iterable[Mapping[str, t.Any]]) -> str:
+    """Return why a hold is not obeyed, though it fits: a command that was sent after it ends it."""
+    if command["word"] != "hold":
+        return ""
+    ends = [
+        sentence(later)
+        for later in sent
+        if later["number"] > command["number"]
+        and later["rollout"] == command["rollout"]
+        and later["word"] in ("abort", "resume", "retry")
+    ]
+    return f"{ends[0]} after it" if ends else ""
+
+
 def left_out(rollout: Rollout, sent: Iterable[Mapping[str, t.Any]]) -> list[str]:
     """Return the hosts that are left out of a rollout once it has obeyed these commands."""
     hosts = dict.fromkeys(rollout.excluded)

@@ -56,7 +56,7 @@ class Clients:
                     self._lost(balancer, at, "nothing that runs")
         served = self._served.get((service, balancer.name), [])
         self._served[service, balancer.name] = list(inside.values())
-        dropped = [entry for entry in served if not inside and not self._excused(entry, None)]
+        dropped = [] if inside else [entry for entry in served if self._would_serve(entry)]
         if dropped and not balancer.disordered and self._needed(service):
             world.broken(f"requests of {service} are lost at {balancer.name}: none is in rotation")
 
@@ -71,6 +71,11 @@ class Clients:
     def _lost(self, balancer: Balancer, at: Endpoint, to: str) -> None:
         if not balancer.entries[at].restored:
             self._world.broken(f"requests to {at} are lost at {balancer.name}: they go to {to}")
+
+    def _would_serve(self, entry: Entry) -> bool:
+        """Return whether the instance of an entry would still answer, and no fault is why not."""
+        known = self._world.born.get(entry.name)
+        return known is not None and not known.gone and not self._excused(entry, None)
 
     def _excused(self, entry: Entry, instance: Instance | None) -> bool:
         """Return whether a fault is why the instance of an entry does not answer."""

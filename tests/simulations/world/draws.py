@@ -125,12 +125,10 @@ def drawn(seed: int) -> Story:
             given.pop(name, None)
         given |= older.given(left)
         replicas = given["replicas"]
-    if strategy != "blue_green" and not (in_place or left):
-        one_a_host = Random(f"one a host {seed}").random() < 0.12
-        if one_a_host:
-            replicas, given["replicas"] = len(HOSTS), PER_HOST
-            for name in ("targets", "autoscaler"):
-                given.pop(name, None)
+    if not (in_place or left) and Random(f"one a host {seed}").random() < 0.12:
+        replicas, given["replicas"] = len(HOSTS), PER_HOST
+        for name in ("targets", "autoscaler", *(["hold"] if strategy == "canary" else [])):
+            given.pop(name, None)
     faults = _faults(dice, replicas)
     if in_place and dice.random() < 0.5:  # perhaps while the user's tasks run
         at, balancer = round(dice.uniform(0, 60), 1), dice.choice(BALANCERS)

@@ -239,7 +239,7 @@ class Platform(PlatformDriver):
         if instance.gone:
             return
         if instance.told is None:
-            world.check_stop(instance, Traffic.drain_timeout)
+            world.check_stop(instance, Traffic.drain_timeout, world.last_look())
             instance.told = world.now
             world.clients.look()
             if instance.life.stop < math.inf:
@@ -354,7 +354,9 @@ class Traffic(TrafficDriver):
                 world.check_admitted(balancer, at)
             if target.rotation is not Rotation.IN and entry.rotation is Rotation.IN:
                 entry.left = world.now
-            entry.restored = False
+            # an entry that is left as it is, for want of any that answers, is still the balancer's
+            left = target.rotation is Rotation.IN and not shares
+            entry.restored = entry.restored and left
             entry.rotation, entry.weight = target.rotation, target.weight
         for at, entry in list(balancer.entries.items()):
             if at in wanted or not entry.ours:

@@ -55,8 +55,9 @@ class InPlaceRun(Run):
                 return batch
             if not batch["hosts"]:
                 return self.step(finish, given)
+            looked = self.world.looked[self.process.run]
             watch = self._watch(given)
-            results = self._deploy(batch["hosts"], batch["revision"])
+            results = self._deploy(batch["hosts"], batch["revision"], looked)
             settled = self.step(
                 settle,
                 given,
@@ -94,14 +95,20 @@ class InPlaceRun(Run):
         self.world.machine.start(process, work, "main")
         return {"pid": process.pid, "began": 1}
 
-    def _deploy(self, hosts: Sequence[str], revision: str) -> dict[str, str]:
-        """Run the user's tasks on these hosts, side by side; return why they failed, by host."""
+    def _deploy(self, hosts: Sequence[str], revision: str, looked: float) -> dict[str, str]:
+        """Run the user's tasks on these hosts, side by side; return why they failed, by host.
+
+        `looked`: when the balancers were last looked at before that. Tasks are kept from nothing
+        that is seen later.
+        """
         machine = self.world.machine
         tasks: dict[str, Job] = {}
         for name in hosts:
             host = self.world.hosts[name]
             tasks[name] = machine.start(
-                self.process, lambda host=host: deploy(self.world, host, revision), f"task {name}"
+                self.process,
+                lambda host=host: deploy(self.world, host, revision, looked),
+                f"task {name}",
             )
         for task in tasks.values():
             task.join()
@@ -111,7 +118,7 @@ class InPlaceRun(Run):
         return {name: task.result for name, task in tasks.items()}
 
 
-def deploy(world: World, host: Host, revision: str) -> str:
+def deploy(world: World, host: Host, revision: str, looked: float) -> str:
     """The user's tasks on a host: the old revision ends, and the new one begins.
 
     Return why they failed.
@@ -119,20 +126,20 @@ def deploy(world: World, host: Host, revision: str) -> str:
     world.tell(f"deploy {revision} on {host.name}")
     try:
         with world.call(f"tasks on {host.name}", TaskFailed):
-            return _tasks(world, host, revision, world.machine.current.process.run)
+            return _tasks(world, host, revision, looked)
     except TaskFailed as exc:
         return str(exc)
 
 
-def _tasks(world: World, host: Host, revision: str, run: int) -> str:
+def _tasks(world: World, host: Host, revision: str, looked: float) -> str:
     if away(world, host):
         return UNREACHABLE
     for instance in host.instances.values():
         if instance.labels.service == "shop" and not instance.gone:
-            world.check_stop(instance, Traffic.drain_timeout)
+            world.check_stop(instance, Traffic.drain_timeout, looked)
             world.end(instance, Sees.STOPPED)
     world.machine.sleep(world.tasks)
-    world.check_vacated(host, run)
+    world.check_vacated(host, world.machine.current.process.run)
     if away(world, host):
         return UNREACHABLE
     world.begin(labels(host.name, revision))

@@ -405,7 +405,11 @@ class World:
 
     def is_unseen(self, balancer: Balancer) -> bool:
         """Return whether a balancer lost its state after the process that acts last looked at it."""
-        return balancer.disturbed > self.looked.get(self.machine.current.process.run, 0.0)
+        return balancer.disturbed > self.last_look()
+
+    def last_look(self) -> float:
+        """Return when the process that acts last looked at the balancers."""
+        return self.looked.get(self.machine.current.process.run, 0.0)
 
     def unknown(self, balancer: Balancer) -> int:
         """Return how many instances that a balancer sends requests to do not answer, while the
@@ -520,12 +524,12 @@ class World:
         if ready < min(self.floor, stable["replicas"]) - self.lost_unseen():
             self.broken(f"{stable['revision']} is stable with {ready} instances ready")
 
-    def check_stop(self, instance: Instance, drain: float) -> None:
-        """An instance is told to stop."""
+    def check_stop(self, instance: Instance, drain: float, looked: float) -> None:
+        """An instance is told to stop, by a look at the balancers at that time."""
         at, name = instance.labels.endpoint, instance.labels.id
         for balancer in self.pool(instance.labels.service).values():
             entry = balancer.entries.get(at)
-            if entry is None or self.is_unseen(balancer):
+            if entry is None or balancer.disturbed > looked:
                 continue
             if entry.rotation is Rotation.IN:
                 self.broken(f"{name} is told to stop, and {balancer.name} sends requests to it")

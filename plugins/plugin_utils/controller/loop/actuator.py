@@ -155,6 +155,7 @@ class Actuator:
         if snapshot.table is None:
             return None
         out = {*self._session.record.draining, *standby}
+        starting = {i.id for i in snapshot.fleet if i.state is State.STARTING}
         targets = fleets.targets(
             snapshot.reports,
             snapshot.table,
@@ -163,6 +164,7 @@ class Actuator:
             leaving,
             split=self.split,
             regions=self._regions,
+            starting=starting,
         )
         return targets if fleets.differs(snapshot.table, targets) else None
 

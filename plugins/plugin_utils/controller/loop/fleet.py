@@ -227,6 +227,7 @@ def targets(
     *,
     split: WeightSplit | None = None,
     regions: Sequence[Region] = (),
+    starting: Container[str] = (),
 ) -> dict[str, dict[Endpoint, Target]]:
     """Return what each load balancer is to show.
 
@@ -234,7 +235,8 @@ def targets(
     pass meanwhile. It is in rotation where it is admitted and the balancer finds it healthy, unless
     it is `out`. Its entry is removed before it is stopped (`leaving`). Requests are divided by
     `split`; without it, weights stay as they are. A load balancer of a target (`regions`) shows
-    the instances of that target alone.
+    the instances of that target alone. An instance that is `starting` gets no requests where
+    others do, whatever entry another had at its endpoint.
     """
     admitted, kept_out, gone = set(admit), set(out), set(leaving)
     wanted = [
@@ -247,11 +249,33 @@ def targets(
             [r for r in wanted if shows(name, r.labels.host, regions)],
             servers,
             admitted,
-            kept_out,
+            kept_out | _early(wanted, servers, kept_out, starting),
             split.at(owner_of(name, regions)) if split else None,
         )
         for name, servers in table.items()
     }
+
+
+def _early(
+    reports: Iterable[Report],
+    servers: Mapping[Endpoint, Server],
+    out: set[str],
+    starting: Container[str],
+) -> set[str]:
+    """Return the instances that a load balancer with an older state sends requests to before they
+    are ready, unless it would be left without any.
+
+    Where entries have no names, orchestrators make them, once instances are ready.
+    """
+    inside = {
+        report.labels.id
+        for report in reports
+        if (server := servers.get(report.labels.endpoint))
+        and server.rotation is Rotation.IN
+        and server.name
+    } - out
+    early = {name for name in inside if name in starting}
+    return early if early != inside else set()
 
 
 def _targets(

@@ -145,11 +145,11 @@ class Placement:
         """
         from ...engine.per_host import free_hosts  # few services have one instance a host
 
-        surge = self._budget.resolve(rollout.replicas).surge
-        beside = rollout.strategy == "blue_green" or surge > 0
         stable = rollout.previous.generation if rollout.previous else 0
-        if generation == stable and rollout.phase != Phase.ROLLING_BACK:
-            beside = False  # what is repaired goes where nothing runs
+        repaired = generation == stable and rollout.phase != Phase.ROLLING_BACK
+        # Without a second set, what is repaired goes where nothing runs.
+        surge = 0 if repaired else self._budget.resolve(rollout.replicas).surge
+        beside = rollout.strategy == "blue_green" or surge > 0
         out = {*rollout.excluded, *self._session.record.away}
         hosts = [host for host in self._platform.hosts() if host not in out]
         taken = [(labels.host, labels.generation) for labels in living]

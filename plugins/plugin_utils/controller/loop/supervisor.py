@@ -412,7 +412,8 @@ class Supervisor:
             return False
         self._next_commands = self._now() + timing.COMMANDS
         skip = False
-        for command in commands.not_withdrawn(self.session.commands()):
+        sent_by_now = commands.not_withdrawn(self.session.commands())
+        for command in sent_by_now:
             self.session.record.obeyed = command["number"]
             if command["rollout"] != self.rollout.id:
                 continue
@@ -424,6 +425,7 @@ class Supervisor:
             refused = commands.refusal(self._phase_for_commands, name, bool(command.get("force")))
             if name in commands.OF_HOSTS:
                 refused = refused or self._report.refuse(command)
+            refused = refused or commands.overtaken(command, sent_by_now)
             taken = events.CommandTaken(
                 word=name,
                 by=command["by"],

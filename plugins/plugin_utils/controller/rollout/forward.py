@@ -141,6 +141,7 @@ class Forward(StepPart):
                 waiting=phase,
                 reversible=stage.reversible,
                 watched=watched,
+                share=stage.share,
             )
 
         self.run_scalable(here, rollout)
