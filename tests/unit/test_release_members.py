@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.progressive.rollout.plugins.action import info
+from ansible_collections.progressive.rollout.plugins.action import info, release
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.release import (
@@ -167,3 +167,25 @@ def test_the_variables_of_the_page_are_accepted(member: str) -> None:
         given[name.removeprefix("rollout_")] = value
     settings = parse(given)
     assert settings.release and settings.release.member == member
+
+
+def test_a_held_member_of_an_aborted_release_is_not_continued(tmp_path: Path) -> None:
+    world = World(most=2, fewest=0)
+    schema = Service(tmp_path, world, service="schema", replicas=1, failure_limit=1)
+    schema.play(revision="1")
+    members = {"schema": {"reversible": False}, "api": {"after": ["schema"]}}
+    given = {"revision": "2", "release": {"name": "2", "member": "schema", "members": members}}
+    world.crashes = lambda labels: labels.revision == "2"
+    with pytest.raises(RolloutFailed, match="held"):
+        schema.play(**given)
+    schema.step(release, {"command": "abort"}, **given)
+    world.crashes = lambda _labels: False
+
+    with pytest.raises(RolloutFailed, match=r"release 2 was taken back .*abort") as refused:
+        schema.play(**given)
+    assert (refused.value.id, schema.running) == ("PR-637", {"1": 1})
+    schema.say("abort")
+    with pytest.raises(RolloutFailed, match="back to 1"):
+        schema.play(**given)
+    schema.play(revision="2", release={**given["release"], "name": "3"})
+    assert schema.running == {"2": 1}
