@@ -557,7 +557,7 @@ options:
         type: raw
       socket:
         description: 'I(haproxy): Socket of the Runtime API with C(level admin), a path or V(host:port), or a list of
-          them.'
+          them. V({host}) is the load balancer''s name in the inventory.'
         type: list
         elements: str
         default: [/run/haproxy/admin.sock]

@@ -453,7 +453,7 @@ class Store(SharedStore):
                 stored[name] = text.encode()
                 self._numbers[name] = self._numbers.get(name, 0) + 1
             if RECORD in change.texts and self._followed:
-                world.check_stable(world.record().get("stable"))
+                world.check_stable(world.recorded("stable"))
             if change.ttl is not None and self._followed:
                 lease = self._held(self._found([LEASE]))[0]
                 world.holder = lease["details"].get("pid", 0) if lease else 0
