@@ -266,7 +266,6 @@ def test_working_instances_are_promoted(
     budgets(),
     rules_,
     st.integers(0, 90),
-    st.frozensets(st.integers(1, 120), max_size=3),
     st.data(),
 )
 @examples(150)
@@ -277,12 +276,11 @@ def test_an_abort_at_any_moment(
     budget: Budget,
     rules: Rules,
     moment: int,
-    kills: frozenset[int],
     data: st.DataObject,
 ) -> None:
-    # 7, 9, 11: as it was before: the stable ones in rotation, and nothing else; never fewer than
-    # the floor in between. A run that was just begun does not know since when they have been ready.
-    rules = replace(rules, ready_deadline=None, min_ready=0.0 if kills else rules.min_ready)
+    # 7, 11: as it was before: the stable ones in rotation, and nothing else; never fewer than
+    # the floor in between.
+    rules = replace(rules, ready_deadline=None)
     path = listed(plan, size, size, budget)
     gates = data.draw(
         st.dictionaries(st.sampled_from([stage.name for stage in path]), waits, max_size=3)
@@ -294,15 +292,13 @@ def test_an_abort_at_any_moment(
             max_size=1,
         )
     )
-    simulator = Simulator(replace(world, kills=kills), budget, rules)
+    simulator = Simulator(world, budget, rules)
     simulator.populate([Life()] * size)
     end = simulator.roll(path, Script({**others, moment: "abort"}, gates))
     note(f"{end.outcome} at {simulator.clock}: {end.reason}")
     assert end.outcome in ("promoted", "aborted"), end.reason
     assert end.outcome == "aborted" or simulator.clock <= moment or len(end.passed) == len(path)
-    assert kills or simulator.beyond <= Fraction(1, 2), (
-        "the share of the new ones rises on the way back"
-    )
+    assert simulator.beyond <= Fraction(1, 2), "the share of the new ones rises on the way back"
     there = 1 if end.outcome == "aborted" else 2
     assert (
         generations(simulator) == [there] * size
@@ -342,49 +338,10 @@ def test_a_baseline_is_there_where_it_is_asked_for_and_gone_after_an_abort(
     assert simulator.least is not None and simulator.least >= floor(size, budget, world)
 
 
-@given(
-    quiet,
-    comparing(),
-    st.integers(2, 10),
-    budgets(),
-    rules_,
-    st.frozensets(st.integers(1, 150), min_size=1, max_size=6),
-    st.none() | st.integers(10, 60),
-)
-@examples(60)
-def test_a_baseline_and_runs_that_are_killed(
-    world: World,
-    plan: Plan,
-    size: int,
-    budget: Budget,
-    rules: Rules,
-    kills: frozenset[int],
-    moment: int | None,
-) -> None:
-    # 9, 11: whichever way it goes, it comes to the same end. A run that was just begun does not
-    # know since when they are ready.
-    rules = replace(rules, ready_deadline=None, min_ready=0.0)
-    path = listed(plan, size, size, budget)
-    simulator = Simulator(replace(world, kills=kills), budget, rules)
-    simulator.populate([Life()] * size)
-    end = simulator.roll(path, Script({} if moment is None else {moment: "abort"}))
-    assert end.outcome in ("promoted", "aborted") and (
-        moment is not None or end.outcome == "promoted"
-    ), end.reason
-    there = 1 if end.outcome == "aborted" else 2
-    assert (
-        generations(simulator) == [there] * size
-        and served(simulator) == [{there}] * world.balancers
-    )
-    assert simulator.least is not None and simulator.least >= floor(size, budget, world)
-    assert simulator.peak <= peak(path, budget)
-
-
 changes = st.dictionaries(st.integers(0, 200), st.integers(1, 12), min_size=1, max_size=3)
-kills_ = st.frozensets(st.integers(1, 150), max_size=3)
 
 
-@given(quiet, plans(), st.integers(1, 10), sizes, budgets(), rules_, changes, kills_, st.data())
+@given(quiet, plans(), st.integers(1, 10), sizes, budgets(), rules_, changes, st.data())
 @examples(100)
 def test_the_number_changes_at_any_moment(
     world: World,
@@ -394,17 +351,16 @@ def test_the_number_changes_at_any_moment(
     budget: Budget,
     rules: Rules,
     changes: dict[int, int],
-    kills: frozenset[int],
     data: st.DataObject,
 ) -> None:
     # 1, 2, 17: what was asked for last is what runs at the end; no gate was skipped; capacity went
     # no lower than it had to.
-    rules = replace(rules, ready_deadline=None, min_ready=0.0 if kills else rules.min_ready)
+    rules = replace(rules, ready_deadline=None)
     path, relist = listed(plan, desired, before, budget), relisted(plan, before, budget)
     gates = data.draw(
         st.dictionaries(st.sampled_from([stage.name for stage in path]), waits, max_size=4)
     )
-    simulator = Simulator(replace(world, resize=changes, kills=kills), budget, rules)
+    simulator = Simulator(replace(world, resize=changes), budget, rules)
     simulator.populate([Life()] * before)
     end = simulator.roll(path, Script(gates=gates), relist=relist)
     note(f"{end.outcome} of {end.replicas} at {simulator.clock}: {end.reason}")
@@ -454,37 +410,6 @@ def test_any_fault_and_any_word(
     end = simulator.roll(path, data.draw(scripts(path)), relist=relisted(plan, len(old), budget))
     note(f"{end.outcome or end.phase} at {simulator.clock}: {end.reason}")
     assert (end.outcome in ("promoted", "rolled_back", "aborted")) != (end.phase == "held")
-
-
-class Watched(Simulator):
-    """Keeps what the balancers showed whenever a run died."""
-
-    def __init__(self, world: World, rules: Rules) -> None:
-        super().__init__(world, Budget(1, 0), rules)
-        self.left: list[list[set[int]]] = []
-
-    def _die(self) -> None:
-        self.left.append(served(self))
-        super()._die()
-
-
-@pytest.mark.parametrize("words", [{}, {10: "pause"}])
-def test_a_run_that_dies_between_the_balancers_of_a_switch(words: dict[int, str]) -> None:
-    # 6, 9: the next run does not know since when they are ready: the switch waits for that, and is
-    # done when it may go on.
-    path, left = stages(Plan("blue_green"), RolloutTarget(2, 2, Budget(1, 0).resolve(2), 2, 1)), []
-    for kill in range(1, 40):
-        world = World(balancers=2, kills=frozenset([kill]))
-        simulator = Watched(world, Rules(min_ready=4.0, progress_deadline=60.0, drain_timeout=2.0))
-        simulator.populate([Life()] * 2)
-        end = simulator.roll(path, Script(words))
-        assert (
-            end.outcome == "promoted"
-            and generations(simulator) == [2, 2]
-            and served(simulator) == [{2}, {2}]
-        )
-        left += simulator.left
-    assert [{2}, {1}] in left
 
 
 @pytest.mark.parametrize(

@@ -100,10 +100,6 @@ HOSTS = 3
 BOUND = 5000  # ticks no walk may take: one that does has no end
 
 
-class Killed(Exception):
-    """The run died between two actions."""
-
-
 class Renumbered(Exception):
     """Another number of replicas is asked for."""
 
@@ -146,7 +142,6 @@ class World:
     blips: Sequence[tuple[int, int]] = ()  # our own checks fail everything; the balancers' do not
     # when: the desired number, once the rollout has come so far
     resize: Mapping[int, int] = field(default_factory=dict)
-    kills: frozenset[int] = frozenset()  # before which of all actions the run dies
     # when all instances of before the rollout that run then end at once, for one cause
     losses: frozenset[int] = frozenset()
     balancers: int = 1  # 0: there is none
@@ -284,7 +279,7 @@ class Simulator:
         self.nodes: dict[str, Node] = {}
         self.balancers = [Balancer(self) for _dummy in range(world.balancers)]
         self.vitals: dict[str, HealthStatus] = {}
-        # The journal: what is in memory, and what was committed of it.
+        # What the journal has.
         self.marks: dict[str, float] = {}
         self.progress: ProgressTracker | None = None
         self.serial = 0
@@ -292,8 +287,6 @@ class Simulator:
         self.stable = 0  # the generation of the stable revision
         self.obeyed = -1  # when the last command was sent that was obeyed
         self.renumbered = -1  # when the last number was asked for that was taken in
-        self.committed: tuple[t.Any, ...] = ()
-        self._commit()
         # What a run has in memory only.
         self.split: WeightSplit | None = None
         self.known: set[str] = set()  # instances that were there before the run
@@ -304,10 +297,8 @@ class Simulator:
         self.made_as: dict[str, int] = {}  # the generation of each instance there ever was
         self.shown: set[int] = set()  # generations that were to have requests
         self.fleet: list[Instance] = []
-        self.actions = 0
         self.made = 0
         self.repaired = 0  # stable ones that were made beside the new ones
-        self.deaths = 0
         self.peak = 0
         self.least: int | None = None
         self.beyond = Fraction(
@@ -333,31 +324,6 @@ class Simulator:
         self.known = set(self.nodes)
         self.stable = generation
         self.shown.add(generation)
-        self._commit()
-
-    def _commit(self) -> None:
-        rest = (self.stable, self.obeyed, self.renumbered)
-        self.committed = self._journal(self.marks, self.progress, self.serial, self.rollout, *rest)
-
-    def _journal(
-        self,
-        marks: dict[str, float],
-        progress: ProgressTracker | None,
-        serial: int,
-        rollout: Rollout | None,
-        *rest: int,
-    ) -> t.Any:
-        """A copy of what is not frozen of it."""
-        kept = rollout and replace(rollout, gates=dict(rollout.gates), paused=dict(rollout.paused))
-        return dict(marks), progress, serial, kept, *rest
-
-    def _die(self) -> None:
-        """The next run knows what was committed, and what it sees."""
-        self.marks, self.progress, self.serial, self.rollout, *rest = self._journal(*self.committed)
-        self.stable, self.obeyed, self.renumbered = rest
-        self.vitals, self.out, self.known, self.seen_ready = {}, {}, set(self.nodes), set()
-        self.silent = {}
-        self.deaths += 1
 
     def _node(self, revision: str, generation: int, life: Life, created: int) -> Node:
         self.serial += 1
@@ -527,9 +493,8 @@ class Simulator:
     # -- the walk, as the reconcile loop does it ---------------------------------------------------
 
     def walk(self, waypoint: Waypoint, revision: str = "new", until: int | None = None) -> Decision:
-        """To its end, or to a moment of the clock; killed runs are followed by the next one."""
+        """To its end, or to a moment of the clock."""
         self.progress = None
-        self._commit()
         new, old, progressed = 0, 10**9, self.clock
         begun = self.clock
         while True:
@@ -538,17 +503,7 @@ class Simulator:
                 number = self.world.resize[self.clock]
                 waypoint = replace(waypoint, new=number if waypoint.new else 0, desired=number)
             self.split = WeightSplit(waypoint)
-            try:
-                decision = self._turn(waypoint, revision)
-            except Killed:
-                self._die()
-                # Progress that was not committed is seen, and counted, once more.
-                new, old = (
-                    (self.progress.new, self.progress.old or 0) if self.progress else (0, 10**9)
-                )
-                progressed = self.clock + 1
-                self._live()
-                continue
+            decision = self._turn(waypoint, revision)
             ready = sum(
                 1 for i in self.fleet if i.generation == waypoint.generation and self.available(i)
             )
@@ -608,14 +563,10 @@ class Simulator:
 
     def _act(self, decision: Decision, revision: str, waypoint: Waypoint, surge: int) -> None:
         self.marks.update(dict.fromkeys(decision.drain, float(self.clock)))
-        table, wanted = self._wanted(decision)
+        _table, wanted = self._wanted(decision)
         numbers = range(self.serial + 1, self.serial + 1 + decision.create + decision.create_old)
         self.serial += len(numbers)
-        if not decision.nothing_to_do or fleets.differs(table, wanted):
-            self._step()
-            self._commit()
         for number, balancer in enumerate(self.balancers):
-            self._step()
             self._allow(waypoint)
             balancer.order(wanted[f"lb{number}"])
         for number in numbers:
@@ -631,7 +582,6 @@ class Simulator:
     def _start(
         self, number: int, revision: str, waypoint: Waypoint, surge: int, stable: bool
     ) -> None:
-        self._step()
         serial = self.serial
         self.serial = number - 1
         back = stable or revision == "old"
@@ -648,7 +598,6 @@ class Simulator:
         assert self.counted() <= most, f"1: {node.labels.id} is one too many"
 
     def _stop(self, name: str) -> None:
-        self._step()
         node = self.nodes[name]
         for balancer in self.balancers:
             entry = balancer.entries.get(node.labels.endpoint)
@@ -657,11 +606,6 @@ class Simulator:
             )
         if node.told is None and self.reachable(node.labels.host):
             node.told = self.clock
-
-    def _step(self) -> None:
-        self.actions += 1
-        if self.actions in self.world.kills:
-            raise Killed
 
     def _check_reached(self, waypoint: Waypoint) -> None:
         without = {
@@ -683,7 +627,6 @@ class Simulator:
                 entry.name for entry in balancer.entries.values() if entry.rotation is Rotation.IN
             }
             fresh = {node.labels.id for node in new}
-            # A switch that a run died in, and that is paused since, stays half done.
             dark = waypoint.generation in self.shown or not ins & fresh
             assert dark if waypoint.new_idle else fresh <= ins, (
                 "6: new instances in rotation, or on standby"
@@ -701,10 +644,10 @@ class Simulator:
         revision: str = "new",
         relist: Callable[[int, int], Sequence[Stage]] | None = None,
     ) -> Rollout:
-        """Through these stages, or back, to an end or to where it is held; killed runs are
-        followed by the next one. `relist` makes the stages for a number of replicas, of which so
-        many new ones were there already when it was asked for; or raises Unfit: then it stays as
-        it is.
+        """Through these stages, or back, to an end or to where it is held.
+
+        `relist` makes the stages for a number of replicas, of which so many new ones were there
+        already when it was asked for; or raises Unfit: then it stays as it is.
         """
         script, begun = script or Script(), self.clock
         self.relist = relist or (lambda _number, _grown: listed)
@@ -726,16 +669,12 @@ class Simulator:
             baseline=goal_.baseline,
         )
         self.progress = None
-        self._commit()
         while True:
             assert self.clock - begun < BOUND, "4, 5: a rollout without an end"
-            try:
-                self._steps(script)
-                if self.rollout.over or not any(when >= self.clock for when in script.commands):
-                    return self.rollout
-                self._said_while_held(script)
-            except Killed:
-                self._die()
+            self._steps(script)
+            if self.rollout.over or not any(when >= self.clock for when in script.commands):
+                return self.rollout
+            self._said_while_held(script)
             self._live()
 
     def _list(self, rollout: Rollout) -> Sequence[Stage]:
@@ -758,7 +697,6 @@ class Simulator:
         except InvalidSteps:
             return False
         self.peaks.append(peak(self._list(rollout), self.budget))
-        self._commit()
         return True
 
     def _steps(self, script: Script) -> None:
@@ -783,7 +721,6 @@ class Simulator:
                 self.progress = None
                 if stage.part == PROMOTE:
                     self.stable, rollout.phase = rollout.generation, Phase.PROMOTING
-                self._commit()
         except Ended as end:
             # A clean-up that fails is no reason to take a good revision back.
             retiring = stage.part == FINISH and not stage.waypoint.old
@@ -795,12 +732,10 @@ class Simulator:
             rollout.gates = {}
             rollout.paused = {}
             self.progress = None
-            self._commit()
         if rollout.phase == Phase.ROLLING_BACK:
             self._back(rollout, script)
         elif rollout.phase != Phase.HELD:
             rollout.end("promoted", "", float(self.clock))
-            self._commit()
 
     def _back(self, rollout: Rollout, script: Script) -> None:
         target = rollout.previous or Composition(rollout.revision, 0, 0)
@@ -828,7 +763,6 @@ class Simulator:
             )
         except Ended as end:
             rollout.phase, rollout.reason = Phase.HELD, str(end)
-        self._commit()
 
     def _stage(self, stage: Stage, revision: str, script: Script) -> None:
         """Walk to one stage and wait for its gates, as `run_stage` does it."""
@@ -869,7 +803,6 @@ class Simulator:
                 )
                 if motion is Proceed.GO and self._passed(stage, rollout, script):
                     self.passed.append((stage, rollout.replicas))
-                    self._commit()
                     return
                 self.progress = replace(self.progress, since=float(self.clock))
                 progressed = self.clock
@@ -961,7 +894,6 @@ class Simulator:
             ]
             late = [i.id for i in mine if i.state in (State.STARTING, State.NOT_READY)]
             self.marks.update(dict.fromkeys(late, float(self.clock)))
-        self._commit()
 
     def _passed(self, stage: Stage, rollout: Rollout, script: Script) -> bool:
         if rollout.phase == Phase.ROLLING_BACK or (rollout.full and stage.waiting != Phase.HOLDING):
