@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A simulated fleet, rolled out by `evaluate` as the reconcile loop does it, with faults and
-operator commands.
+"""A simulated fleet, rolled out by `evaluate` as the reconcile loop does it, with faults.
 
 Platform, load balancers, checks and gates are abstract; what is between them and the engine (the
 fleet's view, the stages of a rollback, the table of commands) is the real code. Every action is
@@ -33,10 +32,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loo
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.stage_run import (
     forced,
-    frozen,
-)
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.supervisor import (
-    Proceed,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout import (
     rollback,
@@ -152,21 +147,17 @@ class World:
 
 @dataclass(frozen=True)
 class Script:
-    """The commands that operators send, and the answers of gates. Times in seconds of the clock,
-    or since the stage is reached.
+    """The commands of an operator, and the answers of gates. Times in seconds of the clock, or
+    since the stage is reached.
     """
 
-    # when: a command; `force` after it for a promotion before all instances are ready
-    commands: Mapping[int, str] = field(default_factory=dict)
+    abort: int | None = None
+    force: int | None = None  # a promotion, though perhaps not all instances are ready
     # of which stage: how long they take to pass
     gates: Mapping[str, int] = field(default_factory=dict)
     no: frozenset[str] = frozenset()  # stages whose gates fail
     on_failure: str = "rollback"
     on_stable_lost: str = "repair"
-
-
-# seconds after which the operator resumes a rollout that no other command has resumed
-PATIENCE = 30
 
 
 @dataclass
@@ -285,7 +276,7 @@ class Simulator:
         self.serial = 0
         self.rollout: Rollout | None = None
         self.stable = 0  # the generation of the stable revision
-        self.obeyed = -1  # when the last command was sent that was obeyed
+        self.sent: set[str] = set()  # commands
         self.renumbered = -1  # when the last number was asked for that was taken in
         # What a run has in memory only.
         self.split: WeightSplit | None = None
@@ -649,7 +640,7 @@ class Simulator:
         `relist` makes the stages for a number of replicas, of which so many new ones were there
         already when it was asked for; or raises Unfit: then it stays as it is.
         """
-        script, begun = script or Script(), self.clock
+        script = script or Script()
         self.relist = relist or (lambda _number, _grown: listed)
         goal_ = listed[-1].waypoint
         back = sum(
@@ -669,13 +660,8 @@ class Simulator:
             baseline=goal_.baseline,
         )
         self.progress = None
-        while True:
-            assert self.clock - begun < BOUND, "4, 5: a rollout without an end"
-            self._steps(script)
-            if self.rollout.over or not any(when >= self.clock for when in script.commands):
-                return self.rollout
-            self._said_while_held(script)
-            self._live()
+        self._steps(script)
+        return self.rollout
 
     def _list(self, rollout: Rollout) -> Sequence[Stage]:
         return self.relist(rollout.replicas, rollout.grown)
@@ -730,7 +716,6 @@ class Simulator:
             rollout.phase, rollout.reason = Phase.HELD if held else Phase.ROLLING_BACK, str(end)
             rollout.ending = "aborted" if end.then == "abort" else ""
             rollout.gates = {}
-            rollout.paused = {}
             self.progress = None
         if rollout.phase == Phase.ROLLING_BACK:
             self._back(rollout, script)
@@ -766,7 +751,7 @@ class Simulator:
 
     def _stage(self, stage: Stage, revision: str, script: Script) -> None:
         """Walk to one stage and wait for its gates, as `run_stage` does it."""
-        rollout, held, standing = self.rollout, None, (0, 10**9, 0)
+        rollout, standing = self.rollout, (0, 10**9, 0)
         assert rollout
         begun = progressed = self.clock
         if rollout.phase != Phase.ROLLING_BACK:
@@ -779,16 +764,10 @@ class Simulator:
             assert self.clock - begun < BOUND, "4, 5: a walk without an end"
             if self._renumber(rollout):
                 raise Renumbered
-            motion = self._motion(stage, rollout, script)
-            if motion is Proceed.SKIP:
-                return
+            self._obey(rollout, script)
             waypoint = forced(stage.waypoint) if rollout.force else stage.waypoint
-            if motion is Proceed.HOLD:
-                waypoint = held = held or frozen(self.look(), waypoint, rollout.previous)
-            else:
-                held = None
             decision = self._turn(waypoint, revision)
-            if decision.stable_lost and motion is Proceed.GO and script.on_stable_lost != "repair":
+            if decision.stable_lost and script.on_stable_lost != "repair":
                 if script.on_stable_lost == "hold":
                     raise Ended("hold", "no stable instance serves any more")
                 rollout.full, rollout.gates["passed"] = True, GateRecord(0.0, GateState.PASSED)
@@ -801,7 +780,7 @@ class Simulator:
                 self.stood[stage.name] = Counter(
                     (labels.generation, labels.revision) for labels in there
                 )
-                if motion is Proceed.GO and self._passed(stage, rollout, script):
+                if self._passed(stage, rollout, script):
                     self.passed.append((stage, rollout.replicas))
                     return
                 self.progress = replace(self.progress, since=float(self.clock))
@@ -838,62 +817,16 @@ class Simulator:
             stays,
         )
 
-    def _motion(self, stage: Stage, rollout: Rollout, script: Script) -> Proceed:
-        skip = False
-        for when in sorted(script.commands):
-            if self.obeyed < when <= self.clock:
-                self.obeyed = when
-                skip = (
-                    self._obey(stage, rollout, *script.commands[when].partition(" ")[::2]) or skip
-                )
-        if rollout.phase == Phase.ROLLING_BACK:
-            return Proceed.GO
-        if skip:
-            return Proceed.SKIP
-        if (
-            rollout.paused
-            and self.clock >= rollout.paused["at"] + PATIENCE
-            and self.clock > max(script.commands)
-        ):
-            rollout.paused = {}
-        if rollout.paused:
-            rollout.phase = Phase.PAUSED
-            return Proceed.HOLD
-        if rollout.phase == Phase.PAUSED and not rollout.gates:
-            rollout.phase = self._walking(stage)
-        return Proceed.GO
-
-    def _obey(self, stage: Stage, rollout: Rollout, word: str, force: str) -> bool:
-        if commands.refusal(rollout.phase, word, bool(force)):
-            return False
-        if word in ("abort", "hold"):
-            raise Ended(word, f"{word} was sent")
-        if word == "pause":
-            rollout.paused = {"at": self.clock}
-            return False
-        was_paused, rollout.paused = bool(rollout.paused), {}
-        if word == "resume" and was_paused:
-            return False
-        rollout.force = rollout.force or bool(force)
-        rollout.full = rollout.full or word == "promote_full"
-        rollout.gates["passed"] = GateRecord(0.0, GateState.PASSED)
-        return word in ("skip", "promote_full") and stage.part == REPLACE
-
-    def _said_while_held(self, script: Script) -> None:
-        """No run is active; a command may begin one, which continues."""
-        rollout, word = self.rollout, script.commands.get(self.clock, "")
-        assert rollout and rollout.phase == Phase.HELD
-        if self.clock in script.commands:
-            self.obeyed = self.clock
-        if word == "abort":
-            rollout.phase, rollout.ending, self.progress = Phase.ROLLING_BACK, "aborted", None
-        elif word in ("retry", "resume"):
-            rollout.phase, self.progress, rollout.gates = Phase.PROGRESSING, None, {}
-            mine = [
-                i for i in self.look() if i.generation in (rollout.generation, rollout.baseline)
-            ]
-            late = [i.id for i in mine if i.state in (State.STARTING, State.NOT_READY)]
-            self.marks.update(dict.fromkeys(late, float(self.clock)))
+    def _obey(self, rollout: Rollout, script: Script) -> None:
+        for word, when in (("promote", script.force), ("abort", script.abort)):
+            if when is None or self.clock < when or word in self.sent:
+                continue
+            self.sent.add(word)
+            if commands.refusal(rollout.phase, word, force=True):
+                continue
+            if word == "abort":
+                raise Ended(word, f"{word} was sent")
+            rollout.force, rollout.gates["passed"] = True, GateRecord(0.0, GateState.PASSED)
 
     def _passed(self, stage: Stage, rollout: Rollout, script: Script) -> bool:
         if rollout.phase == Phase.ROLLING_BACK or (rollout.full and stage.waiting != Phase.HOLDING):
