@@ -62,6 +62,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._las
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._placement import place
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores._shared import (
+    COMMANDS,
     LEASE,
     RECORD,
     Change,
@@ -454,6 +455,9 @@ class Store(SharedStore):
                 self._numbers[name] = self._numbers.get(name, 0) + 1
             if RECORD in change.texts and self._followed:
                 world.check_stable(world.record().get("stable"))
+                world.waits.written()
+            if COMMANDS in change.texts and self._followed:
+                world.waits.sent(change.texts[COMMANDS])
             if change.ttl is not None and self._followed:
                 lease = self._held(self._found([LEASE]))[0]
                 world.holder = lease["details"].get("pid", 0) if lease else 0

@@ -113,6 +113,9 @@ class _Telling:
             for host in HOSTS:
                 self.world.begin(labels(host, "0"))
         self.world.managed = given["autoscaler"]["mode"] if "autoscaler" in given else ""
+        self.world.waits.in_place = self.in_place
+        if not story.left:
+            self.world.waits.hold = float(given.get("hold", "0s").rstrip("s"))
         self.world.one_a_host = given["replicas"] == PER_HOST
         self.world.retries, self.world.tasks = story.retries, story.tasks
         self.world.settings = SETTINGS if story.differ else {}

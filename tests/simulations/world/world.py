@@ -24,6 +24,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 
 from .clients import Clients
 from .machine import START, Machine, Process
+from .waits import Waits
 
 HOSTS = ("web1", "web2", "web3")
 ADDRESSES = {name: f"10.0.0.{number}" for number, name in enumerate(HOSTS, 1)}
@@ -205,6 +206,7 @@ class World:
         self.born: dict[str, Instance] = {}  # by id, all that ever were
         self.retries = False  # whether balancers send a refused request to another entry once
         self.clients = Clients(self)
+        self.waits = Waits(self)
         self.one_a_host = False  # whether no host may have two instances of a revision
         self.tasks = 1.0  # seconds that the user's tasks take on a host, in place
 
@@ -258,6 +260,7 @@ class World:
         kind = fault.kind if fault else ""
         if fault:
             self.happened.append(fault)
+            self.waits.disturb(fault.span)
             self.tell(
                 f"FAULT: call {self.calls}, {what}, {kind}"
                 + (f" ({fault.span:g} s)" if fault.span else "")
@@ -526,6 +529,7 @@ class World:
 
     def check_stop(self, instance: Instance, drain: float, looked: float) -> None:
         """An instance is told to stop, by a look at the balancers at that time."""
+        self.waits.check_hold(instance)
         at, name = instance.labels.endpoint, instance.labels.id
         for balancer in self.pool(instance.labels.service).values():
             entry = balancer.entries.get(at)
@@ -553,6 +557,8 @@ class World:
     def strike(self, fault: Fault) -> None:
         """A fault of a moment."""
         until = self.now + fault.span
+        if fault.kind not in ("instance killed", "stable dies", "server by hand"):
+            self.waits.disturb(fault.span)
         if fault.kind == "host away":
             host = self.hosts[fault.what]
             host.away = max(host.away, until)
@@ -624,6 +630,7 @@ class World:
         if not instance.gone:
             if how is Sees.FAILED and instance.told is None:
                 instance.lost = self.now
+                self.waits.lost(instance)
             instance.gone = how
             instance.detail = instance.detail or ("exit code 1" if how is Sees.FAILED else "")
             self.tell(f"{instance.labels.id} ({instance.labels.revision}) {how.value}")
@@ -639,6 +646,7 @@ class World:
     def heal(self) -> None:
         """End all faults."""
         self.at_calls = {}
+        self.waits.disturbed = 0.0
         self.store_away = self.machine.jump = 0.0
         self.unfit = self.hidden = set()
         self.receiving = ["gets it"]
