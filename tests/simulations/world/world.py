@@ -32,6 +32,7 @@ BALANCERS = ("lb1", "lb2")
 # For so long the controller may not know of an instance that was lost: checks fail three times,
 # and the platform is observed at least every thirty seconds.
 UNSEEN = 35.0
+SOON = 10.0  # in which it knows by its checks that one does not answer
 REQUESTS = 100  # a second, at each balancer
 ROUNDING = 0.05  # weights are whole numbers
 MANY = 20_000  # calls of drivers that no story takes
@@ -140,6 +141,7 @@ class Host:
     name: str
     instances: dict[str, Instance] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)  # by service
+    left: float = float("-inf")  # since when it does not answer
     away: float = 0.0  # until
     back: float = float("-inf")
 
@@ -398,13 +400,11 @@ class World:
 
     def lost_unseen(self) -> int:
         """Return how many instances were lost so recently that the controller may not know."""
+        known = self.now - SOON - self.late.get(self.machine.current.process.run, 0.0)
         cut_off = sum(
-            len(host.instances)
-            for host in self.hosts.values()
-            if self.now - UNSEEN < max(host.away, host.back)
+            len(host.instances) for host in self.hosts.values() if known < max(host.left, host.back)
         )
-        lost = [one for one in self.instances() if one.lost and one.lost > self.now - UNSEEN]
-        return cut_off + len(lost)
+        return cut_off + sum(one.lost is not None and one.lost > known for one in self.instances())
 
     def is_unseen(self, balancer: Balancer) -> bool:
         """Return whether a balancer lost its state after the process that acts last looked at it."""
@@ -561,10 +561,12 @@ class World:
             self.waits.disturb(fault.span)
         if fault.kind == "host away":
             host = self.hosts[fault.what]
+            host.left = self.now
             host.away = max(host.away, until)
             self.machine.at(until, lambda: setattr(host, "back", until))
         elif fault.kind == "host reboots":
             host = self.hosts[fault.what]
+            host.left = self.now
             host.away = max(host.away, until)
             ended = [one for one in host.instances.values() if not one.gone]
             for one in ended:
