@@ -27,6 +27,7 @@ from ..plugin_utils.state.record import Record, Rollout
 
 
 class ActionModule(StepAction):
+    waits = False
     options = Options(
         COMMAND,
         WHY,

@@ -22,6 +22,7 @@ from ..plugin_utils.state.record import Record
 
 class ActionModule(StepAction):
     moves = False
+    waits = False
     options = Options(
         Field(
             "timeline",

@@ -15,6 +15,7 @@ from ..plugin_utils.inputs.options import Options
 
 
 class ActionModule(StepAction):
+    waits = False
     options = Options(ID, TRY, SHOW)
 
     def needs_platform(self, args: Mapping[str, t.Any]) -> bool:

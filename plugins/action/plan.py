@@ -24,6 +24,7 @@ from ..plugin_utils.inputs.options import (
 
 
 class ActionModule(StepAction):
+    waits = False
     options = Options(
         Field(
             "fleet",

@@ -16,6 +16,7 @@ from ..plugin_utils.report import history
 
 
 class ActionModule(StepAction):
+    waits = False
     options = Options(
         ID,
         Field(

@@ -557,7 +557,7 @@ options:
         type: raw
       socket:
         description: 'I(haproxy): Socket of the Runtime API with C(level admin), a path or V(host:port), or a list of
-          them.'
+          them. V({host}) is the load balancer''s name in the inventory.'
         type: list
         elements: str
         default: [/run/haproxy/admin.sock]
@@ -1256,7 +1256,7 @@ options:
         default: 10s
       alpha:
         description: Probability that a good revision fails, over all metrics, instances and measurements of the judge
-          V(sequential). Between 0 and 0.5.
+          V(sequential). The analyses of a rollout share the greatest one. Between 0 and 0.5.
         type: float
         default: 0.02
       on_enough:

@@ -60,7 +60,7 @@ options:
         default: 30
       alpha:
         description: 'I(analysis): Probability that a good revision fails, over all metrics, instances and measurements
-          of the judge V(sequential). Between 0 and 0.5.'
+          of the judge V(sequential). The analyses of a rollout share the greatest one. Between 0 and 0.5.'
         type: float
         default: 0.02
       on_enough:

@@ -600,8 +600,30 @@ class TestOnlyHAProxy:
                 for n in range(1000)
             }
             driver.apply(dict.fromkeys(plane.names, targets))
-            assert len(plane.transport.asked) == 2 * (1 + 3000 / 50 + 1)
+            assert len(plane.transport.asked) == 2 * (1 + 63 + 1)  # 3000 commands, at most 50 each
             assert [len(servers) for servers in driver.observe().values()] == [1000, 1000]
+            remove(driver, {}, *targets)
+        finally:
+            plane.close()
+
+    def test_a_change_that_is_killed_between_two_lines_leaves_no_server_without_checks(
+        self,
+    ) -> None:
+        plane = HAProxyPlane()
+        try:
+            driver = plane.driver()
+            assert isinstance(driver, Driver)
+            targets = {
+                Endpoint("127.0.0.1", 20000 + n): Target(OUT, name=f"shop-{n:02}")
+                for n in range(30)
+            }
+            views = driver._look(plane.names)
+            plans = {name: driver._plan(name, view, targets) for name, view in views.items()}
+            for name, view in views.items():
+                first = driver._work(plans[name].commands, view)["lines"][:1]
+                driver._ask({name: {"lines": first}})
+            for one in plane.balancers:
+                assert one.servers() and "MAINT" not in one.servers().values()
             remove(driver, {}, *targets)
         finally:
             plane.close()
@@ -715,6 +737,16 @@ class TestOnlyHAProxy:
             remove(plane.driver(), {b: Target(IN)}, a)
         finally:
             plane.close()
+
+    def test_a_socket_is_at_the_path_of_its_host(self) -> None:
+        given = {"hosts": "lb1,lb2", "socket": "/run/{host}/admin.sock", "backend": "shop"}
+        driver = made(given, context(Here()))
+        assert driver.balancers == {
+            host: (host, f"/run/{host}/admin.sock") for host in ("lb1", "lb2")
+        }
+        with pytest.raises(InputError, match=r"unknown placeholder '\{port\}'") as refused:
+            made({**given, "socket": "/run/{port}.sock"}, context(Here()))
+        assert refused.value.id == "PR-112"
 
     def test_who_lacks_slots_is_told_how_many_there_are(self) -> None:
         plane = SlotPlane()

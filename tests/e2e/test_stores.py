@@ -336,7 +336,7 @@ def test_a_store_that_stays_away_ends_the_run_and_leaves_the_fleet(
         assert "rollout_progress_deadline (12 s)" in outcome.output, outcome.output
         assert set(shop.revisions()) == {"1", "2"}
         again = shop.run(variables=short)
-        assert again.rc != 0 and "[PR-508]" in again.failed.msg, again.output
+        assert again.rc != 0 and "[PR-511]" in again.failed.msg, again.output
         kept.proxy.mend()
         until(lambda: shop.lease() is None, "the lease ends")
         shop.to("2")

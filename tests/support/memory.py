@@ -237,8 +237,9 @@ class Traffic(TrafficDriver):
         for endpoint in sorted(
             wanted, key=lambda endpoint: wanted[endpoint].rotation is not Rotation.IN
         ):
+            target = wanted[endpoint]
             world.servers[endpoint] = Server(
-                wanted[endpoint].rotation, True, 0, wanted[endpoint].weight
+                target.rotation, True, 0, target.weight, name=target.name
             )
             world.check()
             world.called("apply between")
@@ -373,7 +374,7 @@ class MemoryRun(StepContext):
             settings.service,
             self.transport,
             settings.checks,
-            lambda _transport: t.cast(t.Any, Platform(world)),
+            lambda _transport: t.cast(t.Any, world.platform()),
             release=self._ask_release,
         )
         world.context = replace(self.context, known=lambda: self.session.known())

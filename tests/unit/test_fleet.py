@@ -11,6 +11,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loo
     differs,
     summary,
     targets,
+    with_predecessors,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Health,
@@ -275,3 +276,28 @@ def test_targets_say_which_side_comes_and_a_baseline_does_not() -> None:
 def generation(number: int, port: int) -> Report:
     labels = Labels(f"shop-{number}", "shop", "r", number, "h1", Endpoint("127.0.0.1", port), 0)
     return Report(labels, Process.RUNNING, created=100.0)
+
+
+@pytest.mark.parametrize(
+    ("entry", "admitted", "slots", "kept"),
+    [
+        (server(), False, 9, True),
+        (server(), True, 9, False),  # an instance is in rotation
+        (server(), False, 1, False),  # the instance's own entry needs the slot
+        (server(OUT), False, 9, False),
+        (server(lb_healthy=False), False, 9, False),
+        (server(ours=False), False, 9, False),  # nobody touches it
+    ],
+)
+def test_servers_without_an_instance_stay_until_another_serves(
+    entry: Server, admitted: bool, slots: int, kept: bool
+) -> None:
+    before = Endpoint("127.0.0.1", 8200)
+    table = {"a": {HERE: server(OUT), before: replace(entry, name="shop-7", weight=30)}}
+    shown = targets([report()], table, ["shop-1"] if admitted else [], [], [])
+    wanted = with_predecessors(shown, table, [report()], lambda: {"a": slots})
+    assert set(wanted["a"]) == {HERE, before} if kept else wanted == shown
+    if kept:
+        assert wanted["a"][before] == Target(IN, 30, "shop-7")
+    gone = with_predecessors({"a": {}}, table, [report(endpoint=before)], dict)
+    assert gone == {"a": {}}, "the instance that it leads to is leaving"

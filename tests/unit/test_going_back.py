@@ -26,6 +26,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     LeaseLost,
     PlatformError,
     RolloutFailed,
+    StoreAway,
     StoreError,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import (
@@ -52,8 +53,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.ste
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Stage
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import Options
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import store_retry
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import RolloutKind
-from ansible_collections.progressive.rollout.tests.support.memory import MemoryRun, Service, World
+from ansible_collections.progressive.rollout.tests.support.memory import (
+    MemoryRun,
+    Service,
+    Store,
+    World,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -288,6 +295,25 @@ def test_a_rollback_after_a_promotion_is_not_rolled_back(shop: Service) -> None:
     assert shop.journal.before is None
     again = shop.step(rollback)
     assert not again["changed"] and "already rolled back" in again["msg"]
+
+
+@pytest.mark.parametrize("step", [begin, rollback])
+def test_a_step_that_begins_waits_for_a_store_that_is_away(
+    shop: Service, monkeypatch: pytest.MonkeyPatch, step: t.Any
+) -> None:
+    shop.play(revision="2")
+    load, away = Store.load, iter([StoreAway("no route to db1", "PR-508")])
+
+    def silent(store: Store) -> t.Any:
+        if error := next(away, None):
+            raise error
+        return load(store)
+
+    monkeypatch.setattr(Store, "load", silent)
+    monkeypatch.setattr(store_retry, "PAUSE", 0.01)
+    shop.said.clear()
+    assert shop.step(step, revision="3")["changed"]
+    assert "no route to db1 [PR-508]" in shop.said[0] and "going on" in shop.said[1]
 
 
 def test_an_alarm_in_the_hold_switches_back(shop: Service, tmp_path: Path) -> None:

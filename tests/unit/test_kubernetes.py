@@ -246,6 +246,29 @@ def test_a_revision_that_does_not_get_ready_is_rolled_back(tmp_path: Path) -> No
     assert shop.least == 4
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [1, 99], ids=["for a while", "for too long"])
+def test_a_server_that_does_not_answer_is_waited_for_before_anything_is_started(
+    tmp_path: Path, times: int
+) -> None:
+    server = cluster()
+    post, failures = server.post, iter(range(times))
+
+    def silent(path: str, body: t.Any, **query: str) -> t.Any:
+        if query.get("dryRun") and next(failures, None) is not None:
+            raise ApiError("POST /apis/apps/v1: no answer", 503)
+        return post(path, body, **query)
+
+    server.post = silent  # type: ignore[method-assign]
+    shop = Shop(tmp_path, server, progress_deadline="2s")
+    if times == 1:
+        assert shop.play(revision="2")["rollout"]["outcome"] == "promoted"
+        return is_ordinary(server, "2", 4)
+    with pytest.raises(RolloutFailed, match=r"nothing was started.*no answer"):
+        shop.play(revision="2")
+    is_ordinary(server, "1", 4)
+
+
 def test_a_promoted_revision_is_rolled_back(tmp_path: Path) -> None:
     server = cluster()
     shop = Shop(tmp_path, server)

@@ -190,7 +190,7 @@ USED = {
     f"{HOW_TO}/molecule.md": {"default", "containers"},
     f"{HOW_TO}/autoscalers.md": {"autoscaler.yml", "command.yml"},
     f"{HOW_TO}/regions.md": {"regions.yml"},
-    f"{HOW_TO}/release.md": {"release.yml", "run", "abort"},
+    f"{HOW_TO}/release.md": {"release.yml", "run", "platforms.yml", "abort"},
     f"{HOW_TO}/several-platforms.md": {"parts.yml", "part_waves.yml"},
     f"{HOW_TO}/gates-and-hooks.md": {"gates.yml", "receiver.py"},
     f"{HOW_TO}/haproxy.md": {

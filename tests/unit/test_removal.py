@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import typing as t
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,6 +13,13 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.action import remove
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     RolloutFailed,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import (
+    Server as Shown,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _pod, _pods
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._hand_back import CAUSE
@@ -172,3 +180,30 @@ def test_services_of_a_swarm(tmp_path: Path, swarm: Swarm, monkeypatch: pytest.M
         assert {**after, "Labels": None} == {**before["Spec"], "Labels": None}
     shop.play(revision="3")
     assert tasks < {task["ID"] for task in swarm.tasks}, "nobody's any more"
+
+
+class Served(World):
+    """A load balancer with servers of a service that was removed."""
+
+    def serving(self) -> int:
+        return sum(server.rotation is Rotation.IN for server in self.servers.values())
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["promoted", "fails"])
+def test_a_first_rollout_leaves_the_servers_that_it_finds_until_an_instance_serves(
+    tmp_path: Path, ends: bool
+) -> None:
+    before = {
+        Endpoint("127.0.0.1", port): Shown(Rotation.IN, True, 0, name=f"shop-{port}")
+        for port in (50, 51)
+    }
+    world = Served(servers=dict(before), fewest=1)
+    world.crashes = lambda _labels: ends
+    shop = Service(tmp_path, world, replicas=3, failure_limit=1)
+    with pytest.raises(RolloutFailed) if ends else nullcontext():
+        shop.play(revision="1")
+    assert world.wrong == []
+    if ends:
+        assert world.servers == before, "they serve on"
+    else:
+        assert not before.keys() & world.servers.keys()

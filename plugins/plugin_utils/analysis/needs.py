@@ -12,10 +12,11 @@ from ..engine.judges.errors import requests_for
 from ..engine.strategy import Gate, Stage
 from ..interfaces.traffic import COUNTS
 from . import spec
+from .alpha import alpha_of
 from .spec import SEQUENTIAL, Metric
 
 FEW = 2  # stable instances: too few to show how much instances differ
-MUCH = 1.5  # times as many alarms as by a single analysis are worth a word
+MUCH = 1.5  # times as much alpha as any analysis has is worth a word
 HALF = 0.5  # of the requests go to new instances, on average over a rollout that replaces all
 
 
@@ -51,30 +52,18 @@ def undecidable(stages: Iterable[Stage], usual: Sequence[Mapping[str, str]]) -> 
     ]
 
 
-def by_chance(gates: Iterable[Gate], usual: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return how many good revisions fail at most where several analyses may fail them.
+def by_chance(gates: Iterable[Gate]) -> list[str]:
+    """Return how many good revisions fail at most where several analyses share their alpha.
 
-    Each has its own alpha, and one that adds hardly anything is not worth a word.
+    One that has hardly any of it is not worth a word.
     """
-    parts = [
-        sum(metric.rules["alpha"] for metric in analysis.metrics if _may_alarm(metric))
-        for gate in gates
-        if gate.driver == "analysis"
-        for analysis in [spec.parse(gate.options, gate.variable, usual)]
-        if not analysis.dry_run
-    ]
-    most = max(parts, default=0.0)
-    if sum(parts) < MUCH * most or not most:
+    parts = [part for gate in gates if (part := alpha_of(gate))]
+    if sum(parts) < MUCH * max(parts, default=math.inf):
         return []
     return [
-        f"whether a failure is due to chance: {sum(part > 0 for part in parts)} analyses fail at"
-        f" most {100 * sum(parts):.2g} % of the rollouts of a good revision; lower their alpha if"
-        " that is too many"
+        f"whether a failure is due to chance: {len(parts)} analyses, which share alpha, fail at"
+        f" most {100 * sum(parts):.2g} % of the rollouts of a good revision"
     ]
-
-
-def _may_alarm(metric: Metric) -> bool:
-    return metric.spends_alpha and metric.decides
 
 
 def _instances(number: int) -> str:

@@ -241,7 +241,7 @@ OPTIONS = Options(
         "alpha",
         number(0.0, 0.5, True),
         "Probability that a good revision fails, over all metrics, instances and measurements of"
-        " the judge V(sequential).",
+        " the judge V(sequential). The analyses of a rollout share the greatest one.",
         default=0.02,
     ),
     Field(

@@ -36,6 +36,11 @@ class TransportError(RolloutError):
 
     id = "PR-200"
 
+    @property
+    def silent(self) -> bool:
+        """Whether what was asked does not answer, or cannot now, and is to be asked again."""
+        return False
+
 
 class PlatformError(RolloutError):
     """The platform refused to start, stop or report instances, or could not.

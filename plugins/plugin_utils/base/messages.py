@@ -527,8 +527,8 @@ MESSAGES: Mapping[str, Message] = {
     ),
     "PR-508": Message(
         "The journal's store does not answer, or cannot write at the moment. The service stays as"
-        " it is. A run that works on a rollout waits, for up to `rollout_progress_deadline`; one"
-        " that has not begun to ends.",
+        " it is. A run that begins, continues or takes back a rollout waits, for up to"
+        " `rollout_progress_deadline`; a status query and a command do not.",
         "Fix what the message names; if the run has ended in the meantime, run the playbook again.",
     ),
     "PR-509": Message(
@@ -683,6 +683,11 @@ MESSAGES: Mapping[str, Message] = {
         "The release has not ended with a promotion.",
         "The message names the members that are held or wait. Run `release.yml` again to continue,"
         " or with `rollout_command=abort` to take all back.",
+    ),
+    "PR-637": Message(
+        "A member that cannot go back with its release failed and is held, and the release was"
+        " taken back since then. Nothing was touched.",
+        "Roll the member back with `abort.yml`; then release it again under another name.",
     ),
     # -- operator commands
     "PR-700": Message(

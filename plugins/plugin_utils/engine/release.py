@@ -284,6 +284,16 @@ def holds(release: Release) -> str:
     return f"release {release.name} is held, since {names(fixed)} cannot go back"
 
 
+def abandoned(release: Release, name: str) -> str:
+    """Return why a member that is held is not continued; empty: it is, or it goes back."""
+    member = release.members[name]
+    if release.phase not in (ReleasePhase.GOING_BACK, ReleasePhase.BACK):
+        return ""
+    if member.reversible or not member.moved:
+        return ""
+    return f"release {release.name} was taken back ({release.reason}), but for {name}"
+
+
 # What happens ---------------------------------------------------------------------------------
 
 

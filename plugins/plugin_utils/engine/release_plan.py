@@ -66,6 +66,7 @@ def member_stages(listed: Sequence[Stage], reversible: bool) -> tuple[Stage, ...
         waiting=Phase.HOLDING,
         reversible=last.reversible,
         watched=True,
+        share=last.share,
     )
     return (*listed, hold)
 

@@ -125,6 +125,7 @@ class Stage:
     reversible: bool = True  # False: from here on a failure holds, since it cannot be rolled back
     failure_limit: int | None = None  # of this stage alone; None: as for the whole rollout
     watched: bool = False  # whether the background gates are asked on the way to it, and at it
+    share: float = 1.0  # of its alpha, that each background analysis has
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Mapping
 
-from ..base.errors import RolloutError
+from ..base.errors import RolloutError, TransportError
 from ..inputs.options import Options
 from ..interfaces.context import DriverContext
-from ..interfaces.gate import FAIL, PASS, Answer, GateDriver
+from ..interfaces.gate import FAIL, PASS, WAIT, Answer, GateDriver
 
 OPTIONS = Options()
+RETRY = 1.0  # seconds until a server that is away is asked again
 
 
 class Driver(GateDriver):
@@ -24,11 +25,17 @@ class Driver(GateDriver):
 
     def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._context = context
+        self._longest: float = options.get("longest", 0.0)  # to wait for a server that is away
 
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:
         transport = self._context.transport.apart()
         try:
             self._context.platform(transport).prepare(rollout["revision"], rollout["generation"])
+        except TransportError as exc:
+            waits = exc.silent and waited < self._longest
+            if waits:
+                return Answer(WAIT, f"{exc} [{exc.id}]", again=RETRY)
+            return Answer(FAIL, str(exc))
         except RolloutError as exc:
             return Answer(FAIL, str(exc))
         finally:

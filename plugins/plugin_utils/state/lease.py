@@ -68,7 +68,8 @@ class Session:
 
     def read(self) -> Record:
         """Read and return the record."""
-        self.record = Record.load(self.service, self.store.load(), self.store.place)
+        stored = self._patiently(self.store.load)
+        self.record = Record.load(self.service, stored, self.store.place)
         if self.epoch and not self.record.journal:  # the next commit writes it
             self.record.journal = self.journal.id or secrets.token_hex(8)
         self.journal.id = self.record.journal
@@ -96,7 +97,7 @@ class Session:
 
     def look(self) -> tuple[Lease | None, Record]:
         """Return the lease in force, and the record as it was after that; changes neither."""
-        return self._patiently(self.store.lease), self._patiently(self.read)
+        return self._patiently(self.store.lease), self.read()
 
     def acquire(self, check: Callable[[], None]) -> None:
         """Take the lease, or renew it; then read the record.
@@ -129,7 +130,7 @@ class Session:
         self.epoch = lease.epoch
         self._renewed = clock.monotonic()
         self._keep()
-        self._patiently(self.read)
+        self.read()
 
     def _take(self, details: Mapping[str, t.Any]) -> Lease:
         return self._patiently(

@@ -19,12 +19,14 @@ import os
 import re
 import typing as t
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 
 from ..base.errors import InputError, LeaseLost, TrafficError
 from ..base.text import clean
 from ..engine.model import Rotation
 from ..inputs import values
 from ..inputs.options import PATH, TEXT, Field, Kind, Options, one_or_more
+from ..inputs.placeholders import Template
 from ..interfaces.check import HealthCheck
 from ..interfaces.context import DriverContext
 from ..interfaces.platform import Endpoint
@@ -93,7 +95,8 @@ OPTIONS = Options(
     Field(
         "socket",
         one_or_more(Kind("str", _socket)),
-        "Socket of the Runtime API with C(level admin), a path or V(host:port), or a list of them.",
+        "Socket of the Runtime API with C(level admin), a path or V(host:port), or a list of them."
+        " V({host}) is the load balancer's name in the inventory.",
         default=["/run/haproxy/admin.sock"],
     ),
     Field("backend", _WORD, "Name of the backend.", required=True),
@@ -217,10 +220,11 @@ class Driver(TrafficDriver):
                     )
             return {address: (CONTROLLER, address) for address in sockets}
         names = inventory.hosts(self.context.transport, pattern, "rollout_traffic.hosts")
+        paths = [Template(address, "rollout_traffic.socket", ("host",)) for address in sockets]
+        places = [(host, path.render({"host": host})) for host in names for path in paths]
         return {
             host if len(sockets) == 1 else f"{host} {address}": (host, address)
-            for host in names
-            for address in sockets
+            for host, address in places
         }
 
     def previews(self) -> Sequence[Preview]:
@@ -495,9 +499,18 @@ class Driver(TrafficDriver):
 
 
 def _lines(commands: Iterable[str]) -> Iterator[str]:
-    left = list(commands)
-    for start in range(0, len(left), _COMMANDS):
-        yield ";".join(left[start : start + _COMMANDS])
+    """Return the lines to send. A run may be killed between two of them, so all commands of a
+    server are in one: nothing would show that a server was added, and is not checked yet.
+    """
+    line: list[str] = []
+    for _server, group in groupby(commands, lambda command: command.split()[2]):
+        mine = list(group)
+        if line and len(line) + len(mine) > _COMMANDS:
+            yield ";".join(line)
+            line = []
+        line += mine
+    if line:
+        yield ";".join(line)
 
 
 def server_options(health: HealthCheck, ca_path: str) -> str:

@@ -159,9 +159,23 @@ class Actuator:
             return None
         out = {*self._session.record.draining, *standby}
         starting = {i.id for i in snapshot.fleet if i.state is State.STARTING}
+        targets = self._shown(snapshot, snapshot.table, admit, out, leaving, starting)
+        return targets if fleets.differs(snapshot.table, targets) else None
+
+    def _shown(
+        self,
+        snapshot: Snapshot,
+        table: Table,
+        admit: Collection[str],
+        out: Collection[str],
+        leaving: Collection[str],
+        starting: Collection[str] = (),
+    ) -> fleets.Targets:
+        """Return what the load balancers are to show."""
+        reports = snapshot.reports
         targets = fleets.targets(
-            snapshot.reports,
-            snapshot.table,
+            reports,
+            table,
             admit,
             out,
             leaving,
@@ -169,7 +183,9 @@ class Actuator:
             regions=self._regions,
             starting=starting,
         )
-        return targets if fleets.differs(snapshot.table, targets) else None
+        if self._session.record.stable is not None:
+            return targets
+        return fleets.with_predecessors(targets, table, reports, self._traffic.capacity)
 
     def _sync(self, starts: Sequence[Labels], stop: Sequence[str], forget: Sequence[str]) -> None:
         """Have the platform start, stop and forget instances."""
@@ -197,15 +213,7 @@ class Actuator:
     def _undo_switch(self, snapshot: Snapshot, error: TrafficError) -> None:
         """Undo a switch; raises RolloutFailed, or `error` if nothing was changed."""
         before: Table = snapshot.table or {}
-        shown = fleets.targets(
-            snapshot.reports,
-            before,
-            (),
-            self._session.record.draining,
-            (),
-            split=self.split,
-            regions=self._regions,
-        )
+        shown = self._shown(snapshot, before, (), self._session.record.draining, ())
         if not fleets.differs(self._traffic.observe(), shown):
             raise error  # it was refused, and may succeed in the next iteration
         failed = []

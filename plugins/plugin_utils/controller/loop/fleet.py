@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import typing as t
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from types import MappingProxyType
@@ -254,6 +254,41 @@ def targets(
         )
         for name, servers in table.items()
     }
+
+
+def with_predecessors(
+    targets: Targets,
+    table: Table,
+    reports: Iterable[Report],
+    capacity: Callable[[], Mapping[str, int]],
+) -> Targets:
+    """Return targets with servers that no platform reports, where nothing else would serve.
+
+    A first rollout may find servers of a service that was removed, or of how it was deployed
+    before. They stay until an instance is in rotation, as far as the load balancer has room.
+    """
+    places = {report.labels.endpoint for report in reports}
+    wanted = dict(targets)
+    for name, shown in targets.items():
+        if any(target.rotation is Rotation.IN for target in shown.values()):
+            continue
+        if left := _predecessors(table[name], places):
+            room = capacity().get(name, len(left) + len(shown)) - len(shown)
+            wanted[name] = {**shown, **dict(left[: max(0, room)])}
+    return wanted
+
+
+def _predecessors(
+    servers: Mapping[Endpoint, Server], places: Container[Endpoint]
+) -> list[tuple[Endpoint, Target]]:
+    """Return the named, healthy servers in rotation that lead to no instance."""
+    return [
+        (endpoint, Target(Rotation.IN, server.weight, server.name))
+        for endpoint, server in servers.items()
+        if endpoint not in places
+        and (server.ours and server.name and server.lb_healthy)
+        and server.rotation is Rotation.IN
+    ]
 
 
 def _early(

@@ -7,6 +7,7 @@ import typing as t
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from ...analysis.alpha import with_share
 from ...base.errors import TRANSIENT, RolloutFailed
 from ...config.gates import UNKNOWN, paced, waits
 from ...engine.autoscaling import measured
@@ -485,7 +486,7 @@ def _background_gates(
     if loop.background is None:
         plan, seconds = loop.settings.plan, expected(loop.fleet)
         seconds = (UNKNOWN if seconds is None else seconds) + waits(plan)
-        gates = [paced(gate, seconds) for gate in plan.background]
+        gates = [paced(with_share(gate, stage.share), seconds) for gate in plan.background]
         loop.background = GateRunner(
             gates, loop.context, rollout.background, loop.now, loop.checker.wake
         )

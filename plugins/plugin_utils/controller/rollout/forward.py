@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import typing as t
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from ...base.errors import Aborted, GateFailed, RolloutFailed
@@ -124,7 +125,8 @@ class Forward(StepPart):
         """Bring what the revision needs to every host, before its first instance starts."""
         # a rollout that waits for a person was prepared before
         if not rollout.passed and rollout.phase == Phase.PROGRESSING:
-            self.wait_at(rollout, PREPARE, Phase.PROGRESSING)
+            longest = {"longest": self.settings.rules.progress_deadline}
+            self.wait_at(rollout, replace(PREPARE, options=longest), Phase.PROGRESSING)
 
     def wait_at(self, rollout: Rollout, gate: Gate, phase: Phase) -> None:
         """Wait for a gate in this phase, keeping the fleet as it is and in repair."""
@@ -141,6 +143,7 @@ class Forward(StepPart):
                 waiting=phase,
                 reversible=stage.reversible,
                 watched=watched,
+                share=stage.share,
             )
 
         self.run_scalable(here, rollout)
@@ -194,7 +197,8 @@ class Forward(StepPart):
 
     def _roll_back(self, stage: Stage, rollout: Rollout, exc: RolloutFailed) -> t.NoReturn:
         """Roll back because of a failure, or close a rollout of which nothing was started."""
-        if PREPARE in stage.gates and isinstance(exc, GateFailed) and self._untouched(rollout):
+        prepares = any(gate.key == PREPARE.key for gate in stage.gates)
+        if prepares and isinstance(exc, GateFailed) and self._untouched(rollout):
             self._refuse(rollout, exc)
         if not isinstance(exc, Aborted):
             title = f"{self.settings.service} {rollout.revision}"

@@ -221,8 +221,18 @@ class Lifecycle(StepPart):
             self.generations.resume(rollout)
 
     def _check_release(self, rollout: Rollout) -> None:
-        """Refuse to resume the rollout as a member of another release than its own."""
+        """Refuse to resume the rollout as a member of another release than its own, or when that
+        was taken back while this member was held.
+        """
         asked, current = self.settings.release, rollout.release
+        held = current and rollout.phase == Phase.HELD
+        if why := self.step.release.abandoned() if held else "":
+            raise RolloutFailed(
+                f"{self.record.service} {rollout.revision}: held, and not continued, since {why}."
+                f" Roll it back: {self.step.command('abort')}; then it can be released again under"
+                " another name",
+                "PR-637",
+            )
         if asked is None or (current and asked.release == current.release):
             return
         where = (

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...analysis import spec
+from ...analysis.alpha import with_share
 from ...analysis.needs import by_chance, needs, rate_of, too_short, undecidable
 from ...base import clock
 from ...base.text import moment
@@ -52,7 +53,7 @@ def show_plan(step: StepContext, revision: str, replicas: int, base: int) -> Res
         "orders": [stable.order if stable else None, step.settings.order],
         "stopped": stopped_now(step),
         "excluded": list(record.open.excluded) if record.open else [],
-        "watched": watched(step, forecast["seconds"]),
+        "watched": watched(step, path, forecast["seconds"]),
         "requests": requests(step, path),
         "measured": times is not None,
         "unknown": [*unknown(path, times is not None, loop.balanced), *unclear(step, path)],
@@ -81,7 +82,7 @@ def stopped_now(step: StepContext) -> str:
     return f"{stop}, until {moment(stop.until)}" if stop else ""
 
 
-def watched(step: StepContext, seconds: float | None) -> list[str]:
+def watched(step: StepContext, stages: Sequence[Stage], seconds: float | None) -> list[str]:
     """Return what may end the rollout at any moment, each in a few words.
 
     `seconds`: that the rollout is expected to take, without its waits; None: not known.
@@ -90,7 +91,7 @@ def watched(step: StepContext, seconds: float | None) -> list[str]:
     standard, rate = spec.standard(context.counted, bool(context.access_log)), last_rate(step)
     lasts = None if seconds is None else seconds + waits(plan)
     lines = []
-    for gate in plan.background:
+    for gate in background(step, stages):
         known = spec.parse(gate.options, gate.variable, standard)
         names = ", ".join(metric.name for metric in known.metrics)
         about = " (the default)" if gate.by_default else " (dry run)" if known.dry_run else ""
@@ -111,8 +112,13 @@ def unclear(step: StepContext, stages: Sequence[Stage]) -> list[str]:
     context = step.context
     standard = spec.standard(context.counted, bool(context.access_log))
     gates = [gate for stage in stages for gate in stage.gates]
-    alarms = by_chance([*gates, *step.settings.plan.background], standard)
+    alarms = by_chance([*gates, *background(step, stages)])
     return [*undecidable(stages, standard), *alarms]
+
+
+def background(step: StepContext, stages: Sequence[Stage]) -> list[Gate]:
+    """Return the background gates, with the share of alpha that they have beside these stages."""
+    return [with_share(gate, stages[0].share) for gate in step.settings.plan.background]
 
 
 def last_rate(step: StepContext) -> float | None:

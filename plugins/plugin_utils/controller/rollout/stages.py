@@ -102,9 +102,10 @@ class LaunchStages(Stages):
             if not rollout_target.before:
                 # Refuse at the first rollout steps that only the second one would take.
                 stages(plan, replace(rollout_target, before=replicas), targets)
-            return stages(plan, rollout_target, targets)
+            listed = stages(plan, rollout_target, targets)
         except InvalidSteps as exc:
             raise InputError(f"rollout_steps: {exc}", "PR-109") from None
+        return with_alpha(listed, plan)
 
     def of(self, rollout: Rollout) -> tuple[Stage, ...]:
         refuse_in_place(self.step)
@@ -136,12 +137,13 @@ class InPlaceStages(Stages):
         from ...engine import in_place as engine  # other platforms do without it
 
         try:
-            return stages_everywhere(
+            listed = stages_everywhere(
                 engine.steps_as_replicas(plan),
                 RolloutTarget(generation, replicas, self.allowed(replicas), before=replicas),
             )
         except InvalidSteps as exc:
             raise InputError(f"rollout_steps: {exc}", "PR-109") from None
+        return with_alpha(listed, plan)
 
     def of(self, rollout: Rollout) -> tuple[Stage, ...]:
         if rollout.phase == Phase.ROLLING_BACK:
@@ -200,6 +202,15 @@ def spread_evenly(listed: Iterable[Stage]) -> tuple[Stage, ...]:
     return tuple(
         replace(stage, waypoint=replace(stage.waypoint, rebalance=True)) for stage in listed
     )
+
+
+def with_alpha(listed: Sequence[Stage], plan: Plan) -> tuple[Stage, ...]:
+    """Return the stages of a plan, with analyses that share the alpha of one."""
+    if not any(gate.driver == "analysis" for gate in plan.gates):
+        return tuple(listed)
+    from ...analysis.alpha import shared  # many rollouts have no analysis
+
+    return shared(listed, plan.background)
 
 
 def with_release(listed: Sequence[Stage], member: MemberOf) -> tuple[Stage, ...]:

@@ -93,7 +93,8 @@ class StepContext:
         me = identity.identity(self.guard.parent, task_vars, action._task, asks)
         deadline = settings.rules.progress_deadline
         self.store_retry = StoreRetry(deadline, self.transport.print_line, self.guard.check)
-        self.session = Session(store, settings.service, me, settings.lease, self.store_retry)
+        patience = self.store_retry if action.waits else None
+        self.session = Session(store, settings.service, me, settings.lease, patience)
 
     @cached_property
     def loop(self) -> ReconcileLoop:

@@ -222,11 +222,19 @@ class ReleaseLink:
 
     def holds(self) -> str:
         """Return why the member, which failed, is held instead of rolled back; empty: it is not."""
-        mine = self._mine
-        if mine is None:
-            return ""
-        release = self._step.store_retry.call(self.releases.read).get(mine.release)
+        release = self._joined()
         return engine.holds(release) if release else ""
+
+    def abandoned(self) -> str:
+        """Return why the member, which is held, is not continued; empty: it is."""
+        release, mine = self._joined(), self._mine
+        return engine.abandoned(release, mine.member) if release and mine else ""
+
+    def _joined(self) -> Release | None:
+        """Return the release of the rollout; None: it has none."""
+        mine = self._mine
+        known = self._step.store_retry.call(self.releases.read) if mine else {}
+        return known.get(mine.release) if mine else None
 
 
 def begun(known: Known, membership: Membership, now: float) -> Release:
