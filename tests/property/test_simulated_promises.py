@@ -34,7 +34,7 @@ def test_a_stable_instance_that_dies_in_a_wait_and_stays_dead(
     death = Fault("instance killed", 5.0, 1.0)
     assert not wrong(death, **WAITS)
     monkeypatch.setattr(Waypoint, "repairs", property(lambda _waypoint: False))
-    assert "stable instances" in wrong(death, **WAITS)
+    assert "died in a wait" in wrong(death, **WAITS)
 
 
 def test_an_abort_that_is_not_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -462,7 +462,9 @@ class Store(SharedStore):
                 world.waits.sent(change.texts[COMMANDS])
             if change.ttl is not None and self._followed:
                 lease = self._held(self._found([LEASE]))[0]
-                world.holder = lease["details"].get("pid", 0) if lease else 0
+                holder = lease["details"].get("pid", 0) if lease else 0
+                world.held_since = world.held_since if holder == world.holder else world.now
+                world.holder = holder
                 world.expires = lease["until"] if lease else 0.0
                 world.written[process.run] = world.now
                 if lease and world.holder == process.run:

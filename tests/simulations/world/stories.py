@@ -115,6 +115,9 @@ class _Telling:
             for host in HOSTS:
                 self.world.begin(labels(host, "0"))
         self.world.managed = given["autoscaler"]["mode"] if "autoscaler" in given else ""
+        self.world.waits.robust = all(
+            life.start < math.inf and life.crash is None and life.flap is None for life in story.bad
+        )
         self.world.waits.in_place = self.in_place
         if not story.left:
             self.world.waits.hold = float(given.get("hold", "0s").rstrip("s"))

@@ -31,8 +31,10 @@ class Waits:
     def __init__(self, world: World) -> None:
         self._world = world
         self.disturbed = 0.0  # until when a run may be kept from what it does
+        self.robust = False  # whether no instance crashes by itself, or hangs
         self.in_place = False  # commands are read between batches
         self.hold = 0.0  # seconds that old instances are kept after a switch; 0: none
+        self._deaths: list[tuple[float, int]] = []  # when, and of which generation
         self._sent: list[Mapping[str, t.Any]] = []  # commands, each with when it was sent
         self._held: dict[str, float] = {}  # by rollout, since when it is holding
 
@@ -43,25 +45,30 @@ class Waits:
     # -- what dies ---------------------------------------------------------------------------------
 
     def lost(self, instance: Instance) -> None:
-        """An instance is about to die. A stable one: while the rollout waits, its run starts another one."""
+        """An instance is about to die: while the rollout waits, its run starts another one."""
         world, rollout = self._world, self._rollout()
         stable = world.record().get("stable") or {}
         generation = instance.labels.generation
-        if instance.labels.revision != "1" or generation != stable.get("generation"):
-            return  # others may crash again and again
-        if self._is_leaving(instance):
-            return
-        if rollout.get("phase") in (Phase.PAUSED, Phase.AWAITING_PROMOTION, Phase.HOLDING):
-            wanted = min(self._living(generation), stable["replicas"])
+        self._deaths.append((world.now, generation))
+        if instance.labels.revision != "1" and not self.robust:
+            return  # it may crash again and again
+        of = [known for known in (stable, rollout) if known.get("generation") == generation]
+        most = max((known["replicas"] for known in of), default=0)
+        wanted = min(self._living(generation), most)
+        waits = rollout.get("phase") in (Phase.PAUSED, Phase.AWAITING_PROMOTION, Phase.HOLDING)
+        if waits and wanted and not self._is_leaving(instance):
             before, since = self._moment(), world.now
-            world.machine.at(since + REPAIRED, lambda: self._repaired(since, before, wanted))
+            check = partial(self._repaired, since, before, generation, wanted)
+            world.machine.at(since + REPAIRED, check)
 
-    def _repaired(self, since: float, before: Moment, wanted: int) -> None:
-        stable = self._world.record().get("stable") or {}
+    def _repaired(self, since: float, before: Moment, generation: int, wanted: int) -> None:
         if self._moment() != before or self.disturbed >= since:
             return
-        if (living := self._living(stable["generation"])) < wanted:
-            self._world.broken(f"{living} stable instances, {wanted} before one died in a wait")
+        later = sum(of == generation and time > since for time, of in self._deaths)
+        if (living := self._living(generation)) < wanted - later:
+            self._world.broken(
+                f"{living} instances of generation {generation}, {wanted} before one died in a wait"
+            )
 
     def _living(self, generation: int) -> int:
         return sum(
@@ -102,7 +109,7 @@ class Waits:
 
     def _obeyed(self, command: Mapping[str, t.Any]) -> None:
         world, rollout, since = self._world, self._rollout(), command["sent"]
-        if self.in_place or self.disturbed >= since or not self._works(since):
+        if self.in_place or not self.works(since):
             return
         if (world.holder, rollout.get("id")) != (command["holder"], command["rollout"]):
             return
@@ -112,11 +119,13 @@ class Waits:
         elif name == "abort" and rollout["phase"] not in ABORTED:
             world.broken(f"abort was sent {READ:g} s ago, and the rollout is {rollout['phase']}")
 
-    def _works(self, since: float) -> bool:
-        """Return whether the run that has the lease has worked since then."""
+    def works(self, since: float) -> bool:
+        """Return whether the run that has the lease has worked since then, and nothing befell it."""
         world = self._world
         run = next((one for one in world.machine.processes if one.pid == world.holder), None)
-        return run is not None and run.alive and world.hampered.get(run.pid, 0.0) < since
+        if run is None or not run.alive or max(self.disturbed, world.held_since) > since:
+            return False
+        return world.hampered.get(run.pid, 0.0) < since
 
     def _unread_abort(self, rollout: Mapping[str, t.Any]) -> bool:
         """Return whether a command to abort a rollout was sent before its end, and never read."""

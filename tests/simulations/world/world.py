@@ -191,6 +191,7 @@ class World:
         self.unwatched: set[int] = set()  # runs of which a process was ended
         self.written: dict[int, float] = {}  # by process, when it last proved its lease
         self.expires = 0.0  # the lease, by the wall clock
+        self.held_since = 0.0  # the lease, by that run
         self.holder = 0  # the process that took the lease last; 0: it was given back
         self.numbers: dict[str, int] = {}  # instances of each revision so far
         self.stable = 0  # the generation
@@ -405,6 +406,13 @@ class World:
             len(host.instances) for host in self.hosts.values() if known < max(host.left, host.back)
         )
         return cut_off + sum(one.lost is not None and one.lost > known for one in self.instances())
+
+    def noticed(self, instance: Instance) -> bool:
+        """Return whether a run has had the time to see that an instance ended."""
+        since = self.now - UNSEEN
+        ended = instance.gone and instance.lost is not None and instance.lost < since
+        in_place = not instance.labels.generation  # its own tasks deploy it again
+        return bool(ended) and not in_place and self.waits.works(since)
 
     def is_unseen(self, balancer: Balancer) -> bool:
         """Return whether a balancer lost its state after the process that acts last looked at it."""
