@@ -188,7 +188,9 @@ class World:
         self.hampered: dict[int, float] = {}  # by process, until when a call of it is delayed
         self.delayed: dict[int, float] = {}  # by process, when a call of it was last delayed
         self.late: dict[int, float] = {}  # by process, for how long its calls were delayed
-        self.unwatched: set[int] = set()  # runs of which a process was ended
+        self.unwatched: set[int] = (
+            set()
+        )  # runs of which the process that keeps hosts vacated was ended
         self.written: dict[int, float] = {}  # by process, when it last proved its lease
         self.expires = 0.0  # the lease, by the wall clock
         self.held_since = 0.0  # the lease, by that run
@@ -268,7 +270,7 @@ class World:
                 f"FAULT: call {self.calls}, {what}, {kind}"
                 + (f" ({fault.span:g} s)" if fault.span else "")
             )
-        if kind.startswith(("dies", "is interrupted")):
+        if kind.startswith(("dies", "is interrupted")) and process.pid != process.run:
             self.unwatched.add(process.run)
         if kind == "dies before":
             process.kill()
