@@ -15,7 +15,6 @@ from ..plugin_utils.report.messages import ended
 
 
 class ActionModule(StepAction):
-    waits = False
     options = Options(
         ID,
         Field(

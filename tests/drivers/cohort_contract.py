@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import typing as t
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.fleet import (
     differs,
@@ -80,7 +79,7 @@ def settle(driver: TrafficDriver, wanted: Mapping[Endpoint, Target]) -> None:
 def _possible(target: Target, shown: Server | None) -> Target:
     """What the loop asks for: no instance goes in that is not healthy at the balancer."""
     fits = shown and (shown.rotation is IN or shown.lb_healthy)
-    return target if fits else replace(target, rotation=OUT)
+    return target if fits else target._replace(rotation=OUT)
 
 
 class CohortContract:

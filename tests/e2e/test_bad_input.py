@@ -619,8 +619,8 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
     ("store host a group", {"rollout_store.host": "web"}, ("rollout_store.host: 'web'", "3 hosts")),
     (
         "store host unreachable",
-        {"rollout_store.host": "far1"},
-        ("rollout_store.host", "far1", "cannot be reached"),
+        {"rollout_store.host": "far1", "rollout_progress_deadline": "2s"},
+        ("rollout_store.host", "far1", "cannot be reached", "PR-511"),
     ),
     # canary, blue-green, gates and people
     (

@@ -70,6 +70,10 @@ def test_the_place_is_as_it_was_and_instances_run_on(shop: Shop) -> None:
     kept = {path for path in left if path.startswith(str(front.traffic["path"]))}
     assert left - kept == logs, "the logs that the instances write"
     assert not [path for path in kept if path.endswith((".lock", ".epoch", ".journal"))]
+    with Load(front.url, rate=50) as load:
+        shop.to("3")  # the first rollout again, beside what runs
+        assert failures(load.stop()) == []
+    assert not front.known() & places
     for one in instances:
         os.kill(one["pid"], 0)  # it runs
         with suppress(ProcessLookupError):

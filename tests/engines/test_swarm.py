@@ -209,11 +209,10 @@ def test_what_rollouts_left_is_removed_and_a_first_rollout_follows(
     with Load(front.url, KINDS, rate=RATE) as load:
         removed = playground.run("progressive.rollout.remove", {})
         assert removed.rc == 0 and "rollout.shop" in removed.output, removed.output
-        time.sleep(1)
+        assert (swarm.services(), swarm.api.get("/configs")) == ([], [])
+        assert front.serving() == before
+        outcome = playground.run(variables={**given, "rollout_revision": "1"})
         assert failures(load.stop()) == []
-    assert (swarm.services(), swarm.api.get("/configs")) == ([], [])
-    assert front.serving() == before
-    outcome = playground.run(variables={**given, "rollout_revision": "1"})
     for name in names:
         swarm.api.delete("services", name)
     promoted(outcome, swarm, "1", replicas=2)

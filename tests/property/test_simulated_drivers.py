@@ -16,7 +16,10 @@ from types import SimpleNamespace
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Process,
+    Rotation,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
     DriverContext,
     Known,
@@ -166,7 +169,7 @@ class Backends:
     def kill(self, endpoint: Endpoint) -> None:
         instance = self.world.at(endpoint)
         assert instance
-        del self.world.hosts["web1"].instances[instance.labels.id]
+        instance.gone = Process.FAILED
 
     def ask(self, endpoint: Endpoint, path: str) -> str:
         (entry, *_others) = (
@@ -182,7 +185,6 @@ class TestTraffic(traffic_contract.TrafficContract):
     ) -> Balancers:
         balancers = Balancers(world)
         monkeypatch.setattr(traffic_contract, "get", balancers.get)
-        world.at_address["127.0.0.1"] = world.hosts["web1"]
         return balancers
 
     @pytest.fixture

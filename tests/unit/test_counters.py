@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import typing as t
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
 import pytest
@@ -251,8 +251,7 @@ class Measured:
 
     def more(self, name: str, requests: int, errors: int = 0, seconds: float = 0.0) -> None:
         one = self.served[name]
-        self.served[name] = replace(
-            one,
+        self.served[name] = one._replace(
             requests=one.requests + requests,
             errors=one.errors + errors,
             answered=one.answered + requests,
@@ -434,9 +433,9 @@ def test_what_else_is_counted_is_compared_as_errors_are(of: str) -> None:
     """Retries may be more than the requests."""
     metric = Measured(of, COUNTS, old=instance(1), new=instance(2))
     metric.more("old", 50, errors=7)
-    metric.served["new"] = replace(metric.served["new"], requests=10, **{of: 30})
+    metric.served["new"] = metric.served["new"]._replace(requests=10, **{of: 30})
     assert metric.spans() == [{"new": {"new": (10, 10)}, "stable": {"old": (50, 0)}}]
-    metric.served["new"] = replace(metric.served["new"], requests=30, **{of: 34})
+    metric.served["new"] = metric.served["new"]._replace(requests=30, **{of: 34})
     found = metric.ask()
     assert (found["new"]["errors"], found["new"]["requests"]) == (4, 20)
 

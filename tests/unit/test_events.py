@@ -7,7 +7,6 @@ import dataclasses
 import itertools
 import json
 import typing as t
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -163,8 +162,8 @@ class Counting:
         servers = self.table["lb"]
         for endpoint, more, wrong in ((NEW.endpoint, new, 0), (OLD.endpoint, old, old)):
             was = servers[endpoint]
-            servers[endpoint] = replace(
-                was, requests=was.requests + more, errors=was.errors + wrong
+            servers[endpoint] = was._replace(
+                requests=was.requests + more, errors=was.errors + wrong
             )
 
 

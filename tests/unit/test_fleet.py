@@ -72,7 +72,7 @@ def one(
 def test_the_entry_of_another_service_is_not_that_of_an_instance_that_has_ended(
     process: Process, service: str, rotation: Rotation
 ) -> None:
-    entry = replace(server(ours=service == "shop"), service=service)
+    entry = server(ours=service == "shop")._replace(service=service)
     assert one(process, Health.PASSING, {"a": {HERE: entry}}).rotation is rotation
 
 
@@ -155,7 +155,7 @@ def test_one_that_was_there_is_not_starting_because_its_first_check_failed() -> 
 def test_what_a_balancer_says_of_its_check_is_shown_of_a_ready_instance() -> None:
     table = {
         "a": {HERE: server(OUT)},
-        "b": {HERE: replace(server(OUT, lb_healthy=False), detail="its check: 404")},
+        "b": {HERE: server(OUT, lb_healthy=False)._replace(detail="its check: 404")},
     }
     assert one(Process.RUNNING, Health.PASSING, table).detail == "load balancer b: its check: 404"
     assert one(Process.RUNNING, Health.PENDING, table).detail == ""
@@ -191,7 +191,7 @@ def test_one_that_starts_at_the_endpoint_of_another_gets_no_requests_where_other
     """A load balancer that was restored has the entry of the one that was there before."""
     two = Endpoint("127.0.0.1", 8102)
     fleet = [report("shop-1"), report("shop-2", endpoint=two)]
-    old, other = replace(server(), name="shop-0"), replace(server(), name="shop-2")
+    old, other = server()._replace(name="shop-0"), server()._replace(name="shop-2")
 
     def rotations(*servers: Server) -> list[Rotation]:
         table = {"a": dict(zip((HERE, two), servers, strict=True))}
@@ -199,8 +199,8 @@ def test_one_that_starts_at_the_endpoint_of_another_gets_no_requests_where_other
         return [shall[at].rotation for at in (HERE, two)]
 
     assert rotations(old, other) == [OUT, IN]
-    assert rotations(old, replace(other, rotation=OUT)) == [IN, OUT], "better than none"
-    assert rotations(replace(old, name=""), other) == [IN, IN], "an orchestrator made it"
+    assert rotations(old, other._replace(rotation=OUT)) == [IN, OUT], "better than none"
+    assert rotations(old._replace(name=""), other) == [IN, IN], "an orchestrator made it"
 
 
 def test_one_without_a_place_has_no_entry() -> None:
@@ -293,7 +293,7 @@ def test_servers_without_an_instance_stay_until_another_serves(
     entry: Server, admitted: bool, slots: int, kept: bool
 ) -> None:
     before = Endpoint("127.0.0.1", 8200)
-    table = {"a": {HERE: server(OUT), before: replace(entry, name="shop-7", weight=30)}}
+    table = {"a": {HERE: server(OUT), before: entry._replace(name="shop-7", weight=30)}}
     shown = targets([report()], table, ["shop-1"] if admitted else [], [], [])
     wanted = with_predecessors(shown, table, [report()], lambda: {"a": slots})
     assert set(wanted["a"]) == {HERE, before} if kept else wanted == shown

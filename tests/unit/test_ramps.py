@@ -440,7 +440,7 @@ def scale(shop: Service, number: int) -> None:
     for port in range(50, 50 + number - len(world.alive())):
         some = next(iter(world.alive()))
         name = f"shop-{port}"
-        endpoint = replace(some.labels.endpoint, port=port)
+        endpoint = some.labels.endpoint._replace(port=port)
         labels = replace(some.labels, id=name, endpoint=endpoint, slot=port)
         assert isinstance(labels, Labels)
         world.instances[name] = Report(labels, Process.RUNNING, some.created)

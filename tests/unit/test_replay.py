@@ -7,7 +7,7 @@ import json
 import shlex
 import typing as t
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 from unittest import mock
 
@@ -77,8 +77,7 @@ class Traffic:
         for name, one in self.served.items():
             rate, slower = (self.new, self.slower) if one.generation == 2 else (self.stable, 1.0)
             came = self.dice.randint(0, self.requests)
-            self.served[name] = replace(
-                one,
+            self.served[name] = one._replace(
                 requests=one.requests + came,
                 errors=one.errors + sum(self.dice.random() < rate for _request in range(came)),
                 answered=one.answered + came,

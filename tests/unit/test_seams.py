@@ -9,7 +9,7 @@ import re
 import threading
 import typing as t
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -89,8 +89,7 @@ class BusyTraffic(Traffic):
         self.world.come()
         return {
             "lb": {
-                endpoint: replace(
-                    server,
+                endpoint: server._replace(
                     requests=1000 + self.world.sent[endpoint],
                     errors=self.world.sent[endpoint] * (endpoint in self.world.broken),
                 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import typing as t
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from ..engine.model import Rotation
 from ..interfaces.platform import Endpoint, Labels
@@ -42,7 +41,7 @@ class Counters:
         """Take in the counters of now; `instances` are those that may get requests."""
         at = {labels.endpoint: labels for labels in instances}
         served = {
-            name: replace(counts, serving=False) if counts.serving else counts
+            name: counts._replace(serving=False) if counts.serving else counts
             for name, counts in self.served.items()
         }
         last = self.raw
@@ -113,7 +112,7 @@ def _more(served: Served, observed: Iterable[tuple[Server, Server]]) -> Served:
             counts["seconds"] += _seconds(before, now)
         for name in COUNTS:
             counts[name] += max(0, getattr(now, name) - getattr(before, name))
-    return replace(served, serving=serving, **counts)
+    return served._replace(serving=serving, **counts)
 
 
 def _seconds(before: Server, now: Server) -> float:

@@ -53,8 +53,7 @@ class CheckedInstance:
     health: HealthCheck
 
 
-@dataclass(frozen=True, slots=True)
-class HealthStatus:
+class HealthStatus(t.NamedTuple):
     """The health of an instance, since when (seconds since the epoch), and why it does not pass."""
 
     health: Health

@@ -8,7 +8,6 @@ from __future__ import annotations
 import typing as t
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from ..base.errors import InputError
 from ..interfaces.check import Probe
@@ -66,8 +65,7 @@ class Prober:
         """Return what the load balancers have counted, and the requests made here."""
         asked, failed = self._asked.copy(), self._failed.copy()
         return {
-            name: replace(
-                counted,
+            name: counted._replace(
                 requests=counted.requests + asked[name],
                 errors=counted.errors + failed[name],
             )

@@ -5,9 +5,9 @@ So a new field is checked without another line.
 
 Supported are bool, int, float, str, None, Any, Literal, enums of text, unions, lists, tuples and
 frozensets of one kind, dictionaries whose keys are text or whole numbers (which JSON has as text),
-dataclasses, and TypedDicts. Annotated data is checked by the annotation, and kept as it is. Whole
-numbers are not negative: what is counted and numbered here is not. A number is finite, and no
-moment is farther away than the year 5138.
+dataclasses, NamedTuples, and TypedDicts. Annotated data is checked by the annotation, and kept as
+it is. Whole numbers are not negative: what is counted and numbered here is not. A number is finite,
+and no moment is farther away than the year 5138.
 
 A type's annotations are looked at once. What reads data of the type is then a function.
 """
@@ -58,26 +58,34 @@ def read(kind: t.Any, data: t.Any, where: str = "") -> t.Any:
 def write(value: t.Any, omitted: Container[tuple[str, t.Any]] = ()) -> t.Any:
     """Return a value as the plain data that `read` makes it of.
 
-    Fields of dataclasses are left out where name and value are `omitted`.
+    Fields of dataclasses are left out where name and value are `omitted`. Those that are annotated
+    are kept as they are.
     """
-    if value is None or type(value) in _PLAIN:
+    kind: t.Any = type(value)
+    if kind in _PLAIN:
         return value
-    if isinstance(value, Mapping):
-        return {key: write(item, omitted) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [write(item, omitted) for item in value]
+    if isinstance(value, (dict, Mapping)):
+        return {key: write(item, omitted) for key, item in value.items()}
     if isinstance(value, (set, frozenset)):
         return sorted(write(item) for item in value)
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value):
-        members = {field.name: getattr(value, field.name) for field in fields(value)}
         return {
-            key: write(item, omitted)
-            for key, item in members.items()
-            if not _left_out(key, item, omitted)
+            name: item if plain else write(item, omitted)
+            for name, plain in _written(kind)
+            if not _left_out(name, item := getattr(value, name), omitted)
         }
     return value
+
+
+@functools.cache
+def _written(kind: t.Any) -> tuple[tuple[str, bool], ...]:
+    """Return the names of a dataclass's fields, and whether each is plain data: annotated."""
+    hints = t.get_type_hints(kind, include_extras=True)
+    return tuple((name, t.get_origin(hints[name]) is t.Annotated) for name in _fields(kind))
 
 
 def _left_out(name: str, value: t.Any, omitted: Container[tuple[str, t.Any]]) -> bool:
@@ -103,7 +111,7 @@ def reader(kind: t.Any) -> Reader:
         return functools.partial(
             _mapping, _key if arguments[0] is int else reader(arguments[0]), reader(arguments[1])
         )
-    if is_dataclass(kind):
+    if is_dataclass(kind) or hasattr(kind, "_field_defaults"):
         return functools.partial(_dataclass, kind)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return functools.partial(_enum, {member.value: member for member in kind})
@@ -201,6 +209,8 @@ def _members(
 @functools.cache
 def _fields(kind: t.Any) -> dict[str, tuple[Reader, bool]]:
     hints = t.get_type_hints(kind, include_extras=True)
+    if not is_dataclass(kind):
+        return {name: (reader(hints[name]), name not in kind._field_defaults) for name in hints}
     return {
         field.name: (
             reader(hints[field.name]),

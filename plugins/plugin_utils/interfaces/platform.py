@@ -18,8 +18,7 @@ from ..inputs.options import Options
 from .driver import BaseDriver
 
 
-@dataclass(frozen=True, order=True)
-class Endpoint:
+class Endpoint(t.NamedTuple):
     """Where an instance listens. Load balancers know instances by this, not by their names."""
 
     address: str

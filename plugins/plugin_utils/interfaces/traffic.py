@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 import abc
+import typing as t
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..engine.model import Rotation
 from .driver import BaseDriver
 from .platform import Endpoint
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(t.NamedTuple):
     """What one load balancer entry is to be."""
 
     rotation: Rotation  # IN, or OUT: known, health-checked, without new requests
@@ -25,8 +25,7 @@ class Target:
     new: bool | None = None
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(t.NamedTuple):
     """What one load balancer shows of one of its entries."""
 
     rotation: Rotation  # IN, OUT
@@ -57,8 +56,7 @@ WINDOW = 512  # requests that a `Server.mean` is of, at most
 Table = Mapping[str, Mapping[Endpoint, Server]]  # by load balancer
 
 
-@dataclass(frozen=True)
-class Served:
+class Served(t.NamedTuple):
     """What all load balancers sent to an instance during this run."""
 
     revision: str
@@ -82,8 +80,16 @@ class Served:
         """
         if before is None or before.generation != self.generation:
             return self
-        keys = ("requests", *COUNTS, "answered", "seconds")
-        return replace(self, **{key: getattr(self, key) - getattr(before, key) for key in keys})
+        return self._replace(
+            requests=self.requests - before.requests,
+            errors=self.errors - before.errors,
+            answered=self.answered - before.answered,
+            seconds=self.seconds - before.seconds,
+            client_errors=self.client_errors - before.client_errors,
+            retries=self.retries - before.retries,
+            aborts=self.aborts - before.aborts,
+            connect_failures=self.connect_failures - before.connect_failures,
+        )
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import typing as t
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from ..base.errors import InputError, MetricError
 from ..inputs.options import DURATION, Field, Options, choice
@@ -133,7 +132,7 @@ class Driver(MetricDriver):
         if self._of in ("errors", "latency"):
             return came
         # a request may be tried again more than once, and end later than it was counted
-        return replace(came, errors=min(getattr(came, self._of), came.requests))
+        return came._replace(errors=min(getattr(came, self._of), came.requests))
 
     def _times(self, question: Question) -> dict[str, t.Any]:
         """Return the samples of each instance, without those of new ones that are not warm."""

@@ -109,7 +109,11 @@ class LastSeen:
 
 def noted(report: Report) -> dict[str, t.Any]:
     """Return a report as plain data, for the journal."""
-    return {"labels": asdict(report.labels), "created": report.created}
+    labels = report.labels
+    return {
+        "labels": {**asdict(labels), "endpoint": labels.endpoint._asdict()},
+        "created": report.created,
+    }
 
 
 def restored(note: Mapping[str, t.Any]) -> Report:

@@ -82,7 +82,8 @@ class GateRecord:
     by: str = ""  # what decided: answer | error | timeout, or the operator who let it pass
     id: str | None = None  # of the error that decided
     person: bool = False  # the gate cannot decide, and waits for a person
-    memory: dict[str, t.Any] | None = None  # what its driver has measured so far
+    # what its driver has measured so far
+    memory: t.Annotated[dict[str, t.Any] | None, dict[str, t.Any] | None] = None
 
 
 class Pause(t.TypedDict, total=False):
@@ -200,7 +201,7 @@ class Rollout:
     order: int | None = None  # of the revision among all, where users say
     release: MemberOf | None = None
     # variables with which a command continues it; see `remembered`
-    given: dict[str, t.Any] = field(default_factory=dict)
+    given: t.Annotated[dict[str, t.Any], dict[str, t.Any]] = field(default_factory=dict)
 
     @property
     def over(self) -> bool:
@@ -291,7 +292,7 @@ class Record:
     serial: int = 0  # of the last instance started
     # instances that are to be stopped, since when
     draining: dict[str, float] = field(default_factory=dict)
-    history: list[t.Annotated[dict[str, t.Any], Rollout]] = field(default_factory=list)
+    history: t.Annotated[list[dict[str, t.Any]], list[Rollout]] = field(default_factory=list)
     obeyed: int = 0  # number of the last operator command that was read
     # hash of the load balancers' settings, which a canary may not change:
     # docs/explanation/decisions/0011-load-balancers-stay-the-same.md

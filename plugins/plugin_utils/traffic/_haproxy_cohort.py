@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 import typing as t
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from ..base import clock
 from ..base.errors import InputError, TrafficError
@@ -56,7 +55,7 @@ class CohortPlan(UpdatePlan):
         gone = {e for e in chosen if e not in rows or rows[e].maint}
         waits = _waiting(view, pool, gone) if divided else {}
         now = {
-            endpoint: replace(target, rotation=Rotation.OUT) if endpoint in waits else target
+            endpoint: target._replace(rotation=Rotation.OUT) if endpoint in waits else target
             for endpoint, target in targets.items()
         }
         self.share = cohorts.share(now, chosen)
@@ -66,7 +65,7 @@ class CohortPlan(UpdatePlan):
             if endpoint in chosen and (self.share or target.rotation is Rotation.OUT)
         }
         main = {
-            endpoint: replace(target, rotation=Rotation.OUT)
+            endpoint: target._replace(rotation=Rotation.OUT)
             if endpoint in away and not waits.get(endpoint)
             else target
             for endpoint, target in targets.items()
@@ -194,7 +193,7 @@ class CohortDriver(Driver):
         chosen = set()
         for endpoint, server in self._apart.pool.servers(view.apart).items():
             if server.rotation is Rotation.IN and not view.share:
-                server = replace(server, rotation=Rotation.OUT)
+                server = server._replace(rotation=Rotation.OUT)
             if endpoint in servers:
                 main = servers[endpoint]
                 if main.rotation is not Rotation.IN and server.rotation is Rotation.IN:
@@ -209,7 +208,7 @@ def _merged(main: Server, server: Server) -> Server:
     """Return an instance's entries as one; its weight and its own check are where it serves."""
     stays = main.rotation is Rotation.IN
     healthy = main.lb_healthy and (stays or server.lb_healthy)
-    return replace(api.merge(main, server), weight=main.weight, lb_healthy=healthy)
+    return api.merge(main, server)._replace(weight=main.weight, lb_healthy=healthy)
 
 
 def _half_entered(server: Server, rows: View) -> bool:
@@ -232,6 +231,6 @@ def _weighed(
         return {}
     each, other = cohorts.weights(share, len(chosen), len(others))
     return {
-        endpoint: replace(server, weight=each if endpoint in chosen else other)
+        endpoint: server._replace(weight=each if endpoint in chosen else other)
         for endpoint, server in serving.items()
     }

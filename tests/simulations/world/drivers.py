@@ -456,7 +456,7 @@ class Store(SharedStore):
                 stored[name] = text.encode()
                 self._numbers[name] = self._numbers.get(name, 0) + 1
             if RECORD in change.texts and self._followed:
-                world.check_stable(world.record().get("stable"))
+                world.check_stable(world.recorded("stable"))
                 world.waits.written()
             if COMMANDS in change.texts and self._followed:
                 world.waits.sent(change.texts[COMMANDS])

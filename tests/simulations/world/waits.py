@@ -47,7 +47,7 @@ class Waits:
     def lost(self, instance: Instance) -> None:
         """An instance is about to die: while the rollout waits, its run starts another one."""
         world, rollout = self._world, self._rollout()
-        stable = world.record().get("stable") or {}
+        stable = world.recorded("stable") or {}
         generation = instance.labels.generation
         self._deaths.append((world.now, generation))
         if instance.labels.revision != "1" and not self.robust:
@@ -77,9 +77,9 @@ class Waits:
         )
 
     def _is_leaving(self, instance: Instance) -> bool:
-        record, name = self._world.record(), instance.labels.id
+        name, leaving = instance.labels.id, self._world.recorded("draining") or {}
         out = self._rollout().get("excluded", ())
-        draining = name in record.get("draining", {})
+        draining = name in leaving
         return instance.told is not None or draining or instance.labels.host in out
 
     def _moment(self) -> Moment:
@@ -93,7 +93,7 @@ class Waits:
             rollout.get("entered"),
             rollout.get("replicas"),
             world.holder if alive else object(),
-            world.record().get("obeyed"),
+            world.recorded("obeyed"),
         )
 
     # -- what is sent ------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class Waits:
         if (world.holder, rollout.get("id")) != (command["holder"], command["rollout"]):
             return
         name = command["word"]
-        if world.record().get("obeyed", 0) < command["number"]:
+        if (world.recorded("obeyed") or 0) < command["number"]:
             world.broken(f"{name} was sent {READ:g} s ago, and the run has not read it")
         elif name == "abort" and rollout["phase"] not in ABORTED:
             world.broken(f"abort was sent {READ:g} s ago, and the rollout is {rollout['phase']}")
@@ -129,7 +129,7 @@ class Waits:
 
     def _unread_abort(self, rollout: Mapping[str, t.Any]) -> bool:
         """Return whether a command to abort a rollout was sent before its end, and never read."""
-        world, obeyed = self._world, self._world.record().get("obeyed", 0)
+        world, obeyed = self._world, (self._world.recorded("obeyed") or 0)
         withdrawn = {one.get("of") for one in self._sent}
         return any(
             (one["word"], one["rollout"]) == ("abort", rollout["id"])
@@ -161,7 +161,7 @@ class Waits:
         if not (self.hold and is_old and rollout["phase"] in (Phase.HOLDING, Phase.PROMOTING)):
             return
         since = self._held.get(name, world.now)
-        leaves = world.record().get("draining", {}).get(instance.labels.id, since) < since
+        leaves = (world.recorded("draining") or {}).get(instance.labels.id, since) < since
         out = instance.labels.host in rollout.get("excluded", ())
         if leaves or out or not instance.well(world.now):
             return
@@ -175,4 +175,4 @@ class Waits:
             )
 
     def _rollout(self) -> Mapping[str, t.Any]:
-        return self._world.record().get("rollout") or {}
+        return self._world.recorded("rollout") or {}

@@ -39,6 +39,7 @@ MANY = 20_000  # calls of drivers that no story takes
 IN_PLACE = 7000  # the port of instances that tasks deploy
 # A balancer that sends requests to a host again, on which tasks work, is told otherwise so soon.
 WATCHED = 5.0
+_JSON = json.JSONDecoder()
 BY_HAND = Endpoint("10.9.9.9", 80)  # of a server that an operator has added
 
 
@@ -168,13 +169,13 @@ class World:
         self.machine, self.lives = machine, lives
         self.floor, self.ceiling, self.dice = floor, ceiling, dice
         self.hosts = {name: Host(name) for name in HOSTS}
-        self.at_address = {ADDRESSES[name]: host for name, host in self.hosts.items()}
         self.balancers = {name: Balancer(name) for name in BALANCERS}
         self.pools = {"shop": self.balancers}  # by service
         # by service, the texts of the journal and their versions
         self.journals: dict[str, dict[str, bytes]] = {}
         self.versions: dict[str, dict[str, int]] = {}
-        self._records: dict[str, tuple[bytes, t.Any]] = {}  # the last ones read, and their texts
+        # by service and name, the last parts of records that were read, and the records' texts
+        self._parts: dict[tuple[str, str], tuple[bytes, t.Any]] = {}
         self.store_away = 0.0  # until
         self.calls = 0
         self.at_calls = {int(one.at): one for one in faults if one.kind in AT_CALLS}
@@ -209,6 +210,7 @@ class World:
         self.settings: Mapping[str, str] = {}  # by revision, if each has a setting of its own
         self.at_switch: Callable[[], None] = _nothing  # what happens when requests are switched
         self.born: dict[str, Instance] = {}  # by id, all that ever were
+        self._last: dict[Endpoint, Instance] = {}  # by endpoint, the last that began there
         self.retries = False  # whether balancers send a refused request to another entry once
         self.clients = Clients(self)
         self.waits = Waits(self)
@@ -220,12 +222,15 @@ class World:
         """The journal of the service that is rolled out."""
         return self.journals.setdefault("shop", {})
 
-    def record(self, service: str = "shop") -> Mapping[str, t.Any]:
-        """Return the record of a service, as its journal has it."""
-        text = self.journals.get(service, {}).get("record", b"{}")
-        if service not in self._records or self._records[service][0] is not text:
-            self._records[service] = text, json.loads(text)
-        return t.cast(Mapping[str, t.Any], self._records[service][1])
+    def recorded(self, name: str, service: str = "shop") -> t.Any:
+        """Return a part of the record of a service, as its journal has it."""
+        text = self.journals.get(service, {}).get("record")
+        if text is None:
+            return None
+        if (service, name) not in self._parts or self._parts[service, name][0] is not text:
+            _before, _name, rest = text.decode().partition(f'"{name}": ')
+            self._parts[service, name] = text, _JSON.raw_decode(rest or "null")[0]
+        return self._parts[service, name][1]
 
     @property
     def now(self) -> float:
@@ -323,11 +328,8 @@ class World:
 
     def at(self, endpoint: Endpoint) -> Instance | None:
         """Return the living instance that listens there."""
-        host = self.at_address.get(endpoint.address)
-        for one in host.instances.values() if host else ():
-            if not one.gone and one.labels.endpoint == endpoint:
-                return one
-        return None
+        instance = self._last.get(endpoint)
+        return None if instance is None or instance.gone else instance
 
     def reachable(self, instance: Instance) -> bool:
         return self.hosts[instance.labels.host].away <= self.now
@@ -395,7 +397,7 @@ class World:
         """Return which part of the requests a new instance may get by the weight of its step: as
         few carry that as the budget says are enough.
         """
-        rollout, instance = self.record().get("rollout") or {}, self.at(at)
+        rollout, instance = self.recorded("rollout") or {}, self.at(at)
         if instance is None or instance.labels.generation != rollout.get("generation"):
             return 0.0
         weight = (rollout.get("asked") or 0) / 100
@@ -438,7 +440,7 @@ class World:
 
     def is_deployed(self, service: str) -> bool:
         """Return whether a service has a stable revision, as its journal has it."""
-        return bool(self.record(service).get("stable"))
+        return bool(self.recorded("stable", service))
 
     def acts(self, what: str, epoch: int, service: str) -> None:
         """A controller changes something: it has to hold the lease, and say so."""
@@ -509,7 +511,7 @@ class World:
 
     def left_out(self, balancer: Balancer) -> int:
         """Return how many instances it sends requests to on hosts that an operator left out."""
-        rollout = self.record().get("rollout") or {}
+        rollout = self.recorded("rollout") or {}
         out = [ADDRESSES[host] for host in rollout.get("excluded", ())]
         return sum(
             at.address in out and entry.rotation is Rotation.IN
@@ -518,7 +520,7 @@ class World:
 
     def phase(self) -> str:
         """Return the phase of the rollout, as the journal has it."""
-        rollout = self.record().get("rollout")
+        rollout = self.recorded("rollout")
         return t.cast(str, rollout["phase"]) if rollout else ""
 
     def check_stable(self, stable: Mapping[str, t.Any] | None) -> None:
@@ -619,6 +621,7 @@ class World:
         life = self.lives(labels.revision, number)
         instance = Instance(labels, life, self.now, lost=lost)
         self.hosts[labels.host].instances[labels.id] = self.born[labels.id] = instance
+        self._last[labels.endpoint] = instance
         if life.crash is not None:
             self.machine.at(self.now + life.crash, lambda: self.end(instance, Sees.FAILED))
         if life.flap:

@@ -15,7 +15,7 @@ from ...engine.shares import Target as Region
 from ...engine.shares import cluster_of, owner_of, shows
 from ...engine.weights import EVEN, WeightSplit
 from ...health.monitor import HealthStatus
-from ...interfaces.platform import Endpoint, Report
+from ...interfaces.platform import Endpoint, Labels, Report
 from ...interfaces.traffic import Server, Table, Target
 
 
@@ -191,8 +191,8 @@ def _both(report: Report, status: HealthStatus) -> HealthStatus:
     if len(checked) < 2:
         return checked[0] if checked else status
     worst = min(checked, key=lambda known: _WORST_FIRST.index(known.health))
-    return replace(
-        worst, since=max(known.since for known in checked if known.health is worst.health)
+    return worst._replace(
+        since=max(known.since for known in checked if known.health is worst.health)
     )
 
 
@@ -321,50 +321,53 @@ def _targets(
     split: WeightSplit | None,
 ) -> dict[Endpoint, Target]:
     """Return what one load balancer is to show."""
-    rotations = [
-        (report, _rotation(report, servers.get(report.labels.endpoint), admitted, out))
+    entries = [
+        _Entry(
+            report.labels,
+            server := servers.get(report.labels.endpoint),
+            _rotation(report, server, admitted, out),
+            split.is_new(report.labels.generation) if split else None,
+        )
         for report in reports
     ]
-    serving = Counter(
-        split.is_new(r.labels.generation)
-        for r, where in rotations
-        if split and where is Rotation.IN
-    )
-    left = (
-        _left(rotations, servers, split)
-        if split and split.waypoint.headroom is not None
-        else Fraction(1)
-    )
-    weights = split.weights(serving[True], serving[False], left) if split else (EVEN, EVEN)
+    weights = {True: EVEN, False: EVEN}
+    if split:
+        serving = [entry.new for entry in entries if entry.rotation is Rotation.IN]
+        left = Fraction(1) if split.waypoint.headroom is None else _left(entries)
+        of_new, of_old = split.weights(serving.count(True), serving.count(False), left)
+        weights = {True: of_new, False: of_old}
     targets = {}
-    for report, rotation in rotations:
-        server = servers.get(report.labels.endpoint)
-        weight = server.weight if server and not (split and rotation is Rotation.IN) else EVEN
-        new = split.is_new(report.labels.generation) if split else None
-        if split and rotation is Rotation.IN:
-            weight = weights[not new]
-        targets[report.labels.endpoint] = Target(
+    for labels, server, rotation, new in entries:
+        weight = server.weight if server else EVEN
+        if new is not None and rotation is Rotation.IN:
+            weight = weights[new]
+        targets[labels.endpoint] = Target(
             rotation,
             max(1, weight),
-            report.labels.id,
-            report.labels.generation,
+            labels.id,
+            labels.generation,
             new and not (split and split.waypoint.is_baseline),
         )
     return targets
 
 
-def _left(
-    reports: Iterable[tuple[Report, Rotation]],
-    servers: Mapping[Endpoint, Server],
-    split: WeightSplit,
-) -> Fraction:
+class _Entry(t.NamedTuple):
+    """What a load balancer shows of an instance, its next place there, and whether it is new."""
+
+    labels: Labels
+    server: Server | None
+    rotation: Rotation
+    new: bool | None  # None: requests are not divided
+
+
+def _left(entries: Iterable[_Entry]) -> Fraction:
     """Return the part of its requests that a load balancer sends to old instances now."""
-    weights: Counter[bool] = Counter()
-    for report, _where in reports:
-        server = servers.get(report.labels.endpoint)
+    weights = {True: 0, False: 0}
+    for _labels, server, _rotation, new in entries:
         if server is not None and server.rotation is Rotation.IN:
-            weights[split.is_new(report.labels.generation)] += server.weight
-    return Fraction(weights[False], weights.total()) if weights.total() else Fraction(1)
+            weights[bool(new)] += server.weight
+    total = sum(weights.values())
+    return Fraction(weights[False], total) if total else Fraction(1)
 
 
 _ALIVE = (Process.STARTING, Process.RUNNING, Process.STOPPING, Process.UNREACHABLE, Process.UNKNOWN)
@@ -395,13 +398,16 @@ def _shows(entry: Server | Target) -> tuple[Rotation, int | None]:
     return entry.rotation, entry.weight if entry.rotation is Rotation.IN else None
 
 
+_NONE = {state.value: 0 for state in State}
+
+
 def summary(fleet: Iterable[Instance]) -> dict[str, t.Any]:
     """Return, by revision, the instances in each state and the percentage of new requests."""
     revisions: dict[str, dict[str, t.Any]] = {}
     serving: Counter[str] = Counter()
     for instance in fleet:
         if instance.revision not in revisions:
-            revisions[instance.revision] = {state.value: 0 for state in State}
+            revisions[instance.revision] = dict(_NONE)
         revisions[instance.revision][instance.state.value] += 1
         if instance.in_rotation and instance.state is not State.DRAINING:
             serving[instance.revision] += instance.weight
