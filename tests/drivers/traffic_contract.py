@@ -486,6 +486,26 @@ class TrafficContract:
         apply(driver, targets)
         assert set(answers(plane)) == {"a", "late"}
 
+    def test_an_instance_that_dies_in_rotation_is_in_until_it_is_taken_out(
+        self, plane: Plane, backends: Backends
+    ) -> None:
+        driver, a, b = plane.driver(), backends.start("a"), backends.start("b")
+        targets = {a: Target(IN, name="shop-a"), b: Target(IN, name="shop-b")}
+        bring_in(driver, targets)
+        backends.kill(a)
+        until(
+            lambda: everywhere(driver.observe(), a, lambda s: not s.lb_healthy),
+            "the balancers notice that it is dead",
+        )
+        assert everywhere(driver.observe(), a, lambda s: s.rotation is IN)
+        apply(driver, {**targets, a: Target(OUT, name="shop-a")})
+        backends.start_at(a, "a")
+        prove(driver, a)
+        assert everywhere(driver.observe(), a, lambda s: s.rotation is OUT)
+        assert set(answers(plane)) == {"b"}
+        apply(driver, targets)
+        assert set(answers(plane)) == {"a", "b"}
+
     def test_an_unknown_entry_is_not_put_in_at_once(self, plane: Plane, backends: Backends) -> None:
         driver, a = plane.driver(), backends.start("a")
         with pytest.raises(TrafficError, match=str(a.port)):

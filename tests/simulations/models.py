@@ -53,11 +53,7 @@ TROUBLES = {
 MOST_ALARMS = 0.03  # of the analyses of any model
 WORST = 20  # models drawn at random that are told
 # families of which more analyses fail than `MOST_ALARMS`, as the page says
-UNMET = (
-    "errors that last",
-    "broken clients",
-    "sticky tenants",
-)
+UNMET = ("sticky tenants",)
 RUNS, RUNS_OF_REQUESTS = 400, 100  # analyses of a model for the table; single requests take long
 
 

@@ -586,6 +586,26 @@ def test_the_share_rises_when_those_who_carry_it_are_ready() -> None:
 # --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("rotation", "where"),
+    [
+        (Rotation.IN, "ready and in rotation, but down"),
+        (Rotation.PARTIAL, "ready, but in rotation at some load balancers only"),
+        (Rotation.OUT, "ready, but out of rotation"),
+        (Rotation.ABSENT, "ready, but out of rotation"),
+    ],
+)
+def test_a_new_one_that_gets_no_requests_is_named_with_the_reason(
+    rotation: Rotation, where: str
+) -> None:
+    detail = "load balancer lb1: L4CON"
+    old, new = some(1), some(1, 2, rotation=rotation, lb_healthy=False, detail=detail)
+    late = NOW + Rules().progress_deadline + 1
+    progress = ProgressTracker(NOW, old=1)
+    failed = evaluate([*old, *new], all_new(2, 1), Budget(1, 0), Rules(), progress, late).failed
+    assert failed.endswith(f"waiting for {new[0].id} ({where}: {detail})"), failed
+
+
 def test_new_ones_crash_after_old_ones_are_gone() -> None:
     lives = [WELL] * 5 + [CRASHES] * 50
     simulator = started(

@@ -39,6 +39,7 @@ State = dict[str, t.Any]
 MOST = 1000  # samples of each side that Kayenta's judge keeps
 WARM = 300.0  # seconds that a verdict waits for new instances to warm up, or half of the looks
 FADE = 60.0  # seconds in which errors of cold instances fade to 1/e, where `warm_up` is not known
+ALONE = 150.0  # seconds that what only one of several new instances shows has to last, at most
 SLOW = 10.0  # seconds between two looks, from which a verdict may wait for the same
 MORE = 1.1  # errors for each request that are an estimate's rounding, and not another thing
 
@@ -140,13 +141,15 @@ def _patience(metric: Metric) -> int:
 def _warm_up(metric: Metric) -> WarmUpLimit:
     """Return how long a verdict on errors waits for new instances to warm up.
 
-    Their errors fade to 1/e in `warm_up` at the slowest. Where looks follow each other within
-    seconds, only a fall that is plain to see is waited for: such an analysis is meant to decide
-    soon.
+    Their errors fade to 1/e in `warm_up` at the slowest. What only one of them shows has to last
+    for half of the looks at most. Where looks follow each other within seconds, only a fall that is
+    plain to see is waited for: such an analysis is meant to decide soon.
     """
     interval, count = metric.limits.interval or SLOW, metric.limits.count
     tau = float(metric.options.get("warm_up", FADE)) / interval
-    return WarmUpLimit(min(tau, count / 2) if count else tau, plain=interval < SLOW)
+    half = count / 2 if count else math.inf
+    alone = 0 if interval < SLOW else min(math.ceil(ALONE / interval), half)
+    return WarmUpLimit(min(tau, half), plain=interval < SLOW, alone=int(alone))
 
 
 def _by_errors(metric: Metric, state: State, look: Sequence[Span]) -> Measurement:

@@ -41,7 +41,7 @@ def waiting_for(count: FleetCount, waypoint: Waypoint, missing: int) -> str:
     ]
     if missing:
         parts.append(f"{waypoint.old - missing} of {waypoint.old} stable instances in service")
-    stuck = [i for i in new.pending if i.state is not State.READY or i.rotation is not Rotation.IN]
+    stuck = [i for i in new.pending if i.state is not State.READY or not _serves(i)]
     stuck += [i for i in count.draining if i.draining_since is not None]
     stuck += [
         i
@@ -55,10 +55,21 @@ def waiting_for(count: FleetCount, waypoint: Waypoint, missing: int) -> str:
     return "; ".join(parts)
 
 
+def _serves(instance: Instance) -> bool:
+    return instance.rotation is Rotation.IN and instance.lb_healthy
+
+
+_WAITS = {
+    Rotation.ABSENT: "ready, but out of rotation",
+    Rotation.OUT: "ready, but out of rotation",
+    Rotation.PARTIAL: "ready, but in rotation at some load balancers only",
+    Rotation.IN: "ready and in rotation, but down",
+}
+
+
 def _described(instance: Instance) -> str:
     host = f" on {instance.host}" if instance.host else ""
-    ready = f"ready, but {instance.rotation.value} of rotation"
-    state = ready if instance.state is State.READY else instance.state.value
+    state = _WAITS[instance.rotation] if instance.state is State.READY else instance.state.value
     return f"{instance.id}{host} ({state}{': ' + instance.detail if instance.detail else ''})"
 
 

@@ -28,7 +28,7 @@ class Target(t.NamedTuple):
 class Server(t.NamedTuple):
     """What one load balancer shows of one of its entries."""
 
-    rotation: Rotation  # IN, OUT
+    rotation: Rotation  # IN, OUT: as the driver set it, whatever the balancer's own check finds
     lb_healthy: bool  # it passes the balancer's own check (or the balancer has none)
     active: int  # requests in flight and queued
     weight: int = 100

@@ -85,11 +85,11 @@ class Row:
     def server(self, ours: bool, service: str) -> Server:
         """Return the entry, of a service's rollout.
 
-        `DRAIN 1/2` and `UP 1/2` have not passed, whatever `check_status` shows.
+        One that is down stays in rotation, since HAProxy sends it requests again once its check
+        passes. `DRAIN 1/2` and `UP 1/2` have not passed, whatever `check_status` shows.
         """
-        serves = self.ready and self.weight and self.status.startswith(("UP", "no check"))
         return Server(
-            rotation=Rotation.IN if serves else Rotation.OUT,
+            rotation=Rotation.IN if self.ready and self.weight else Rotation.OUT,
             lb_healthy=self.healthy,
             active=self.active,
             weight=self.weight,

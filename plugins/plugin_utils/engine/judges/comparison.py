@@ -53,7 +53,11 @@ class Comparison:
         if whole.is_partial and not self.sides.shown.held:
             return replace(self, kept=whole, kept_looks=self.kept_looks + 1)
         looks = self.kept_looks + 1
-        sides = self.sides.after(look, SIDES * alpha, tolerance, storm, patience, looks=looks)
+        stable = self.sides.stable + total(together(span.stable for span in look))
+        alone = self.instances.alone(look, stable, patience.alone) if patience.alone else 0
+        sides = self.sides.after(
+            look, SIDES * alpha, tolerance, storm, patience, looks=looks, alone=alone
+        )
         instances = self.instances.after(
             look,
             sides.dispersion,
@@ -92,7 +96,7 @@ class Comparison:
         elif outliers.names and not verdict.worse:
             verdict = Verdict(True, outliers.sentence)
         elif outliers.pending and not verdict.worse and verdict.data is Data.ENOUGH:
-            verdict = waiting(verdict, outliers.pending)
+            verdict = waiting(verdict, outliers.pending, alone=outliers.lasting)
         return verdict, outliers.remark
 
     def dump(self) -> dict[str, t.Any]:

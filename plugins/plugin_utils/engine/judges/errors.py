@@ -63,6 +63,8 @@ class Shown:
     above: bool = True  # whether it is enough now; an older version did not ask
     storm: bool = False  # whether stable has a storm now, which may be the same
     fades: bool = False  # whether the new side may be warming up
+    peak: float = 0.0  # the most evidence while it is enough
+    lasting: int = 0  # more looks that it has to last, where only one instance shows it
 
     def after(
         self,
@@ -74,33 +76,42 @@ class Shown:
         steady: float = 0.0,
         storm: bool = False,
         fades: bool = False,
+        alone: int = 0,
     ) -> Shown:
         """Return it after a look in which so many instances failed.
 
         Evidence over the `limit` is held as long as half of it (of the logarithm) remains.
-        `steady` is the evidence without a peak in the last looks.
+        `steady` is the evidence without a peak in the last looks. `alone`: for so many looks it has
+        to grow, where it is by one instance.
         """
         looks, events = self.looks + (failed > 0), self.events + failed
         enough = evidence >= (limit / 2 if self.held else limit)
         held = self.held + 1 if enough and looks >= LOOKS and events >= EVENTS else 0
         lost_looks = self.lost + 1 if lost else 0
         above, settled = evidence >= limit, steady >= limit
-        return Shown(looks, events, held, lost_looks, settled, above, storm, fades)
+        peak = max(self.peak, evidence) if held else 0.0
+        lasts = not alone or (held > alone and evidence >= self.peak)
+        lasting = 0 if lasts or not held else max(1, alone + 1 - held)
+        return Shown(looks, events, held, lost_looks, settled, above, storm, fades, peak, lasting)
 
     @property
     def decided(self) -> bool:
         """Whether the evidence has lasted, or is of before, or the loss is too great to wait.
 
-        Evidence that no longer is enough waits until it is again.
+        Evidence that no longer is enough waits until it is again, and what only one instance shows
+        until it has lasted.
         """
         waited = self.held > (LONGEST if self.storm else LAG)
         known = self.held > 0 and (self.steady or self.lost > 1)
-        return (waited or known) and self.above and (self.lost > 1 or not self.fades)
+        return (
+            (waited or known) and self.above and (self.lost > 1 or not (self.lasting or self.fades))
+        )
 
     @property
     def pending(self) -> int:
         """How many more looks a verdict waits."""
-        return max(1, LAG + 1 - self.held) if self.held and not self.decided else 0
+        waits = self.held and not self.decided
+        return max(1, self.lasting, LAG + 1 - self.held) if waits else 0
 
 
 @dataclass(frozen=True)
@@ -127,11 +138,12 @@ class ErrorHistory:
         patience: WarmUpLimit = NO_WAIT,
         *,
         looks: int = 1,
+        alone: int = 0,
     ) -> ErrorHistory:
         """Return the history after one more look, of one or several spans.
 
         `storm`: whether stable is known to have one now. `patience`: for the new side to warm up.
-        `looks`: so many passed since the last one.
+        `looks`: so many passed since the last one. `alone`: see `Shown`.
         """
         new, stable = together(span.new for span in look), together(span.stable for span in look)
         expected, by_host = self.expected, dict(self.by_host)
@@ -170,6 +182,7 @@ class ErrorHistory:
             steady=steady,
             storm=storm,
             fades=fades,
+            alone=alone,
         )
         return replace(history, shown=shown)
 
@@ -328,7 +341,7 @@ def compare_errors(
     if in_all >= limit > evidence:
         verdict = replace(verdict, sentence=f"{text}, since the errors at the start faded")
     if seen.pending:
-        return waiting(verdict, seen.pending)
+        return waiting(verdict, seen.pending, alone=bool(seen.lasting))
     if evidence >= limit:
         return replace(
             verdict,
@@ -338,10 +351,16 @@ def compare_errors(
     return _with_missing(verdict, history, (alpha, tolerance, detect))
 
 
-def waiting(verdict: Verdict, looks: int) -> Verdict:
-    """Return the verdict while it waits for stable to show the same."""
+def waiting(verdict: Verdict, looks: int, alone: bool) -> Verdict:
+    """Return the verdict while it waits for stable to show the same.
+
+    `alone`: or while it waits whether what only one instance shows lasts.
+    """
     more = "1 more look" if looks == 1 else f"at most {looks} more looks"
     text = f"{verdict.sentence}; {more} for stable to show it"
+    if alone:
+        more = "1 more look" if looks == 1 else f"{looks} more looks"
+        text = f"{verdict.sentence}; only one new instance shows it: {more} to see whether it lasts"
     return replace(verdict, sentence=text, data=Data.LACKING)
 
 

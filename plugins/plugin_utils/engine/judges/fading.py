@@ -28,10 +28,11 @@ LEAST = 1e-9  # errors, so that their logarithm is finite
 
 @dataclass(frozen=True)
 class WarmUpLimit:
-    """How long a verdict waits for new instances to warm up."""
+    """How long a verdict waits for new instances to warm up, and for trouble of one to end."""
 
     tau: float = 0.0  # looks in which errors fade to 1/e, at the slowest; 0: it does not wait
     plain: bool = False  # only where it is plain that errors fade
+    alone: int = 0  # looks that what one of several new instances shows has to last
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from .counts import Counts, Span
 from .dispersion import Dispersion
-from .errors import NO_WAIT, Shown, hosts_of, together, total, trial
+from .errors import LOSS, NO_WAIT, Shown, hosts_of, together, total, trial
 from .evalue import Bets, compared, odds_of
 from .fading import Fading, WarmUpLimit
 
@@ -25,6 +25,7 @@ BAD = 3.0  # standard deviations more errors on the old instances make a bad hos
 # counts for instances that are worse than all others by the analysis' alpha.
 HOST = 0.05
 ON_HOST = math.log(1 / HOST)
+SINGLE = 0.4  # of the looks that one of several has to be worse, for the only new instance
 MATES = 0.1  # of an instance's requests: the old ones of its host need as many to be compared with
 
 
@@ -36,6 +37,7 @@ class Outliers:
     sentence: str
     remark: str = ""  # on hosts that are bad for stable instances, too
     pending: int = 0  # looks that a verdict waits
+    lasting: bool = False  # whether it waits until what one instance shows has lasted
 
 
 @dataclass(frozen=True)
@@ -138,10 +140,43 @@ class Instances:
             )
             limit = instance.limit(alpha)
             fades = evidence >= limit and fading.waits(patience)
-            seen = instance.shown.after(failed, evidence, limit, storm=storm, fades=fades)
+            seen = instance.shown.after(
+                failed,
+                evidence,
+                limit,
+                storm=storm,
+                fades=fades,
+                alone=0 if instance.own.rate >= LOSS else patience.alone,
+            )
             bad = instance.host in risks and instance.own.rate >= instance.mates.rate / 2 > 0
             each[name] = replace(instance, shown=seen, bad_host=bad)
         return Instances(each)
+
+    def alone(self, look: Sequence[Span], stable: Counts, patience: int) -> int:
+        """Return for how many looks the evidence of the whole side has to grow; 0: it need not.
+
+        It has to where one instance fails, and it is likelier that the others are as `stable` than
+        that all are alike: a client, a tenant or a neighbour may trouble it for a time. Where it is
+        the only one, nothing tells, and it has to for a part of these looks. It does not where it
+        loses most of its requests.
+        """
+        counted = together(span.new for span in look)
+        known = {name: instance.own for name, instance in self.each.items()}
+        names = dict.fromkeys((*known, *counted))
+        if "" in names and len(names) == 1:  # a sum, of who knows how many
+            return 0
+        new = [known.get(name, Counts()) + counted.get(name, Counts()) for name in names]
+        worst = max(new, key=lambda counts: counts.rate, default=Counts())
+        if not worst.errors or worst.rate >= LOSS:
+            return 0
+        of_all = sum(new, Counts())
+        rest = of_all - worst
+        if not rest.requests:
+            return int(patience * SINGLE)
+        usual = (stable.errors + 1) / (stable.requests + 1)
+        by_one = _likelihood(worst, worst.rate) + _likelihood(rest, usual)
+        by_all = _likelihood(worst, of_all.rate) + _likelihood(rest, of_all.rate)
+        return patience if by_one > by_all else 0
 
     def outliers(
         self, dispersion: Dispersion, alpha: float, what: str = "errors", waits: bool = True
@@ -173,6 +208,7 @@ class Instances:
             "; ".join(sentences.values()),
             "; ".join(remarks),
             max((instance.shown.pending for instance in self.each.values()), default=0),
+            any(instance.shown.lasting for instance in self.each.values()),
         )
 
     def dump(self) -> dict[str, t.Any]:
@@ -215,6 +251,11 @@ class Instances:
                 for name, saved in data.items()
             }
         )
+
+
+def _likelihood(counts: Counts, rate: float) -> float:
+    """Return the logarithm of how likely so many errors are at a rate, but for a constant."""
+    return counts.errors * math.log(rate) - counts.requests * rate
 
 
 def part_of(known: int, more: int) -> float:
