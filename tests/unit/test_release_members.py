@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import typing as t
 from collections import Counter
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -169,23 +169,29 @@ def test_the_variables_of_the_page_are_accepted(member: str) -> None:
     assert settings.release and settings.release.member == member
 
 
-def test_a_held_member_of_an_aborted_release_is_not_continued(tmp_path: Path) -> None:
-    world = World(most=2, fewest=0)
-    schema = Service(tmp_path, world, service="schema", replicas=1, failure_limit=1)
+@pytest.mark.parametrize("held", [True, False], ids=["held", "waits"])
+def test_a_member_that_cannot_go_back_is_not_continued_in_a_release_that_was_taken_back(
+    tmp_path: Path, held: bool
+) -> None:
+    world = World(most=3, fewest=0)
+    schema = Service(tmp_path, world, service="schema", replicas=2, failure_limit=1)
     schema.play(revision="1")
     members = {"schema": {"reversible": False}, "api": {"after": ["schema"]}}
     given = {"revision": "2", "release": {"name": "2", "member": "schema", "members": members}}
-    world.crashes = lambda labels: labels.revision == "2"
-    with pytest.raises(RolloutFailed, match="held"):
-        schema.play(**given)
+    canary = {"strategy": "canary", "steps": [{"set_replicas": 1}, {"pause": {}}]}
+    world.crashes = lambda labels: held and labels.revision == "2"
+    with pytest.raises(RolloutFailed, match="held") if held else nullcontext():
+        schema.play(**given, **canary)
     schema.step(release, {"command": "abort"}, **given)
     world.crashes = lambda _labels: False
+    before = schema.running
 
     with pytest.raises(RolloutFailed, match=r"release 2 was taken back .*abort") as refused:
-        schema.play(**given)
-    assert (refused.value.id, schema.running) == ("PR-637", {"1": 1})
+        schema.play(**given, **canary)
+    assert (refused.value.id, schema.running) == ("PR-637", before)
     schema.say("abort")
     with pytest.raises(RolloutFailed, match="back to 1"):
-        schema.play(**given)
+        schema.play(**given, **canary)
+    assert schema.running == {"1": 2}
     schema.play(revision="2", release={**given["release"], "name": "3"})
-    assert schema.running == {"2": 1}
+    assert schema.running == {"2": 2}

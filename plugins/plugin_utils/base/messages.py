@@ -685,8 +685,8 @@ MESSAGES: Mapping[str, Message] = {
         " or with `rollout_command=abort` to take all back.",
     ),
     "PR-637": Message(
-        "A member that cannot go back with its release failed and is held, and the release was"
-        " taken back since then. Nothing was touched.",
+        "The release of a member that cannot go back with it was taken back before the member was"
+        " promoted. Nothing was touched.",
         "Roll the member back with `abort.yml`; then release it again under another name.",
     ),
     # -- operator commands

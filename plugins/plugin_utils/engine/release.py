@@ -285,7 +285,7 @@ def holds(release: Release) -> str:
 
 
 def abandoned(release: Release, name: str) -> str:
-    """Return why a member that is held is not continued; empty: it is, or it goes back."""
+    """Return why a member that is not promoted does not go on; empty: it does, or goes back."""
     member = release.members[name]
     if release.phase not in (ReleasePhase.GOING_BACK, ReleasePhase.BACK):
         return ""

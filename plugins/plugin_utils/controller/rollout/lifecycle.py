@@ -221,16 +221,18 @@ class Lifecycle(StepPart):
             self.generations.resume(rollout)
 
     def _check_release(self, rollout: Rollout) -> None:
-        """Refuse to resume the rollout as a member of another release than its own, or when that
-        was taken back while this member was held.
+        """Refuse to resume the rollout as a member of another release than its own, or of one that
+        was taken back without it.
         """
         asked, current = self.settings.release, rollout.release
-        held = current and rollout.phase == Phase.HELD
-        if why := self.step.release.abandoned() if held else "":
+        stable = self.record.stable
+        ahead = stable is None or stable.generation != rollout.generation
+        goes = current and ahead and rollout.phase != Phase.ROLLING_BACK
+        if why := self.step.release.abandoned() if goes else "":
             raise RolloutFailed(
-                f"{self.record.service} {rollout.revision}: held, and not continued, since {why}."
-                f" Roll it back: {self.step.command('abort')}; then it can be released again under"
-                " another name",
+                f"{self.record.service} {rollout.revision}: not continued, since {why}. Roll it"
+                f" back: {self.step.command('abort')}; then it can be released again under another"
+                " name",
                 "PR-637",
             )
         if asked is None or (current and asked.release == current.release):

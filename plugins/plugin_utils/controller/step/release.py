@@ -226,7 +226,7 @@ class ReleaseLink:
         return engine.holds(release) if release else ""
 
     def abandoned(self) -> str:
-        """Return why the member, which is held, is not continued; empty: it is."""
+        """Return why the member, which is not promoted, does not go on; empty: it does."""
         release, mine = self._joined(), self._mine
         return engine.abandoned(release, mine.member) if release and mine else ""
 
