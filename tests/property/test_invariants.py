@@ -296,28 +296,6 @@ def test_bad_instances_never_arrive(size: int, budget: Budget, rules: Rules, lif
     )
 
 
-@given(
-    calm,
-    st.integers(1, 8),
-    budgets(),
-    rules_,
-    st.frozensets(st.integers(1, 120), min_size=1, max_size=8),
-)
-@examples(150)
-def test_killed_between_any_two_actions(
-    world: World, size: int, budget: Budget, rules: Rules, kills: frozenset[int]
-) -> None:
-    # 9: the next run, with the journal's part only, comes to the same end, with nothing lost and
-    # nothing doubled.
-    rules = replace(rules, ready_deadline=None)
-    simulator = Simulator(replace(world, kills=kills), budget, rules)
-    simulator.populate([Life()] * size)
-    end = simulator.walk(all_new(2, size))
-    assert end.reached, end.failed
-    assert simulator.made == size
-    assert simulator.least is not None and simulator.peak <= size + budget.resolve(size).surge
-
-
 @given(st.integers(0, 60), st.integers(1, 20))
 @examples(60)
 def test_a_balancer_that_restarts_empties_no_fleet(moment: int, prove: int) -> None:

@@ -97,6 +97,16 @@ def test_a_second_set_with_an_instance_on_each_host_is_kept_in_repair() -> None:
         check(Fault("instance killed", at), **given)
 
 
+def test_what_was_decided_before_a_long_wait_for_the_journal_is_decided_again() -> None:
+    """The old set, to which the requests were to go back, dies meanwhile."""
+    deaths = [Fault("instance killed", 12.0 + number / 10, number) for number in range(3)]
+    for call in range(110, 114):
+        frozen = Fault("freezes", call, 25.0)
+        check(
+            Fault("command", 5.0, 0.0, "abort"), frozen, *deaths, strategy="blue_green", hold="15s"
+        )
+
+
 def test_a_balancer_with_an_older_state_is_not_emptied() -> None:
     """It sends requests to a drained instance again, and to no other that answers."""
     check(

@@ -152,30 +152,15 @@ def relisted(plan: Plan, before: int, budget: Budget) -> Callable[[int, int], tu
 waits = st.integers(0, 40)
 quiet = calm.map(lambda world: replace(world, balancers=max(1, world.balancers)))
 wild = rough.map(lambda world: replace(world, balancers=max(1, world.balancers)))
-words_ = st.sampled_from(
-    [
-        "pause",
-        "resume",
-        "promote",
-        "promote --force",
-        "promote_full",
-        "skip",
-        "abort",
-        "retry",
-        "hold",
-        "pause",
-        "promote",
-        "skip",
-    ]
-)
 
 
 @st.composite
-def scripts(draw: st.DrawFn, stages_: tuple[Stage, ...], most: int = 4) -> Script:
-    """What people say at any moment, and gates that pass, or do not, after any time."""
+def scripts(draw: st.DrawFn, stages_: tuple[Stage, ...]) -> Script:
+    """An operator's commands at any moment, and gates that pass, or do not, after any time."""
     names = st.sampled_from([stage.name for stage in stages_])
     return Script(
-        draw(st.dictionaries(st.integers(0, 12) | st.integers(0, 90), words_, max_size=most)),
+        draw(st.none() | moments),
+        draw(st.none() | moments),
         draw(st.dictionaries(names, waits, max_size=3)),
         draw(st.frozensets(names, max_size=1)) if draw(st.booleans()) else frozenset(),
         draw(st.sampled_from(["rollback", "hold"])),
@@ -266,7 +251,6 @@ def test_working_instances_are_promoted(
     budgets(),
     rules_,
     st.integers(0, 90),
-    st.frozensets(st.integers(1, 120), max_size=3),
     st.data(),
 )
 @examples(150)
@@ -277,32 +261,22 @@ def test_an_abort_at_any_moment(
     budget: Budget,
     rules: Rules,
     moment: int,
-    kills: frozenset[int],
     data: st.DataObject,
 ) -> None:
-    # 7, 9, 11: as it was before: the stable ones in rotation, and nothing else; never fewer than
-    # the floor in between. A run that was just begun does not know since when they have been ready.
-    rules = replace(rules, ready_deadline=None, min_ready=0.0 if kills else rules.min_ready)
+    # 7, 11: as it was before: the stable ones in rotation, and nothing else; never fewer than
+    # the floor in between.
+    rules = replace(rules, ready_deadline=None)
     path = listed(plan, size, size, budget)
     gates = data.draw(
         st.dictionaries(st.sampled_from([stage.name for stage in path]), waits, max_size=3)
     )
-    others = data.draw(
-        st.dictionaries(
-            st.integers(0, moment),
-            st.sampled_from(["pause", "skip", "promote", "hold"]),
-            max_size=1,
-        )
-    )
-    simulator = Simulator(replace(world, kills=kills), budget, rules)
+    simulator = Simulator(world, budget, rules)
     simulator.populate([Life()] * size)
-    end = simulator.roll(path, Script({**others, moment: "abort"}, gates))
+    end = simulator.roll(path, Script(moment, gates=gates))
     note(f"{end.outcome} at {simulator.clock}: {end.reason}")
     assert end.outcome in ("promoted", "aborted"), end.reason
     assert end.outcome == "aborted" or simulator.clock <= moment or len(end.passed) == len(path)
-    assert kills or simulator.beyond <= Fraction(1, 2), (
-        "the share of the new ones rises on the way back"
-    )
+    assert simulator.beyond <= Fraction(1, 2), "the share of the new ones rises on the way back"
     there = 1 if end.outcome == "aborted" else 2
     assert (
         generations(simulator) == [there] * size
@@ -322,7 +296,7 @@ def test_a_baseline_is_there_where_it_is_asked_for_and_gone_after_an_abort(
     asked = [step.name for step in plan.steps if isinstance(step, Step) and step.baseline]
     simulator = Simulator(world, budget, replace(rules, ready_deadline=None))
     simulator.populate([Life()] * size)
-    end = simulator.roll(path, Script({moment: "abort"}, {asked[-1]: 100}))
+    end = simulator.roll(path, Script(moment, gates={asked[-1]: 100}))
     assert end.outcome == "aborted" and generations(simulator) == [1] * size
     (most,) = (stage.waypoint.new for stage in path if stage.waypoint.is_baseline)
     for stage in path:
@@ -342,49 +316,10 @@ def test_a_baseline_is_there_where_it_is_asked_for_and_gone_after_an_abort(
     assert simulator.least is not None and simulator.least >= floor(size, budget, world)
 
 
-@given(
-    quiet,
-    comparing(),
-    st.integers(2, 10),
-    budgets(),
-    rules_,
-    st.frozensets(st.integers(1, 150), min_size=1, max_size=6),
-    st.none() | st.integers(10, 60),
-)
-@examples(60)
-def test_a_baseline_and_runs_that_are_killed(
-    world: World,
-    plan: Plan,
-    size: int,
-    budget: Budget,
-    rules: Rules,
-    kills: frozenset[int],
-    moment: int | None,
-) -> None:
-    # 9, 11: whichever way it goes, it comes to the same end. A run that was just begun does not
-    # know since when they are ready.
-    rules = replace(rules, ready_deadline=None, min_ready=0.0)
-    path = listed(plan, size, size, budget)
-    simulator = Simulator(replace(world, kills=kills), budget, rules)
-    simulator.populate([Life()] * size)
-    end = simulator.roll(path, Script({} if moment is None else {moment: "abort"}))
-    assert end.outcome in ("promoted", "aborted") and (
-        moment is not None or end.outcome == "promoted"
-    ), end.reason
-    there = 1 if end.outcome == "aborted" else 2
-    assert (
-        generations(simulator) == [there] * size
-        and served(simulator) == [{there}] * world.balancers
-    )
-    assert simulator.least is not None and simulator.least >= floor(size, budget, world)
-    assert simulator.peak <= peak(path, budget)
-
-
 changes = st.dictionaries(st.integers(0, 200), st.integers(1, 12), min_size=1, max_size=3)
-kills_ = st.frozensets(st.integers(1, 150), max_size=3)
 
 
-@given(quiet, plans(), st.integers(1, 10), sizes, budgets(), rules_, changes, kills_, st.data())
+@given(quiet, plans(), st.integers(1, 10), sizes, budgets(), rules_, changes, st.data())
 @examples(100)
 def test_the_number_changes_at_any_moment(
     world: World,
@@ -394,17 +329,16 @@ def test_the_number_changes_at_any_moment(
     budget: Budget,
     rules: Rules,
     changes: dict[int, int],
-    kills: frozenset[int],
     data: st.DataObject,
 ) -> None:
     # 1, 2, 17: what was asked for last is what runs at the end; no gate was skipped; capacity went
     # no lower than it had to.
-    rules = replace(rules, ready_deadline=None, min_ready=0.0 if kills else rules.min_ready)
+    rules = replace(rules, ready_deadline=None)
     path, relist = listed(plan, desired, before, budget), relisted(plan, before, budget)
     gates = data.draw(
         st.dictionaries(st.sampled_from([stage.name for stage in path]), waits, max_size=4)
     )
-    simulator = Simulator(replace(world, resize=changes, kills=kills), budget, rules)
+    simulator = Simulator(replace(world, resize=changes), budget, rules)
     simulator.populate([Life()] * before)
     end = simulator.roll(path, Script(gates=gates), relist=relist)
     note(f"{end.outcome} of {end.replicas} at {simulator.clock}: {end.reason}")
@@ -438,7 +372,7 @@ def test_the_number_changes_at_any_moment(
     st.data(),
 )
 @examples(120)
-def test_any_fault_and_any_word(
+def test_any_fault_and_any_command(
     world: World,
     plan: Plan,
     old: list[Life],
@@ -447,7 +381,7 @@ def test_any_fault_and_any_word(
     rules: Rules,
     data: st.DataObject,
 ) -> None:
-    # 1, 2, 3, 5, 6, 8, 11 at every action, whatever happens, and whatever is said; and it ends.
+    # 1, 2, 3, 5, 6, 8, 11 at every action, whatever happens, and whatever is sent; and it ends.
     path = listed(plan, desired, len(old), budget)
     simulator = Simulator(world, budget, rules)
     simulator.populate(old)
@@ -456,41 +390,8 @@ def test_any_fault_and_any_word(
     assert (end.outcome in ("promoted", "rolled_back", "aborted")) != (end.phase == "held")
 
 
-class Watched(Simulator):
-    """Keeps what the balancers showed whenever a run died."""
-
-    def __init__(self, world: World, rules: Rules) -> None:
-        super().__init__(world, Budget(1, 0), rules)
-        self.left: list[list[set[int]]] = []
-
-    def _die(self) -> None:
-        self.left.append(served(self))
-        super()._die()
-
-
-@pytest.mark.parametrize("words", [{}, {10: "pause"}])
-def test_a_run_that_dies_between_the_balancers_of_a_switch(words: dict[int, str]) -> None:
-    # 6, 9: the next run does not know since when they are ready: the switch waits for that, and is
-    # done when it may go on.
-    path, left = stages(Plan("blue_green"), RolloutTarget(2, 2, Budget(1, 0).resolve(2), 2, 1)), []
-    for kill in range(1, 40):
-        world = World(balancers=2, kills=frozenset([kill]))
-        simulator = Watched(world, Rules(min_ready=4.0, progress_deadline=60.0, drain_timeout=2.0))
-        simulator.populate([Life()] * 2)
-        end = simulator.roll(path, Script(words))
-        assert (
-            end.outcome == "promoted"
-            and generations(simulator) == [2, 2]
-            and served(simulator) == [{2}, {2}]
-        )
-        left += simulator.left
-    assert [{2}, {1}] in left
-
-
-@pytest.mark.parametrize(
-    ("words", "shown"), [({0: "promote --force", 1: "abort"}, {1, 2}), ({1: "abort"}, {1})]
-)
-def test_an_abort_with_no_old_one_left(words: dict[int, str], shown: set[int]) -> None:
+@pytest.mark.parametrize(("force", "shown"), [(0, {1, 2}), (None, {1})])
+def test_an_abort_with_no_old_one_left(force: int | None, shown: set[int]) -> None:
     # 7: until the old ones are back a new one serves that was to have requests anyway, and none
     # that stands in the dark.
     simulator = Simulator(
@@ -499,10 +400,10 @@ def test_an_abort_with_no_old_one_left(words: dict[int, str], shown: set[int]) -
         Rules(min_ready=0.0, progress_deadline=60.0),
     )
     simulator.populate([Life(vanish=1)])
-    gates = {} if 0 in words else {"prepare": 40}
+    gates = {"prepare": 40} if force is None else {}
     end = simulator.roll(
         stages(Plan("blue_green"), RolloutTarget(2, 1, Budget(1, 0).resolve(1), 1, 1)),
-        Script(words, gates),
+        Script(1, force, gates),
     )
     assert end.outcome == "aborted" and simulator.shown == shown and generations(simulator) == [1]
 
@@ -518,18 +419,13 @@ def test_a_set_that_is_not_ready_never_has_a_request(
     restarts: bool,
     data: st.DataObject,
 ) -> None:
-    # 6: one of the second set is never ready: nobody promotes it, and a balancer that restarts does
-    # not switch either.
+    # 6: one of the second set is never ready: a balancer that restarts does not switch either.
     number = data.draw(st.integers(0, size - 1))
     lives = [Life(never=number == place) for place in range(size)]
     world = replace(world, lives=lives, restarts=[(0, moment)] if restarts else ())
     simulator = Simulator(world, budget, replace(rules, ready_deadline=None))
     simulator.populate([Life()] * size)
-    words = {
-        data.draw(st.integers(0, 20)): "skip",
-        data.draw(st.integers(21, 50)): data.draw(st.sampled_from(["pause", "promote"])),
-    }
-    end = simulator.roll(listed(Plan("blue_green"), size, size, budget), Script(words))
+    end = simulator.roll(listed(Plan("blue_green"), size, size, budget))
     assert end.outcome == "rolled_back" and simulator.shown == {1}
     assert generations(simulator) == [1] * size and served(simulator) == [{1}] * world.balancers
     assert restarts or simulator.least == size
@@ -552,9 +448,7 @@ def test_a_forced_promotion_takes_what_is_there(
     lives = [Life(start=late, never=place in bad) for place in range(size)]
     simulator = Simulator(replace(world, lives=lives), budget, replace(rules, ready_deadline=None))
     simulator.populate([Life()] * size)
-    end = simulator.roll(
-        listed(Plan("blue_green"), size, size, budget), Script({moment: "promote --force"})
-    )
+    end = simulator.roll(listed(Plan("blue_green"), size, size, budget), Script(force=moment))
     none = len(set(bad) & set(range(size))) == size
     assert end.outcome == ("promoted" if not set(bad) & set(range(size)) else "rolled_back")
     assert not none or (simulator.shown == {1} and simulator.least == size)
@@ -586,5 +480,5 @@ def test_an_abort_with_old_ones_missing(
         replace(world, unreachable=lost), budget, replace(rules, failure_limit=None)
     )
     simulator.populate([Life(crash=moment // 2), *[Life()] * (size - 1)])
-    end = simulator.roll(path, Script({moment: "abort"}, {path[0].name: 40}))
+    end = simulator.roll(path, Script(moment, gates={path[0].name: 40}))
     assert end.outcome in ("aborted", "promoted", "rolled_back") or end.phase == "held"

@@ -275,7 +275,8 @@ class Window(TrafficDriver):
     ) -> dict[str, dict[Endpoint, Server]]:
         self.world.called(f"{self.name} apply")
         shown = {
-            endpoint: Server(target.rotation, True, 0) for endpoint, target in targets["lb"].items()
+            endpoint: Server(target.rotation, True, 0, name=target.name)
+            for endpoint, target in targets["lb"].items()
         }
         setattr(self.world, self.name, shown)
         return {"lb": dict(shown)}

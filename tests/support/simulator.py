@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A simulated fleet, rolled out by `evaluate` as the reconcile loop does it, with faults and
-operator commands.
+"""A simulated fleet, rolled out by `evaluate` as the reconcile loop does it, with faults.
 
 Platform, load balancers, checks and gates are abstract; what is between them and the engine (the
 fleet's view, the stages of a rollback, the table of commands) is the real code. Every action is
@@ -33,10 +32,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loo
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.stage_run import (
     forced,
-    frozen,
-)
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.supervisor import (
-    Proceed,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout import (
     rollback,
@@ -100,10 +95,6 @@ HOSTS = 3
 BOUND = 5000  # ticks no walk may take: one that does has no end
 
 
-class Killed(Exception):
-    """The run died between two actions."""
-
-
 class Renumbered(Exception):
     """Another number of replicas is asked for."""
 
@@ -146,7 +137,6 @@ class World:
     blips: Sequence[tuple[int, int]] = ()  # our own checks fail everything; the balancers' do not
     # when: the desired number, once the rollout has come so far
     resize: Mapping[int, int] = field(default_factory=dict)
-    kills: frozenset[int] = frozenset()  # before which of all actions the run dies
     # when all instances of before the rollout that run then end at once, for one cause
     losses: frozenset[int] = frozenset()
     balancers: int = 1  # 0: there is none
@@ -157,21 +147,17 @@ class World:
 
 @dataclass(frozen=True)
 class Script:
-    """The commands that operators send, and the answers of gates. Times in seconds of the clock,
-    or since the stage is reached.
+    """The commands of an operator, and the answers of gates. Times in seconds of the clock, or
+    since the stage is reached.
     """
 
-    # when: a command; `force` after it for a promotion before all instances are ready
-    commands: Mapping[int, str] = field(default_factory=dict)
+    abort: int | None = None
+    force: int | None = None  # a promotion, though perhaps not all instances are ready
     # of which stage: how long they take to pass
     gates: Mapping[str, int] = field(default_factory=dict)
     no: frozenset[str] = frozenset()  # stages whose gates fail
     on_failure: str = "rollback"
     on_stable_lost: str = "repair"
-
-
-# seconds after which the operator resumes a rollout that no other command has resumed
-PATIENCE = 30
 
 
 @dataclass
@@ -284,16 +270,14 @@ class Simulator:
         self.nodes: dict[str, Node] = {}
         self.balancers = [Balancer(self) for _dummy in range(world.balancers)]
         self.vitals: dict[str, HealthStatus] = {}
-        # The journal: what is in memory, and what was committed of it.
+        # What the journal has.
         self.marks: dict[str, float] = {}
         self.progress: ProgressTracker | None = None
         self.serial = 0
         self.rollout: Rollout | None = None
         self.stable = 0  # the generation of the stable revision
-        self.obeyed = -1  # when the last command was sent that was obeyed
+        self.sent: set[str] = set()  # commands
         self.renumbered = -1  # when the last number was asked for that was taken in
-        self.committed: tuple[t.Any, ...] = ()
-        self._commit()
         # What a run has in memory only.
         self.split: WeightSplit | None = None
         self.known: set[str] = set()  # instances that were there before the run
@@ -304,10 +288,8 @@ class Simulator:
         self.made_as: dict[str, int] = {}  # the generation of each instance there ever was
         self.shown: set[int] = set()  # generations that were to have requests
         self.fleet: list[Instance] = []
-        self.actions = 0
         self.made = 0
         self.repaired = 0  # stable ones that were made beside the new ones
-        self.deaths = 0
         self.peak = 0
         self.least: int | None = None
         self.beyond = Fraction(
@@ -333,31 +315,6 @@ class Simulator:
         self.known = set(self.nodes)
         self.stable = generation
         self.shown.add(generation)
-        self._commit()
-
-    def _commit(self) -> None:
-        rest = (self.stable, self.obeyed, self.renumbered)
-        self.committed = self._journal(self.marks, self.progress, self.serial, self.rollout, *rest)
-
-    def _journal(
-        self,
-        marks: dict[str, float],
-        progress: ProgressTracker | None,
-        serial: int,
-        rollout: Rollout | None,
-        *rest: int,
-    ) -> t.Any:
-        """A copy of what is not frozen of it."""
-        kept = rollout and replace(rollout, gates=dict(rollout.gates), paused=dict(rollout.paused))
-        return dict(marks), progress, serial, kept, *rest
-
-    def _die(self) -> None:
-        """The next run knows what was committed, and what it sees."""
-        self.marks, self.progress, self.serial, self.rollout, *rest = self._journal(*self.committed)
-        self.stable, self.obeyed, self.renumbered = rest
-        self.vitals, self.out, self.known, self.seen_ready = {}, {}, set(self.nodes), set()
-        self.silent = {}
-        self.deaths += 1
 
     def _node(self, revision: str, generation: int, life: Life, created: int) -> Node:
         self.serial += 1
@@ -527,9 +484,8 @@ class Simulator:
     # -- the walk, as the reconcile loop does it ---------------------------------------------------
 
     def walk(self, waypoint: Waypoint, revision: str = "new", until: int | None = None) -> Decision:
-        """To its end, or to a moment of the clock; killed runs are followed by the next one."""
+        """To its end, or to a moment of the clock."""
         self.progress = None
-        self._commit()
         new, old, progressed = 0, 10**9, self.clock
         begun = self.clock
         while True:
@@ -538,17 +494,7 @@ class Simulator:
                 number = self.world.resize[self.clock]
                 waypoint = replace(waypoint, new=number if waypoint.new else 0, desired=number)
             self.split = WeightSplit(waypoint)
-            try:
-                decision = self._turn(waypoint, revision)
-            except Killed:
-                self._die()
-                # Progress that was not committed is seen, and counted, once more.
-                new, old = (
-                    (self.progress.new, self.progress.old or 0) if self.progress else (0, 10**9)
-                )
-                progressed = self.clock + 1
-                self._live()
-                continue
+            decision = self._turn(waypoint, revision)
             ready = sum(
                 1 for i in self.fleet if i.generation == waypoint.generation and self.available(i)
             )
@@ -608,14 +554,10 @@ class Simulator:
 
     def _act(self, decision: Decision, revision: str, waypoint: Waypoint, surge: int) -> None:
         self.marks.update(dict.fromkeys(decision.drain, float(self.clock)))
-        table, wanted = self._wanted(decision)
+        _table, wanted = self._wanted(decision)
         numbers = range(self.serial + 1, self.serial + 1 + decision.create + decision.create_old)
         self.serial += len(numbers)
-        if not decision.nothing_to_do or fleets.differs(table, wanted):
-            self._step()
-            self._commit()
         for number, balancer in enumerate(self.balancers):
-            self._step()
             self._allow(waypoint)
             balancer.order(wanted[f"lb{number}"])
         for number in numbers:
@@ -631,7 +573,6 @@ class Simulator:
     def _start(
         self, number: int, revision: str, waypoint: Waypoint, surge: int, stable: bool
     ) -> None:
-        self._step()
         serial = self.serial
         self.serial = number - 1
         back = stable or revision == "old"
@@ -648,7 +589,6 @@ class Simulator:
         assert self.counted() <= most, f"1: {node.labels.id} is one too many"
 
     def _stop(self, name: str) -> None:
-        self._step()
         node = self.nodes[name]
         for balancer in self.balancers:
             entry = balancer.entries.get(node.labels.endpoint)
@@ -657,11 +597,6 @@ class Simulator:
             )
         if node.told is None and self.reachable(node.labels.host):
             node.told = self.clock
-
-    def _step(self) -> None:
-        self.actions += 1
-        if self.actions in self.world.kills:
-            raise Killed
 
     def _check_reached(self, waypoint: Waypoint) -> None:
         without = {
@@ -683,7 +618,6 @@ class Simulator:
                 entry.name for entry in balancer.entries.values() if entry.rotation is Rotation.IN
             }
             fresh = {node.labels.id for node in new}
-            # A switch that a run died in, and that is paused since, stays half done.
             dark = waypoint.generation in self.shown or not ins & fresh
             assert dark if waypoint.new_idle else fresh <= ins, (
                 "6: new instances in rotation, or on standby"
@@ -701,12 +635,12 @@ class Simulator:
         revision: str = "new",
         relist: Callable[[int, int], Sequence[Stage]] | None = None,
     ) -> Rollout:
-        """Through these stages, or back, to an end or to where it is held; killed runs are
-        followed by the next one. `relist` makes the stages for a number of replicas, of which so
-        many new ones were there already when it was asked for; or raises Unfit: then it stays as
-        it is.
+        """Through these stages, or back, to an end or to where it is held.
+
+        `relist` makes the stages for a number of replicas, of which so many new ones were there
+        already when it was asked for; or raises Unfit: then it stays as it is.
         """
-        script, begun = script or Script(), self.clock
+        script = script or Script()
         self.relist = relist or (lambda _number, _grown: listed)
         goal_ = listed[-1].waypoint
         back = sum(
@@ -726,17 +660,8 @@ class Simulator:
             baseline=goal_.baseline,
         )
         self.progress = None
-        self._commit()
-        while True:
-            assert self.clock - begun < BOUND, "4, 5: a rollout without an end"
-            try:
-                self._steps(script)
-                if self.rollout.over or not any(when >= self.clock for when in script.commands):
-                    return self.rollout
-                self._said_while_held(script)
-            except Killed:
-                self._die()
-            self._live()
+        self._steps(script)
+        return self.rollout
 
     def _list(self, rollout: Rollout) -> Sequence[Stage]:
         return self.relist(rollout.replicas, rollout.grown)
@@ -758,7 +683,6 @@ class Simulator:
         except InvalidSteps:
             return False
         self.peaks.append(peak(self._list(rollout), self.budget))
-        self._commit()
         return True
 
     def _steps(self, script: Script) -> None:
@@ -783,7 +707,6 @@ class Simulator:
                 self.progress = None
                 if stage.part == PROMOTE:
                     self.stable, rollout.phase = rollout.generation, Phase.PROMOTING
-                self._commit()
         except Ended as end:
             # A clean-up that fails is no reason to take a good revision back.
             retiring = stage.part == FINISH and not stage.waypoint.old
@@ -793,14 +716,11 @@ class Simulator:
             rollout.phase, rollout.reason = Phase.HELD if held else Phase.ROLLING_BACK, str(end)
             rollout.ending = "aborted" if end.then == "abort" else ""
             rollout.gates = {}
-            rollout.paused = {}
             self.progress = None
-            self._commit()
         if rollout.phase == Phase.ROLLING_BACK:
             self._back(rollout, script)
         elif rollout.phase != Phase.HELD:
             rollout.end("promoted", "", float(self.clock))
-            self._commit()
 
     def _back(self, rollout: Rollout, script: Script) -> None:
         target = rollout.previous or Composition(rollout.revision, 0, 0)
@@ -828,11 +748,10 @@ class Simulator:
             )
         except Ended as end:
             rollout.phase, rollout.reason = Phase.HELD, str(end)
-        self._commit()
 
     def _stage(self, stage: Stage, revision: str, script: Script) -> None:
         """Walk to one stage and wait for its gates, as `run_stage` does it."""
-        rollout, held, standing = self.rollout, None, (0, 10**9, 0)
+        rollout, standing = self.rollout, (0, 10**9, 0)
         assert rollout
         begun = progressed = self.clock
         if rollout.phase != Phase.ROLLING_BACK:
@@ -845,16 +764,10 @@ class Simulator:
             assert self.clock - begun < BOUND, "4, 5: a walk without an end"
             if self._renumber(rollout):
                 raise Renumbered
-            motion = self._motion(stage, rollout, script)
-            if motion is Proceed.SKIP:
-                return
+            self._obey(rollout, script)
             waypoint = forced(stage.waypoint) if rollout.force else stage.waypoint
-            if motion is Proceed.HOLD:
-                waypoint = held = held or frozen(self.look(), waypoint, rollout.previous)
-            else:
-                held = None
             decision = self._turn(waypoint, revision)
-            if decision.stable_lost and motion is Proceed.GO and script.on_stable_lost != "repair":
+            if decision.stable_lost and script.on_stable_lost != "repair":
                 if script.on_stable_lost == "hold":
                     raise Ended("hold", "no stable instance serves any more")
                 rollout.full, rollout.gates["passed"] = True, GateRecord(0.0, GateState.PASSED)
@@ -867,9 +780,8 @@ class Simulator:
                 self.stood[stage.name] = Counter(
                     (labels.generation, labels.revision) for labels in there
                 )
-                if motion is Proceed.GO and self._passed(stage, rollout, script):
+                if self._passed(stage, rollout, script):
                     self.passed.append((stage, rollout.replicas))
-                    self._commit()
                     return
                 self.progress = replace(self.progress, since=float(self.clock))
                 progressed = self.clock
@@ -905,63 +817,16 @@ class Simulator:
             stays,
         )
 
-    def _motion(self, stage: Stage, rollout: Rollout, script: Script) -> Proceed:
-        skip = False
-        for when in sorted(script.commands):
-            if self.obeyed < when <= self.clock:
-                self.obeyed = when
-                skip = (
-                    self._obey(stage, rollout, *script.commands[when].partition(" ")[::2]) or skip
-                )
-        if rollout.phase == Phase.ROLLING_BACK:
-            return Proceed.GO
-        if skip:
-            return Proceed.SKIP
-        if (
-            rollout.paused
-            and self.clock >= rollout.paused["at"] + PATIENCE
-            and self.clock > max(script.commands)
-        ):
-            rollout.paused = {}
-        if rollout.paused:
-            rollout.phase = Phase.PAUSED
-            return Proceed.HOLD
-        if rollout.phase == Phase.PAUSED and not rollout.gates:
-            rollout.phase = self._walking(stage)
-        return Proceed.GO
-
-    def _obey(self, stage: Stage, rollout: Rollout, word: str, force: str) -> bool:
-        if commands.refusal(rollout.phase, word, bool(force)):
-            return False
-        if word in ("abort", "hold"):
-            raise Ended(word, f"{word} was sent")
-        if word == "pause":
-            rollout.paused = {"at": self.clock}
-            return False
-        was_paused, rollout.paused = bool(rollout.paused), {}
-        if word == "resume" and was_paused:
-            return False
-        rollout.force = rollout.force or bool(force)
-        rollout.full = rollout.full or word == "promote_full"
-        rollout.gates["passed"] = GateRecord(0.0, GateState.PASSED)
-        return word in ("skip", "promote_full") and stage.part == REPLACE
-
-    def _said_while_held(self, script: Script) -> None:
-        """No run is active; a command may begin one, which continues."""
-        rollout, word = self.rollout, script.commands.get(self.clock, "")
-        assert rollout and rollout.phase == Phase.HELD
-        if self.clock in script.commands:
-            self.obeyed = self.clock
-        if word == "abort":
-            rollout.phase, rollout.ending, self.progress = Phase.ROLLING_BACK, "aborted", None
-        elif word in ("retry", "resume"):
-            rollout.phase, self.progress, rollout.gates = Phase.PROGRESSING, None, {}
-            mine = [
-                i for i in self.look() if i.generation in (rollout.generation, rollout.baseline)
-            ]
-            late = [i.id for i in mine if i.state in (State.STARTING, State.NOT_READY)]
-            self.marks.update(dict.fromkeys(late, float(self.clock)))
-        self._commit()
+    def _obey(self, rollout: Rollout, script: Script) -> None:
+        for word, when in (("promote", script.force), ("abort", script.abort)):
+            if when is None or self.clock < when or word in self.sent:
+                continue
+            self.sent.add(word)
+            if commands.refusal(rollout.phase, word, force=True):
+                continue
+            if word == "abort":
+                raise Ended(word, f"{word} was sent")
+            rollout.force, rollout.gates["passed"] = True, GateRecord(0.0, GateState.PASSED)
 
     def _passed(self, stage: Stage, rollout: Rollout, script: Script) -> bool:
         if rollout.phase == Phase.ROLLING_BACK or (rollout.full and stage.waiting != Phase.HOLDING):

@@ -83,7 +83,6 @@ rough = st.builds(
     restarts=st.lists(st.tuples(st.integers(0, 1), moments), max_size=2),
     blips=st.lists(spans, max_size=2),
     resize=st.dictionaries(moments, st.integers(1, 12), max_size=2),
-    kills=st.frozensets(st.integers(1, 80), max_size=4),
     balancers=st.integers(0, 2),
     latency=st.integers(0, 2),
     prove=st.integers(0, 3),

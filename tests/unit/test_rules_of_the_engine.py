@@ -119,6 +119,16 @@ def test_more_replicas_are_no_reason_to_let_requests_pass_a_gate() -> None:
     assert len(decide([*some(2), *idle], point, SINCE, Budget(2, 0)).admit) == 1
 
 
+def test_a_redundant_instance_stays_while_too_few_others_are_available() -> None:
+    """One that fails our check, and that load balancers still have, is not enough."""
+    old = some(2)
+    fleet = [replace(old[0], redundant=True), old[1], *some(1, 2)]
+    failing = replace(some(1, 2)[0], id="failing", state=State.NOT_READY, ready_since=None)
+    assert decide([*fleet, failing], rolling(2, 3), SINCE, Budget(1, 0)).drain == ()
+    third = replace(some(1, 2)[0], id="third")
+    assert decide([*fleet, third], rolling(2, 3), SINCE, Budget(1, 0)).drain == (old[0].id,)
+
+
 def test_a_standby_set_is_not_renewed_in_place_of_new_instances_that_broke() -> None:
     """After the switch only new instances replace those that fail."""
     point = Waypoint(2, 3, 3, 3, 100, switch_at=3, stable=1)

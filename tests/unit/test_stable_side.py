@@ -120,7 +120,7 @@ def test_stable_instances_that_die_while_the_rollout_waits_are_started_again(
 def test_the_old_set_that_is_kept_warm_is_kept_whole() -> None:
     simulator = Seen(World(), Budget(1, 0), RULES)
     simulator.populate([Life(crash=30), *[Life()] * 3])
-    end = simulator.roll(listed(BLUE_GREEN, 4), Script({45: "abort"}, {"hold": 60}))
+    end = simulator.roll(listed(BLUE_GREEN, 4), Script(45, gates={"hold": 60}))
     assert (end.outcome, simulator.repaired) == ("aborted", 1)
     assert simulator.stable_there[30 + START] == 4 and simulator.in_service[46] == 4
 

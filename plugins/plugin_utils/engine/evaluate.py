@@ -443,7 +443,7 @@ def _drain(
     if bad := _bad_to_drop(count, waypoint):
         return [*count.new.hopeless, *bad]
     floor = waypoint.desired - allowed.unavailable
-    replaced, serving = _replaced_to_drain(count, count.serving - floor)
+    replaced, serving = _replaced_to_drain(count, floor)
     hopeless = [*replaced, *count.new.hopeless, *count.old.hopeless]
     # Stable instances that return are not drained before they arrive.
     staying = count.old.starting if returning else 0
@@ -460,14 +460,18 @@ def _drain(
     return [*hopeless, *_excess(group, pending, excess, serving, count.available - floor, waypoint)]
 
 
-def _replaced_to_drain(count: FleetCount, spare: int) -> tuple[list[Instance], int]:
+def _replaced_to_drain(count: FleetCount, floor: int) -> tuple[list[Instance], int]:
     """Return the replaced instances that may go, and how many that serve may go after them.
 
-    One that serves at the moment goes once enough others do.
+    One that serves at the moment goes once enough others do, and one that is redundant once enough
+    others are available.
     """
+    spare = count.serving - floor
     serving = [i for i in count.replaced if is_serving(i)]
     others = [i for i in count.replaced if not is_serving(i)]
-    chosen = _first(serving, spare, _usefulness)
+    ready = [i for i in serving if i.redundant and i.state is State.READY]
+    stay = ids(ready[max(0, count.available + len(ready) - floor) :])
+    chosen = _first([i for i in serving if i.id not in stay], spare, _usefulness)
     return others + chosen, spare - len(chosen)
 
 

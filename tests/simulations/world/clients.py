@@ -82,5 +82,6 @@ class Clients:
         world, known = self._world, self._world.born.get(entry.name)
         if known is None or (instance is not None and instance is not known):
             return known is None
-        host = world.hosts[known.labels.host]
-        return known.lost is not None or host.away > world.now
+        if world.hosts[known.labels.host].away > world.now:
+            return True
+        return known.lost is not None and not world.noticed(known)

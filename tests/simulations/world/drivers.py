@@ -62,6 +62,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._las
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._placement import place
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores._shared import (
+    COMMANDS,
     LEASE,
     RECORD,
     Change,
@@ -69,7 +70,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.stores._shared
     StoredTexts,
 )
 
-from .world import ADDRESSES, HOSTS, Balancer, Entry, Host, Instance, World
+from .world import ADDRESSES, HOSTS, SOON, Balancer, Entry, Host, Instance, World
 
 NAME = "simulated"
 SILENT = 2.0  # seconds that a host without an answer is waited for
@@ -308,11 +309,12 @@ class Traffic(TrafficDriver):
         world.acts(what, self._context.known().epoch, self._context.service)
         if self._context.service == "shop" and any(map(self._switches, targets.values())):
             world.at_switch()
+        asked = world.now
         with world.call(what, TrafficError) as half:
             for name in targets:
                 self._reach(self._pool[name])
             for name in world.some(targets, half):
-                self._change(self._pool[name], targets[name])
+                self._change(self._pool[name], targets[name], asked)
         return {name: self._show(self._pool[name]) for name in targets}
 
     def _switches(self, wanted: Mapping[Endpoint, Target]) -> bool:
@@ -334,7 +336,8 @@ class Traffic(TrafficDriver):
                 raise LeaseLost(f"{balancer.name}: a newer lease has acted", "PR-503")
             balancer.epoch = epoch
 
-    def _change(self, balancer: Balancer, wanted: Mapping[Endpoint, Target]) -> None:
+    def _change(self, balancer: Balancer, wanted: Mapping[Endpoint, Target], asked: float) -> None:
+        """Do what was asked for at that time."""
         world = self._world
         shares = world.shares(balancer)
         before = len(shares) - world.left_out(balancer)
@@ -367,7 +370,7 @@ class Traffic(TrafficDriver):
             if not self._active(at, entry):
                 del balancer.entries[at]
         world.clients.look()
-        if self._context.service == "shop":
+        if self._context.service == "shop" and world.now - asked <= SOON:
             world.check_floor(f"{balancer.name} is changed", balancer, before)
             world.check_shares(balancer, shares)
         if refused:
@@ -454,9 +457,14 @@ class Store(SharedStore):
                 self._numbers[name] = self._numbers.get(name, 0) + 1
             if RECORD in change.texts and self._followed:
                 world.check_stable(world.recorded("stable"))
+                world.waits.written()
+            if COMMANDS in change.texts and self._followed:
+                world.waits.sent(change.texts[COMMANDS])
             if change.ttl is not None and self._followed:
                 lease = self._held(self._found([LEASE]))[0]
-                world.holder = lease["details"].get("pid", 0) if lease else 0
+                holder = lease["details"].get("pid", 0) if lease else 0
+                world.held_since = world.held_since if holder == world.holder else world.now
+                world.holder = holder
                 world.expires = lease["until"] if lease else 0.0
                 world.written[process.run] = world.now
                 if lease and world.holder == process.run:

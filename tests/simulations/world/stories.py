@@ -33,6 +33,8 @@ from .world import AT_CALLS, HOSTS, Broken, Entry, Fault, Life, World
 
 LONGEST = 7200.0  # seconds that a run may take
 SETTINGS = {"1": "one", "2": "two", "3": "three"}  # by revision
+# commands that may pass a gate, and a rollback to the revision
+PASSES = ("promote", "promote_full", "skip", "resume", "retry", "rollback")
 RARE = ("targets", "on_stable_lost", "notify", "autoscaler")
 TOLD = re.compile(r"ansible-playbook progressive\.rollout\.(\w+ .*)")
 
@@ -113,6 +115,12 @@ class _Telling:
             for host in HOSTS:
                 self.world.begin(labels(host, "0"))
         self.world.managed = given["autoscaler"]["mode"] if "autoscaler" in given else ""
+        self.world.waits.robust = all(
+            life.start < math.inf and life.crash is None and life.flap is None for life in story.bad
+        )
+        self.world.waits.in_place = self.in_place
+        if not story.left:
+            self.world.waits.hold = float(given.get("hold", "0s").rstrip("s"))
         self.world.one_a_host = given["replicas"] == PER_HOST
         self.world.retries, self.world.tasks = story.retries, story.tasks
         self.world.settings = SETTINGS if story.differ else {}
@@ -126,9 +134,7 @@ class _Telling:
     def _unfit(self) -> bool:
         """Return whether revision 2 cannot pass its gates, and no operator passes them."""
         story = self.story
-        obeys = story.left or any(
-            one.kind == "command" or one.what == "rollback" for one in story.faults
-        )
+        obeys = story.left or any(one.what in PASSES for one in story.faults)
         # a new side that has lost the stable one may be promoted without its gates
         obeys = obeys or story.given.get("on_stable_lost") == "promote"
         gates = story.given.get("gates", {}).get("confirm_promotion", [])

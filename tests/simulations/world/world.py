@@ -24,6 +24,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 
 from .clients import Clients
 from .machine import START, Machine, Process
+from .waits import Waits
 
 HOSTS = ("web1", "web2", "web3")
 ADDRESSES = {name: f"10.0.0.{number}" for number, name in enumerate(HOSTS, 1)}
@@ -31,6 +32,7 @@ BALANCERS = ("lb1", "lb2")
 # For so long the controller may not know of an instance that was lost: checks fail three times,
 # and the platform is observed at least every thirty seconds.
 UNSEEN = 35.0
+SOON = 10.0  # in which it knows by its checks that one does not answer
 REQUESTS = 100  # a second, at each balancer
 ROUNDING = 0.05  # weights are whole numbers
 MANY = 20_000  # calls of drivers that no story takes
@@ -140,6 +142,7 @@ class Host:
     name: str
     instances: dict[str, Instance] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)  # by service
+    left: float = float("-inf")  # since when it does not answer
     away: float = 0.0  # until
     back: float = float("-inf")
 
@@ -186,9 +189,12 @@ class World:
         self.hampered: dict[int, float] = {}  # by process, until when a call of it is delayed
         self.delayed: dict[int, float] = {}  # by process, when a call of it was last delayed
         self.late: dict[int, float] = {}  # by process, for how long its calls were delayed
-        self.unwatched: set[int] = set()  # runs of which a process was ended
+        self.unwatched: set[int] = (
+            set()
+        )  # runs of which the process that keeps hosts vacated was ended
         self.written: dict[int, float] = {}  # by process, when it last proved its lease
         self.expires = 0.0  # the lease, by the wall clock
+        self.held_since = 0.0  # the lease, by that run
         self.holder = 0  # the process that took the lease last; 0: it was given back
         self.numbers: dict[str, int] = {}  # instances of each revision so far
         self.stable = 0  # the generation
@@ -207,6 +213,7 @@ class World:
         self._last: dict[Endpoint, Instance] = {}  # by endpoint, the last that began there
         self.retries = False  # whether balancers send a refused request to another entry once
         self.clients = Clients(self)
+        self.waits = Waits(self)
         self.one_a_host = False  # whether no host may have two instances of a revision
         self.tasks = 1.0  # seconds that the user's tasks take on a host, in place
 
@@ -263,11 +270,12 @@ class World:
         kind = fault.kind if fault else ""
         if fault:
             self.happened.append(fault)
+            self.waits.disturb(fault.span)
             self.tell(
                 f"FAULT: call {self.calls}, {what}, {kind}"
                 + (f" ({fault.span:g} s)" if fault.span else "")
             )
-        if kind.startswith(("dies", "is interrupted")):
+        if kind.startswith(("dies", "is interrupted")) and process.pid != process.run:
             self.unwatched.add(process.run)
         if kind == "dies before":
             process.kill()
@@ -397,13 +405,18 @@ class World:
 
     def lost_unseen(self) -> int:
         """Return how many instances were lost so recently that the controller may not know."""
+        known = self.now - SOON - self.late.get(self.machine.current.process.run, 0.0)
         cut_off = sum(
-            len(host.instances)
-            for host in self.hosts.values()
-            if self.now - UNSEEN < max(host.away, host.back)
+            len(host.instances) for host in self.hosts.values() if known < max(host.left, host.back)
         )
-        lost = [one for one in self.instances() if one.lost and one.lost > self.now - UNSEEN]
-        return cut_off + len(lost)
+        return cut_off + sum(one.lost is not None and one.lost > known for one in self.instances())
+
+    def noticed(self, instance: Instance) -> bool:
+        """Return whether a run has had the time to see that an instance ended."""
+        since = self.now - UNSEEN
+        ended = instance.gone and instance.lost is not None and instance.lost < since
+        in_place = not instance.labels.generation  # its own tasks deploy it again
+        return bool(ended) and not in_place and self.waits.works(since)
 
     def is_unseen(self, balancer: Balancer) -> bool:
         """Return whether a balancer lost its state after the process that acts last looked at it."""
@@ -528,6 +541,7 @@ class World:
 
     def check_stop(self, instance: Instance, drain: float, looked: float) -> None:
         """An instance is told to stop, by a look at the balancers at that time."""
+        self.waits.check_hold(instance)
         at, name = instance.labels.endpoint, instance.labels.id
         for balancer in self.pool(instance.labels.service).values():
             entry = balancer.entries.get(at)
@@ -555,12 +569,16 @@ class World:
     def strike(self, fault: Fault) -> None:
         """A fault of a moment."""
         until = self.now + fault.span
+        if fault.kind not in ("instance killed", "stable dies", "server by hand"):
+            self.waits.disturb(fault.span)
         if fault.kind == "host away":
             host = self.hosts[fault.what]
+            host.left = self.now
             host.away = max(host.away, until)
             self.machine.at(until, lambda: setattr(host, "back", until))
         elif fault.kind == "host reboots":
             host = self.hosts[fault.what]
+            host.left = self.now
             host.away = max(host.away, until)
             ended = [one for one in host.instances.values() if not one.gone]
             for one in ended:
@@ -627,6 +645,7 @@ class World:
         if not instance.gone:
             if how is Sees.FAILED and instance.told is None:
                 instance.lost = self.now
+                self.waits.lost(instance)
             instance.gone = how
             instance.detail = instance.detail or ("exit code 1" if how is Sees.FAILED else "")
             self.tell(f"{instance.labels.id} ({instance.labels.revision}) {how.value}")
@@ -642,6 +661,7 @@ class World:
     def heal(self) -> None:
         """End all faults."""
         self.at_calls = {}
+        self.waits.disturbed = 0.0
         self.store_away = self.machine.jump = 0.0
         self.unfit = self.hidden = set()
         self.receiving = ["gets it"]

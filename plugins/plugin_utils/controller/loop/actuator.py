@@ -17,6 +17,7 @@ from ...interfaces.traffic import Table, TrafficDriver
 from ...state import events
 from ...state.lease import Session
 from . import fleet as fleets
+from . import timing
 from .observer import Observer, Snapshot
 from .preview import PreviewPool
 from .recorder import Recorder
@@ -64,16 +65,18 @@ class Actuator:
         starts: Sequence[Labels] = (),
         undo_switch: bool = False,
     ) -> None:
-        """Record the decision, then carry it out.
+        """Record the decision, then carry it out, unless it is out of date by then.
 
         `undo_switch`: a switch that one load balancer does not make is undone at the others.
         """
-        draining = self._session.record.draining
-        draining.update(dict.fromkeys(decision.drain, self._now()))
+        draining, decided = self._session.record.draining, self._now()
+        draining.update(dict.fromkeys(decision.drain, decided))
         targets = self._targets(snapshot, decision.admit, decision.standby, decision.retire)
         stop = self.stops.due(decision.retire)
         forget = self._to_forget(snapshot.fleet, starts, stop, decision.reached)
         self._commit(decision, bool(starts or targets or forget))
+        if self._now() - decided > timing.OUTDATED:
+            return  # the journal was away, and much may have happened: observe again
         self.changed = self.changed or bool(starts or decision.retire or targets)
         self._leaving(draining)
         if targets:

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The simulated world notices where a promise is broken: the product is broken on purpose."""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Mapping
+
+import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.supervisor import (
+    Supervisor,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import pause
+from ansible_collections.progressive.rollout.tests.property.test_simulated_defects import GIVEN
+from ansible_collections.progressive.rollout.tests.simulations.world import stories
+from ansible_collections.progressive.rollout.tests.simulations.world.draws import Story
+from ansible_collections.progressive.rollout.tests.simulations.world.world import Fault, Life
+
+WAITS = {"strategy": "canary", "steps": [{"set_weight": 50}, {"pause": {}}], "wait": 20}
+
+
+def wrong(*faults: Fault, **given: t.Any) -> str:
+    """Return which promise is not kept in a story with these faults."""
+    variables = {**GIVEN, **given}
+    later = {**variables, "supersede": True}
+    return stories.run(Story(2040, variables, faults, [Life()], (), next_given=later)).wrong
+
+
+@pytest.mark.slow
+def test_a_stable_instance_that_dies_in_a_wait_and_stays_dead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    death = Fault("instance killed", 5.0, 1.0)
+    assert not wrong(death, **WAITS)
+    monkeypatch.setattr(Waypoint, "repairs", property(lambda _waypoint: False))
+    assert "died in a wait" in wrong(death, **WAITS)
+
+
+def test_an_abort_that_is_not_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent, obey = Fault("command", 5.0, 0.0, "abort"), Supervisor._obey
+    assert not wrong(sent, **WAITS)
+
+    def deaf(supervisor: Supervisor, command: Mapping[str, t.Any], text: str) -> bool:
+        return command["word"] != "abort" and obey(supervisor, command, text)
+
+    monkeypatch.setattr(Supervisor, "_obey", deaf)
+    assert "abort was sent" in wrong(sent, **WAITS)
+
+
+def test_a_hold_that_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"strategy": "blue_green", "hold": "15s"}
+    assert not wrong(**given)
+    ask = pause.Driver.ask
+    monkeypatch.setattr(
+        pause.Driver, "ask", lambda driver, rollout, waited: ask(driver, rollout, 2 * waited)
+    )
+    assert "before the hold is over" in wrong(**given)

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What operators rely on while a rollout waits: what dies is started again, a command that was sent
+is obeyed, and a hold lasts as long as asked.
+"""
+
+from __future__ import annotations
+
+import json
+import typing as t
+from collections.abc import Mapping
+from functools import partial
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
+
+if t.TYPE_CHECKING:
+    from .world import Instance, World
+
+# Checks fail three times, a look, and a start, with what else a run does meanwhile.
+REPAIRED = 8.0
+AFTER = 10.0  # seconds after a fault in which a run may still be behind
+READ = 5.0  # seconds in which a run reads commands
+ROUNDING = 0.1
+ABORTED = (Phase.ROLLING_BACK, Phase.HELD, Phase.FINISHED)
+ENDS_HOLD = ("skip", "promote_full", "scale")
+Moment = tuple[t.Any, ...]
+
+
+class Waits:
+    """The promises to those who wait."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.disturbed = 0.0  # until when a run may be kept from what it does
+        self.robust = False  # whether no instance crashes by itself, or hangs
+        self.in_place = False  # commands are read between batches
+        self.hold = 0.0  # seconds that old instances are kept after a switch; 0: none
+        self._deaths: list[tuple[float, int]] = []  # when, and of which generation
+        self._sent: list[Mapping[str, t.Any]] = []  # commands, each with when it was sent
+        self._held: dict[str, float] = {}  # by rollout, since when it is holding
+
+    def disturb(self, span: float = 0.0) -> None:
+        """Something befalls the world for so long, or the controllers."""
+        self.disturbed = max(self.disturbed, self._world.now + span + AFTER)
+
+    # -- what dies ---------------------------------------------------------------------------------
+
+    def lost(self, instance: Instance) -> None:
+        """An instance is about to die: while the rollout waits, its run starts another one."""
+        world, rollout = self._world, self._rollout()
+        stable = world.recorded("stable") or {}
+        generation = instance.labels.generation
+        self._deaths.append((world.now, generation))
+        if instance.labels.revision != "1" and not self.robust:
+            return  # it may crash again and again
+        of = [known for known in (stable, rollout) if known.get("generation") == generation]
+        most = max((known["replicas"] for known in of), default=0)
+        wanted = min(self._living(generation), most)
+        waits = rollout.get("phase") in (Phase.PAUSED, Phase.AWAITING_PROMOTION, Phase.HOLDING)
+        if waits and wanted and not self._is_leaving(instance):
+            before, since = self._moment(), world.now
+            check = partial(self._repaired, since, before, generation, wanted)
+            world.machine.at(since + REPAIRED, check)
+
+    def _repaired(self, since: float, before: Moment, generation: int, wanted: int) -> None:
+        if self._moment() != before or self.disturbed >= since:
+            return
+        later = sum(of == generation and time > since for time, of in self._deaths)
+        if (living := self._living(generation)) < wanted - later:
+            self._world.broken(
+                f"{living} instances of generation {generation}, {wanted} before one died in a wait"
+            )
+
+    def _living(self, generation: int) -> int:
+        return sum(
+            one.labels.generation == generation and not self._is_leaving(one)
+            for one in self._world.alive()
+        )
+
+    def _is_leaving(self, instance: Instance) -> bool:
+        name, leaving = instance.labels.id, self._world.recorded("draining") or {}
+        out = self._rollout().get("excluded", ())
+        draining = name in leaving
+        return instance.told is not None or draining or instance.labels.host in out
+
+    def _moment(self) -> Moment:
+        """Return what stays the same while a rollout waits for the same in the same run."""
+        world, rollout = self._world, self._rollout()
+        run = next((one for one in world.machine.processes if one.pid == world.holder), None)
+        alive = run is not None and run.alive and not run.interrupted
+        return (
+            rollout.get("id"),
+            rollout.get("phase"),
+            rollout.get("entered"),
+            rollout.get("replicas"),
+            world.holder if alive else object(),
+            world.recorded("obeyed"),
+        )
+
+    # -- what is sent ------------------------------------------------------------------------------
+
+    def sent(self, text: str) -> None:
+        """The journal has other commands: a run reads them soon."""
+        world, known = self._world, {one["number"] for one in self._sent}
+        for command in map(json.loads, text.splitlines()):
+            if "word" in command and command["number"] not in known:
+                sent = {**command, "sent": world.now, "holder": world.holder}
+                self._sent.append(sent)
+                world.machine.at(world.now + READ, partial(self._obeyed, sent))
+
+    def _obeyed(self, command: Mapping[str, t.Any]) -> None:
+        world, rollout, since = self._world, self._rollout(), command["sent"]
+        if self.in_place or not self.works(since):
+            return
+        if (world.holder, rollout.get("id")) != (command["holder"], command["rollout"]):
+            return
+        name = command["word"]
+        if (world.recorded("obeyed") or 0) < command["number"]:
+            world.broken(f"{name} was sent {READ:g} s ago, and the run has not read it")
+        elif name == "abort" and rollout["phase"] not in ABORTED:
+            world.broken(f"abort was sent {READ:g} s ago, and the rollout is {rollout['phase']}")
+
+    def works(self, since: float) -> bool:
+        """Return whether the run that has the lease has worked since then, and nothing befell it."""
+        world = self._world
+        run = next((one for one in world.machine.processes if one.pid == world.holder), None)
+        if run is None or not run.alive or max(self.disturbed, world.held_since) > since:
+            return False
+        return world.hampered.get(run.pid, 0.0) < since
+
+    def _unread_abort(self, rollout: Mapping[str, t.Any]) -> bool:
+        """Return whether a command to abort a rollout was sent before its end, and never read."""
+        world, obeyed = self._world, (self._world.recorded("obeyed") or 0)
+        withdrawn = {one.get("of") for one in self._sent}
+        return any(
+            (one["word"], one["rollout"]) == ("abort", rollout["id"])
+            and one["number"] > obeyed
+            and one["number"] not in withdrawn
+            and self.disturbed < one["sent"] < world.now - READ
+            for one in self._sent
+        )
+
+    # -- what is written ---------------------------------------------------------------------------
+
+    def written(self) -> None:
+        """The record was written."""
+        rollout = self._rollout()
+        if not rollout:
+            return
+        name = rollout["id"]
+        if rollout["phase"] == Phase.HOLDING:
+            self._held.setdefault(name, self._world.now)
+        if rollout.get("outcome") == "promoted" and "superseded" not in rollout["reason"]:
+            if self._unread_abort(rollout):
+                self._world.broken(f"{rollout['revision']} is promoted, and abort was sent")
+
+    def check_hold(self, instance: Instance) -> None:
+        """An instance is told to stop: one of the old set has been kept as long as asked."""
+        world, rollout = self._world, self._rollout()
+        previous, name = rollout.get("previous") or {}, rollout.get("id", "")
+        is_old = instance.labels.generation == previous.get("generation")
+        if not (self.hold and is_old and rollout["phase"] in (Phase.HOLDING, Phase.PROMOTING)):
+            return
+        since = self._held.get(name, world.now)
+        leaves = (world.recorded("draining") or {}).get(instance.labels.id, since) < since
+        out = instance.labels.host in rollout.get("excluded", ())
+        if leaves or out or not instance.well(world.now):
+            return
+        if any(one["word"] in ENDS_HOLD and one["rollout"] == name for one in self._sent):
+            return
+        until = since + self.hold
+        if world.now < until - ROUNDING and not world.machine.jump:
+            left = until - world.now
+            world.broken(
+                f"{instance.labels.id} is told to stop {left:.1f} s before the hold is over"
+            )
+
+    def _rollout(self) -> Mapping[str, t.Any]:
+        return self._world.recorded("rollout") or {}
