@@ -423,7 +423,7 @@ def test_a_command_that_nobody_waits_for_any_more_is_ended(transport: Transport)
         DriverContext("shop", transport),
         {},
     )
-    keeper.poll(ROLLOUT)
+    keeper.poll(lambda: ROLLOUT)
     until(lambda: running(f"sleep\0{long}"))
     keeper.close()
     until(lambda: not running(long))

@@ -136,7 +136,7 @@ class Stage:
 
     def poll(self, after: float = 0.0) -> GateStatus:
         self.now += after
-        return self.keeper.poll(ROLLOUT)
+        return self.keeper.poll(lambda: ROLLOUT)
 
     def last(self) -> Question:
         """The question asked last."""
@@ -243,7 +243,7 @@ def test_the_next_question_comes_an_interval_after_the_last_answer() -> None:
 def test_what_is_asked_about_is_not_changed_under_the_question() -> None:
     stage = Stage(ask("hook"))
     rollout: dict[str, t.Any] = {"fleet": {"1": 3}}
-    stage.keeper.poll(rollout)
+    stage.keeper.poll(lambda: rollout)
     rollout["fleet"]["1"] = 4
     assert stage.last().rollout == {"fleet": {"1": 3}}
 

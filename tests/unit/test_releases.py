@@ -175,5 +175,5 @@ def test_no_command_lets_a_member_pass_its_release(tmp_path: Path) -> None:
     context = DriverContext("worker", transport, release=lambda _point, _step: passage)
     runner = GateRunner(gates, context, {})
     assert gates and runner.bound
-    assert runner.pass_(None, "ann") == [] and not runner.poll({}).passed
+    assert runner.pass_(None, "ann") == [] and not runner.poll(dict).passed
     runner.close()

@@ -366,8 +366,9 @@ def _create(
     missing = max(waypoint.old - len(count.old), returning - starting) if waypoint.repairs else 0
     # Repair comes before replacement: what is in service is kept up first.
     # Those that fail together count as one failure, so that all of them may start at once.
-    given_up = any(bound.is_reached for bound in failure_limits(rules, progress, True))
-    old = 0 if given_up else max(0, min(free, missing))
+    old = max(0, min(free, missing))
+    if old and any(bound.is_reached for bound in failure_limits(rules, progress, True)):
+        old = 0
     wanted = min(free - old, waypoint.new - len(count.new))
     return _may_fail(wanted, count.new, rules, progress), old
 
@@ -376,6 +377,8 @@ def _may_fail(wanted: int, new: GroupCount, rules: Rules, progress: ProgressTrac
     """How many of the wanted new instances to start: after a failure no more at once than may
     still fail.
     """
+    if wanted <= 0:
+        return 0
     left = [
         bound.most - bound.count - len(new.pending) + len(new.overdue)
         for bound in failure_limits(rules, progress, False)

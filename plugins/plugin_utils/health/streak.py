@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import typing as t
 
 from ..engine.model import Health
 
 
-@dataclass(frozen=True, slots=True)
-class Streak:
+class Streak(t.NamedTuple):
     """A health and the outcomes in a row that led to it: passes count up from 1, failures down
     from -1.
     """

@@ -289,15 +289,13 @@ class Traffic(TrafficDriver):
 
     def check(self) -> None:
         with self._world.call("check of the balancers", TrafficError):
-            for balancer in self._pool.values():
-                self._reach(balancer)
+            self._reach(self._pool)
 
     def observe(self) -> dict[str, dict[Endpoint, Server]]:
         world = self._world
         world.looked[world.machine.current.process.run] = world.now
         with world.call("look at the balancers", TrafficError):
-            for balancer in self._pool.values():
-                self._reach(balancer)
+            self._reach(self._pool)
             return {name: self._show(balancer) for name, balancer in self._pool.items()}
 
     def apply(
@@ -311,8 +309,7 @@ class Traffic(TrafficDriver):
             world.at_switch()
         asked = world.now
         with world.call(what, TrafficError) as half:
-            for name in targets:
-                self._reach(self._pool[name])
+            self._reach(targets)
             for name in world.some(targets, half):
                 self._change(self._pool[name], targets[name], asked)
         return {name: self._show(self._pool[name]) for name in targets}
@@ -326,15 +323,16 @@ class Traffic(TrafficDriver):
             if (before := {at for at, e in balancer.entries.items() if e.rotation is Rotation.IN})
         )
 
-    def _reach(self, balancer: Balancer) -> None:
-        if balancer.away > self._world.now:
-            self._world.machine.sleep(SILENT)
-            raise TrafficError(f"{balancer.name} does not answer", "PR-300")
+    def _reach(self, names: Iterable[str]) -> None:
         epoch = self._context.known().epoch
-        if epoch:
-            if epoch < balancer.epoch:
-                raise LeaseLost(f"{balancer.name}: a newer lease has acted", "PR-503")
-            balancer.epoch = epoch
+        for balancer in map(self._pool.__getitem__, names):
+            if balancer.away > self._world.now:
+                self._world.machine.sleep(SILENT)
+                raise TrafficError(f"{balancer.name} does not answer", "PR-300")
+            if epoch:
+                if epoch < balancer.epoch:
+                    raise LeaseLost(f"{balancer.name}: a newer lease has acted", "PR-503")
+                balancer.epoch = epoch
 
     def _change(self, balancer: Balancer, wanted: Mapping[Endpoint, Target], asked: float) -> None:
         """Do what was asked for at that time."""

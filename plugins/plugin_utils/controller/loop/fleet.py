@@ -159,7 +159,7 @@ def _instance(
             ]
         rotation, lb_healthy, active = placement(entries)
         weight = sum(entry.weight for entry in entries if entry and entry.rotation is Rotation.IN)
-        unproven = why_unhealthy(labels.endpoint, table) if state is State.READY else ""
+        unproven = why_unhealthy(entries, table) if state is State.READY else ""
     return Instance(
         id=labels.id,
         revision=labels.revision,
@@ -201,17 +201,17 @@ def placement(entries: Sequence[Server | None]) -> tuple[Rotation, bool, int]:
     known = [entry for entry in entries if entry is not None]
     if not known:
         return Rotation.ABSENT, False, 0
-    ins = sum(1 for entry in known if entry.rotation is Rotation.IN)
+    ins = [entry.rotation for entry in known].count(Rotation.IN)
     rotation = Rotation.OUT if not ins else Rotation.IN if ins == len(entries) else Rotation.PARTIAL
     lb_healthy = len(known) == len(entries) and all(entry.lb_healthy for entry in known)
     return rotation, lb_healthy, sum(entry.active for entry in known)
 
 
-def why_unhealthy(endpoint: Endpoint, table: Table) -> str:
+def why_unhealthy(entries: Iterable[Server | None], balancers: Iterable[str]) -> str:
     """Return why a load balancer's own check of an instance fails, "" if none says so."""
-    for balancer, servers in table.items():
-        if endpoint in servers and servers[endpoint].detail:
-            return f"load balancer {balancer}: {servers[endpoint].detail}"
+    for balancer, entry in zip(balancers, entries, strict=True):
+        if entry and entry.detail:
+            return f"load balancer {balancer}: {entry.detail}"
     return ""
 
 

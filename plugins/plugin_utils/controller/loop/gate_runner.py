@@ -23,6 +23,7 @@ from ...interfaces.context import DriverContext
 from ...interfaces.gate import FAIL, PASS, PERSON, WAIT, Answer, GateDriver
 from ...state.record import GateRecord, GateState
 
+Describe = Callable[[], Mapping[str, t.Any]]
 _SHOWN = 1000  # characters of a gate's message, which may come from anywhere
 ANSWER, ERROR, TIMEOUT = "answer", "error", "timeout"  # what decided a gate, if no operator did
 # the ids of a failed gate's message
@@ -96,12 +97,15 @@ class GateRunner:
         """By what the new revision looks worse to gates that have not decided."""
         return "; ".join(self._doubts.values())
 
-    def poll(self, rollout: Mapping[str, t.Any]) -> GateStatus:
-        """Take in answers, ask the gates that are due, and return their status. Never blocks."""
+    def poll(self, describe: Describe) -> GateStatus:
+        """Take in answers, ask the gates that are due, and return their status. Never blocks.
+
+        `describe` returns the rollout as gates are told of it.
+        """
         self._changed, self._verdicts, self._looks = False, [], []
         decided = []
         for gate in self._gates:
-            record = self._poll(gate, rollout)
+            record = self._poll(gate, describe)
             about = gate.key if gate.key == gate.driver else f"{gate.key} ({gate.driver})"
             decided.append(f"{about}: {record.message}" if record.message else about)
             if record.state == GateState.FAILED:
@@ -159,7 +163,7 @@ class GateRunner:
             **known,
         )
 
-    def _poll(self, gate: Gate, rollout: Mapping[str, t.Any]) -> GateRecord:
+    def _poll(self, gate: Gate, describe: Describe) -> GateRecord:
         """Ask one gate, if it is due, and return its record."""
         record = self._record(gate)
         if record.state != GateState.WAITING:
@@ -167,7 +171,7 @@ class GateRunner:
         # not less, whatever was done to the machine's clock
         waited = max(0.0, self._now() - record.since)
         asks = not record.person or self._drivers[gate.key].watches
-        answer = self._ask(gate, rollout, waited) if asks else None
+        answer = self._ask(gate, describe, waited) if asks else None
         if answer is not None:
             self._take(gate, record, answer)
         if (
@@ -191,20 +195,18 @@ class GateRunner:
             self._changed = True
         return self._records[gate.key]
 
-    def _ask(
-        self, gate: Gate, rollout: Mapping[str, t.Any], waited: float
-    ) -> Answer | GateError | None:
+    def _ask(self, gate: Gate, describe: Describe, waited: float) -> Answer | GateError | None:
         """Return a driver's answer, if there is one yet; a blocking driver is asked in a thread."""
         driver = self._drivers[gate.key]
         if not driver.blocking:
-            return _answer(driver, rollout, waited)
+            return _answer(driver, describe(), waited)
         question = self._questions.get(gate.key)
         if question is None:
             if not self._closed and self._now() >= self._due.get(gate.key, float("-inf")):
                 if gate.key not in self._due and (memory := self._records[gate.key].memory):
                     driver.restore(memory)
                 self._questions[gate.key] = _Question(
-                    driver, copy.deepcopy(dict(rollout)), waited, self._wake
+                    driver, copy.deepcopy(dict(describe())), waited, self._wake
                 )
             return None
         if question.answer is not None:

@@ -221,11 +221,13 @@ class RequestCounts:
             return None  # nothing was observed yet
         if self._raw is None:
             self._gap, self._raw = rollout.counted is None, between.base
+        asked = elapsed >= self._next or final
+        if not asked and rollout.counted is not None and now.raw.keys() == self._raw.keys():
+            return None
         # what another instance has counted begins when it is first observed
         kept = {key: self._raw.get(key, server) for key, server in now.raw.items()}
         counted = {(name, True): count for name, count in now.served.items()}
         counted |= {(name, False): count for name, count in between.served.items()}
-        asked = elapsed >= self._next or final
         came = [count.since(self._last.get(key)) for key, count in counted.items() if asked]
         due = any(count.requests for count in came)
         if due:

@@ -24,7 +24,7 @@ from ...state import commands, events
 from ...state.lease import Session
 from ...state.record import GateRecord, GateState, Rollout, RolloutKind
 from . import timing
-from .gate_runner import ANSWER, GateResult, GateRunner, GateStatus
+from .gate_runner import ANSWER, Describe, GateResult, GateRunner, GateStatus
 
 # gates: a person decides, time passes, measurements decide
 APPROVAL, PAUSE, ANALYSIS = "approval", "pause", "analysis"
@@ -107,7 +107,7 @@ class Supervisor:
         for runner in (self._gates, *(gate.runner for gate in self._rollback_gates)):
             runner.close()
 
-    def proceed(self, describe: Callable[[], Mapping[str, t.Any]]) -> Proceed:
+    def proceed(self, describe: Describe) -> Proceed:
         """Return what the stage may do now; raises RolloutFailed if a command or gate ends it."""
         skip = self._obey_commands()
         if self.rollout.wanted or self.rollout.wanted_new:
@@ -141,7 +141,7 @@ class Supervisor:
             self._enter(self._moving)
         return Proceed.GO
 
-    def passed(self, describe: Callable[[], Mapping[str, t.Any]]) -> bool:
+    def passed(self, describe: Describe) -> bool:
         """Return whether the gates of the reached stage pass; raises GateFailed if one fails."""
         if self._back:
             return True
@@ -149,7 +149,7 @@ class Supervisor:
             if not self._gates.bound:
                 return True
             self._gates.pass_(None, "promote_full")
-        status = self._poll(self._gates, describe())
+        status = self._poll(self._gates, describe)
         if status.failed:
             self._report_failure(status.failed, status.message)
             raise GateFailed(status.message, status.id, then=status.then)
@@ -234,10 +234,10 @@ class Supervisor:
         """Whether the rollout is being rolled back."""
         return self.rollout.phase == Phase.ROLLING_BACK
 
-    def _poll_rollback_gates(self, describe: Callable[[], Mapping[str, t.Any]]) -> None:
+    def _poll_rollback_gates(self, describe: Describe) -> None:
         """Ask the gates that may ask for a rollback; raises RolloutFailed where one does."""
         for asked in self._rollback_gates:
-            if asked.wants_rollback(describe()):
+            if asked.wants_rollback(describe):
                 if asked.gate is RETREAT_GATE:
                     raise Aborted(asked.why, "PR-635")
                 gate = f"{asked.gate.key} ({asked.gate.driver})"
@@ -245,15 +245,14 @@ class Supervisor:
                     f"rollback requested by gate {gate}", "PR-403", then=FailureAction.ROLLBACK
                 )
 
-    def _poll_background(self, describe: Callable[[], Mapping[str, t.Any]]) -> None:
+    def _poll_background(self, describe: Describe) -> None:
         """Ask the background gates; raises RolloutFailed where one fails."""
         if self._now() < self._next_background or self.rollout.full:
             return
         self._next_background = self._now() + timing.BACKGROUND
-        rollout = describe()
-        if not self.rollout.background and (rollout.get("share") or {}).get("set") == 0:
+        if not self.rollout.background and (describe().get("share") or {}).get("set") == 0:
             return  # there is nothing to measure before the new instances get requests
-        status = self._poll(self._background, rollout)
+        status = self._poll(self._background, describe)
         if status.failed:
             self._report_failure(status.failed, status.message)
             if (self.stage.on_failure or self.settings.on_failure) != FailureAction.CONTINUE:
@@ -267,9 +266,9 @@ class Supervisor:
         if asked_for and not status.passed and not self._doubt:
             self._report_news(status.message.removeprefix("waiting at "))
 
-    def _poll(self, gates: GateRunner, rollout: Mapping[str, t.Any]) -> GateStatus:
+    def _poll(self, gates: GateRunner, describe: Describe) -> GateStatus:
         """Poll gates, and report the verdicts of analyses."""
-        status = gates.poll(rollout)
+        status = gates.poll(describe)
         self.session.changed = self.session.changed or status.changed
         for gate, looked in status.looks:
             by_default = gate.by_default or None
@@ -507,11 +506,11 @@ class RollbackGate:
         self._now = now
         self._next = float("-inf")
 
-    def wants_rollback(self, rollout: Mapping[str, t.Any]) -> bool:
+    def wants_rollback(self, describe: Describe) -> bool:
         """Poll the gate; return whether it has passed."""
         if self._now() < self._next:
             return False
-        status = self.runner.poll(rollout)
+        status = self.runner.poll(describe)
         # not by an ignored error, nor by time
         wanted = status.passed and self._records[self.gate.key].by == ANSWER
         if status.failed or (status.passed and not wanted):

@@ -7,7 +7,6 @@ If the revision fails, the watch takes the lease and rolls back.
 from __future__ import annotations
 
 import typing as t
-from collections.abc import Mapping
 
 from ...base import clock
 from ...base.errors import InputError, RolloutFailed
@@ -94,19 +93,19 @@ class AfterPromotion(StepPart):
             if record.rollout is None or record.rollout.id != rollout.id:
                 return "", f"{title}: another rollout has begun, so this watch ends"
             problems = self.loop.observe_partly()
-            described = self.step.describe()
-            status = self._background.poll(described)
-            if why := self._wants_rollback(status, described):
+            status = self._background.poll(self.step.describe)
+            if why := self._wants_rollback(status):
                 return why, ""
             self._heartbeat(title, problems[0] if problems else status.message)
             self.step.checker.wait(timing.COMMANDS)
         return "", f"{title}: nothing failed until {moment(until)}"
 
-    def _wants_rollback(self, status: GateStatus, described: Mapping[str, object]) -> str:
+    def _wants_rollback(self, status: GateStatus) -> str:
         """Return why the revision has to go; empty: it may stay."""
         if status.failed:
             return status.message
-        asks = [rollback.gate for rollback in self._rollback if rollback.wants_rollback(described)]
+        describe = self.step.describe
+        asks = [rollback.gate for rollback in self._rollback if rollback.wants_rollback(describe)]
         return f"rollback requested by gate {_named(asks[0])}" if asks else ""
 
     def _failed(self, title: str, rollout: Rollout, why: str) -> t.NoReturn:
