@@ -67,16 +67,19 @@ def write(value: t.Any, omitted: Container[tuple[str, t.Any]] = ()) -> t.Any:
     if isinstance(value, (list, tuple)):
         return [write(item, omitted) for item in value]
     if isinstance(value, (dict, Mapping)):
-        return {key: write(item, omitted) for key, item in value.items()}
+        return {
+            key: item if type(item) in _PLAIN else write(item, omitted)
+            for key, item in value.items()
+        }
     if isinstance(value, (set, frozenset)):
         return sorted(write(item) for item in value)
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value):
         return {
-            name: item if plain else write(item, omitted)
+            name: item if plain or type(item) in _PLAIN else write(item, omitted)
             for name, plain in _written(kind)
-            if not _left_out(name, item := getattr(value, name), omitted)
+            if (item := getattr(value, name)) or not _left_out(name, item, omitted)
         }
     return value
 

@@ -110,14 +110,13 @@ def crashed(reports: Iterable[Report], since: float, within: float) -> set[str]:
 
 def _shown(instance: Instance, entries: Sequence[Server]) -> Instance:
     """Add the instance's requests in the preview pools, which keep it in rotation, too."""
+    if not entries:
+        return instance
     goes = instance.draining_since is not None and instance.rotation is not Rotation.IN
     stays = goes and any(entry.rotation is Rotation.IN for entry in entries)
     active = instance.active + sum(entry.active for entry in entries)
-    return (
-        replace(instance, rotation=Rotation.PARTIAL if stays else instance.rotation, active=active)
-        if entries
-        else instance
-    )
+    rotation = Rotation.PARTIAL if stays else instance.rotation
+    return replace(instance, rotation=rotation, active=active)
 
 
 def _instance(
@@ -186,10 +185,12 @@ _WORST_FIRST = (Health.FAILING, Health.PENDING, Health.PASSING)
 
 def _both(report: Report, status: HealthStatus) -> HealthStatus:
     """Return an instance's health by the platform's checks and by ours: the worse of the two."""
-    statuses = [status, HealthStatus(report.health, report.health_since, report.detail)]
-    checked = [known for known in statuses if known.health is not Health.NONE]
-    if len(checked) < 2:
-        return checked[0] if checked else status
+    if report.health is Health.NONE:
+        return status
+    platform = HealthStatus(report.health, report.health_since, report.detail)
+    if status.health is Health.NONE:
+        return platform
+    checked = (status, platform)
     worst = min(checked, key=lambda known: _WORST_FIRST.index(known.health))
     return worst._replace(
         since=max(known.since for known in checked if known.health is worst.health)
