@@ -161,16 +161,19 @@ class _Decoding:
     memo: t.ClassVar[dict[str, str]] = {}
 
 
+scan = scanner(_Decoding) if scanner else None
+
+
 def load(text: str | bytes) -> t.Any:
     """Return the data of a JSON text; raises ValueError, or RecursionError, for any other text."""
     if isinstance(text, bytes):
         text = text.decode("utf-8")
-    if scanner is None:
+    if scan is None:
         import json
 
         return json.loads(text)
     try:
-        value, end = scanner(_Decoding)(text, len(text) - len(text.lstrip(SPACE)))
+        value, end = scan(text, len(text) - len(text.lstrip(SPACE)))
     except StopIteration:
         raise ValueError("not JSON") from None
     if text[end:].strip(SPACE):
