@@ -32,6 +32,8 @@ class Waits:
         self._world = world
         self.disturbed = 0.0  # until when a run may be kept from what it does
         self.robust = False  # whether no instance crashes by itself, or hangs
+        # whether a run that is parked may wait for receivers of notices, and reads no commands
+        self.lingers = False
         self.in_place = False  # commands are read between batches
         self.hold = 0.0  # seconds that old instances are kept after a switch; 0: none
         self._deaths: list[tuple[float, int]] = []  # when, and of which generation
@@ -109,7 +111,7 @@ class Waits:
 
     def _obeyed(self, command: Mapping[str, t.Any]) -> None:
         world, rollout, since = self._world, self._rollout(), command["sent"]
-        if self.in_place or not self.works(since):
+        if self.in_place or self.lingers or not self.works(since):
             return
         if (world.holder, rollout.get("id")) != (command["holder"], command["rollout"]):
             return
