@@ -107,6 +107,13 @@ def test_what_was_decided_before_a_long_wait_for_the_journal_is_decided_again() 
         )
 
 
+def test_an_instance_keeps_its_requests_once_its_host_answers_again() -> None:
+    """It is asked anew whether it is ready, and was before."""
+    gates = {"confirm_promotion": [{"driver": "simulated", "after": 7, "answer": "person"}]}
+    for host in ("web1", "web2", "web3"):
+        check(Fault("host away", 13.7, 1.0, host), gates=gates, wait=20, replicas="per_host")
+
+
 def test_a_balancer_with_an_older_state_is_not_emptied() -> None:
     """It sends requests to a drained instance again, and to no other that answers."""
     check(

@@ -158,7 +158,7 @@ class Actuator:
         if snapshot.table is None:
             return None
         out = {*self._session.record.draining, *standby}
-        starting = {i.id for i in snapshot.fleet if i.state is State.STARTING}
+        starting = self._observer.never_ready()
         targets = self._shown(snapshot, snapshot.table, admit, out, leaving, starting)
         return targets if fleets.differs(snapshot.table, targets) else None
 

@@ -12,7 +12,7 @@ from ...analysis import counters
 from ...analysis.counters import Counters
 from ...base import clock
 from ...base.errors import TRANSIENT, PlatformError
-from ...engine.model import Health, Instance, Process, Rotation
+from ...engine.model import Health, Instance, Process, Rotation, State
 from ...engine.shares import Target
 from ...health.monitor import HealthMonitor
 from ...interfaces.check import HealthCheck
@@ -249,6 +249,13 @@ class Observer:
         return sum(s.requests for s in served if s.generation == self.generation), sum(
             s.requests for s in served
         )
+
+    def never_ready(self) -> set[str]:
+        """Return the instances that start: no check has ever passed, also before their host was
+        silent.
+        """
+        starting = {i.id for i in self.snapshot.fleet if i.state is State.STARTING}
+        return starting - self._ready
 
     def orphaned_entries(self) -> bool:
         """Return whether a load balancer has a managed entry without an instance, as last observed.
