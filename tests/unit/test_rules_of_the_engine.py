@@ -204,6 +204,17 @@ def test_a_host_that_answers_again_keeps_what_serves_there() -> None:
     assert (decision.create, decision.drain) == (0, ("replacement",))
 
 
+def test_a_ready_instance_that_one_load_balancer_lost_goes_only_once_enough_ready_ones_serve() -> (
+    None
+):
+    """Those that fail our check serve, too, but may be as bad as it says."""
+    old = some(1, rotation=Rotation.PARTIAL)
+    new = [*some(1, 2), *some(1, 2, State.NOT_READY, rotation=Rotation.IN, lb_healthy=True)]
+    assert not decide([*old, *new], rolling(2, 3), SINCE, Budget(0, 1)).drain
+    new = some(2, 2)
+    assert decide([*old, *new], rolling(2, 3), SINCE, Budget(0, 1)).drain == (old[0].id,)
+
+
 # Switches
 # --------------------------------------------------------------------------------------------------
 

@@ -460,7 +460,8 @@ def _drain(
     pending = [i for i in group.pending if i.id not in gone and not (stays and is_starting(i))]
     may_go = [i for i in group.available if i.id not in count.pinned]
     group = replace(group, available=may_go) if count.pinned else group
-    return [*hopeless, *_excess(group, pending, excess, serving, count.available - floor, waypoint)]
+    spare = _Spare(serving, count.ready_serving - floor, count.available - floor)
+    return [*hopeless, *_excess(group, pending, excess, spare, waypoint)]
 
 
 def _replaced_to_drain(count: FleetCount, floor: int) -> tuple[list[Instance], int]:
@@ -478,35 +479,43 @@ def _replaced_to_drain(count: FleetCount, floor: int) -> tuple[list[Instance], i
     return others + chosen, spare - len(chosen)
 
 
+class _Spare(t.NamedTuple):
+    """How many instances may go, counted in three ways."""
+
+    serving: int
+    ready_serving: int
+    available: int
+
+
 def _excess(
     group: GroupCount,
     pending: Iterable[Instance],
     excess: int,
-    serving: int,
-    spare: int,
+    spare: _Spare,
     waypoint: Waypoint,
 ) -> list[Instance]:
-    """Choose `excess` instances of a group, those without use first, then the oldest.
-
-    `serving` and `spare` are how many that serve, and how many that are available, may be missing.
-    """
+    """Choose `excess` instances of a group, those without use first, then the oldest."""
     # Out of rotation everywhere, so they may go however few serve.
     # Those that are prepared go last, since a switch needs them.
     prepared = [i for i in group.prepared if not i.in_rotation]
     useless: list[Instance] = []
     useful = [i for i in group.prepared if i.in_rotation]
     for instance in pending:
-        returns = instance.state is State.READY and serving < 0
+        returns = instance.state is State.READY and spare.serving < 0
         (useful if is_serving(instance) or returns else useless).append(instance)
     free = _first(useless, excess, _usefulness)
     free += _first(prepared, excess - len(free), _usefulness)
     # Our check fails an instance that a load balancer still sends requests to, or too few serve and
     # the instance may be back in rotation in a moment: it goes only while enough others serve. So a
     # blip of health checks, or a balancer that was restarted, can never empty a fleet.
-    some = _first(useful, min(excess - len(free), serving), _usefulness)
-    # Available instances serve as well, so what `spare` leaves of them is enough for both.
-    rest = _first(group.available, min(excess - len(free) - len(some), spare), _by_age(waypoint))
-    return [*free, *some, *rest]
+    # A ready one that a balancer lost goes only while enough other ready ones serve.
+    ready = [i for i in useful if i.state is State.READY]
+    stay = ready[max(0, spare.ready_serving) :]
+    useful = [i for i in useful if i not in stay]
+    some = _first(useful, min(excess - len(free), spare.serving), _usefulness)
+    # Available instances serve as well, so what may go of them leaves enough for both.
+    number = min(excess - len(free) - len(some), spare.available)
+    return [*free, *some, *_first(group.available, number, _by_age(waypoint))]
 
 
 def _bad_to_drop(count: FleetCount, waypoint: Waypoint) -> list[Instance]:

@@ -73,6 +73,7 @@ class FleetCount:
     away: int = 0  # are on hosts that do not answer, whether they are to go or not
     old_total: int = 0
     serving: int = 0  # get requests from load balancers, whatever our own checks found
+    ready_serving: int = 0  # of these, pass our own checks
     lasting: int = 0  # new instances that have been ready for long
     failures: list[Failure] = field(default_factory=list)  # of instances that this stage started
     # ids of the available instances that stay, since their zones have no more to spare
@@ -154,9 +155,9 @@ class _Counting:
     def _add_staying(self, instance: Instance, is_new: bool) -> None:
         """Put an instance that neither ended nor drains into its list."""
         count, rotation = self.count, instance.rotation
-        count.serving += instance.lb_healthy and (
-            rotation is Rotation.IN or rotation is Rotation.PARTIAL
-        )
+        if instance.lb_healthy and (rotation is Rotation.IN or rotation is Rotation.PARTIAL):
+            count.serving += 1
+            count.ready_serving += instance.state is State.READY
         group = count.new if is_new else count.old
         if instance.crashed:
             count.replaced.append(instance)
