@@ -186,3 +186,17 @@ def test_a_word_that_ends_red_does_not_act_later(playground: Playground) -> None
     given = {**alone(playground), "rollout_gates": parked["rollout_gates"]}
     outcome = playground.run("progressive.rollout.promote", given)
     assert outcome.rc == 0 and outcome.rollout["outcome"] == "promoted", outcome.output
+
+
+def test_a_word_that_cannot_be_withdrawn_does_not_hide_why_the_rollout_failed(
+    playground: Playground,
+) -> None:
+    assert playground.run().rc == 0 and playground.run(variables=PARKED).rc == 0
+    lost = playground.home / "file"
+    lost.touch()
+    path = f"{{{{ '{lost}/store' if _rollout_sent is defined else '{playground.store}' }}}}"
+    given = {**alone(playground), "rollout_store": {"driver": "file", "path": path}}
+    refused = playground.run("progressive.rollout.promote", given)
+    assert refused.rc != 0
+    why, _and, rest = refused.failed.msg.partition(". The command could not be withdrawn")
+    assert "[PR-" in why and rest.startswith(", and the next run obeys it"), refused.output

@@ -8,7 +8,7 @@ import os
 import secrets
 import typing as t
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import SimpleNamespace
 from unittest import mock
@@ -234,7 +234,8 @@ class Run:
             return self.rollout(given, kept=sent["settings"])
         except RolloutError:
             if sent["changed"]:
-                self.step(control, journal, withdraw=sent["number"])
+                with suppress(RolloutError):  # why the rollout failed is what to say
+                    self.step(control, journal, withdraw=sent["number"])
             raise
 
 
