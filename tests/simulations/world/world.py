@@ -481,10 +481,10 @@ class World:
             self.broken(f"{labels.id} is started on {host.name} beside {', '.join(same)}")
 
     def check_autoscaler(self, name: str) -> None:
-        """An instance is started: an autoscaler that is managed leaves the numbers alone."""
+        """An instance is started: an autoscaler that is managed leaves what there is alone."""
         if not self.managed or self.phase() not in ("progressing", "promoting"):
             return
-        least = min(self.floor, self.scaler["max"])
+        least = min(self.floor, self.scaler["max"], len(self.alive()))
         if self.scaler["min"] < least if self.managed == "raise" else not self.scaler["off"]:
             self.broken(f"{name} is started while the autoscaler may change the numbers")
 
