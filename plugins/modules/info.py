@@ -203,7 +203,11 @@ instances:
     revision: {description: "Its revision.", type: str}
     generation: {description: "The number of the rollout that made it.", type: int}
     state: {description: "V(starting), V(ready), V(not_ready), V(draining), V(stopped), V(failed) or V(unreachable).", type: str}
-    rotation: {description: "V(absent), V(out), V(partial) or V(in), over all load balancers, as the rollout set it: V(in) also while a load balancer finds the instance unhealthy. Null without any, or while one does not answer.", type: str}
+    rotation:
+      description: >-
+        V(absent), V(out), V(partial) or V(in), over all load balancers, as the rollout set it: V(in) also while a load balancer finds the
+        instance unhealthy. Null without any, or while one does not answer.
+      type: str
     active: {description: "Its requests in flight.", type: int}
     host: {description: "Its host.", type: str}
     age: {description: "Seconds since it was started.", type: float}

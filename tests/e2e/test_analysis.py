@@ -238,7 +238,8 @@ def test_a_good_one_is_promoted(shop: Shop) -> None:
         # refusals, which are watched beside every analysis, have events of their own
         events = [event["samples"].get("errors", ()) for event in canary.events("measured")]
         measured = [sample for samples in events for sample in samples]
-        alpha = 0.02 / 2 * 0.9  # of the analysis; two metrics; what new against old gets of it
+        share = 0.02 / (0.02 + 0.001)  # that the watch over refusals leaves
+        alpha = share * 0.02 / 2 * 0.9  # of two metrics; what new against old gets of it
         assert all(
             sample["evidence"] < sample["threshold"] == pytest.approx(1 / alpha)
             for sample in measured

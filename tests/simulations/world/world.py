@@ -96,6 +96,7 @@ class Instance:
     told: float | None = None  # to stop, since
     gone: Sees | None = None  # how it ended
     lost: float | None = None  # when it was last well before something befell it
+    flaps: bool = False  # it does not answer, for a while
     served: bool = False  # whether it has answered
     patience: float = 10.0  # seconds to stop, until it is killed
     detail: str = ""  # how it ended
@@ -103,10 +104,8 @@ class Instance:
 
     def well(self, now: float) -> bool:
         """Return whether it answers."""
-        age, flap = now - self.created, self.life.flap
-        if self.gone or self.told is not None or age < self.life.start:
-            return False
-        return not (flap and flap[0] <= age < flap[0] + flap[1])
+        ended = self.gone or self.told is not None or self.flaps
+        return not ended and now - self.created >= self.life.start
 
 
 @dataclass
@@ -625,10 +624,15 @@ class World:
         if life.crash is not None:
             self.machine.at(self.now + life.crash, lambda: self.end(instance, Sees.FAILED))
         if life.flap:
-            begins = self.now + life.flap[0]
-            self.machine.at(begins, lambda: setattr(instance, "lost", begins))
+            begins, seconds = self.now + life.flap[0], life.flap[1]
+            self.machine.at(begins, lambda: self.flap(instance, seconds))
         self.clients.look()
         return instance
+
+    def flap(self, instance: Instance, seconds: float) -> None:
+        """An instance does not answer for so long."""
+        instance.flaps, instance.lost = True, self.now
+        self.machine.at(self.now + seconds, lambda: setattr(instance, "flaps", False))
 
     def forget(self, balancer: Balancer, restores: bool) -> None:
         """A balancer loses its state, or has an older one again."""
