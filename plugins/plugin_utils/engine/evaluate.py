@@ -509,9 +509,8 @@ def _excess(
     # the instance may be back in rotation in a moment: it goes only while enough others serve. So a
     # blip of health checks, or a balancer that was restarted, can never empty a fleet.
     # A ready one that a balancer lost goes only while enough other ready ones serve.
-    ready = [i for i in useful if i.state is State.READY]
-    stay = ready[max(0, spare.ready_serving) :]
-    useful = [i for i in useful if i not in stay]
+    ready = [i for i in useful if i.state is State.READY][: max(0, spare.ready_serving)]
+    useful = [*ready, *(i for i in useful if i.state is not State.READY)]
     some = _first(useful, min(excess - len(free), spare.serving), _usefulness)
     # Available instances serve as well, so what may go of them leaves enough for both.
     number = min(excess - len(free) - len(some), spare.available)
