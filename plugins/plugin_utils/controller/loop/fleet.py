@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import typing as t
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from types import MappingProxyType
@@ -228,7 +228,7 @@ def targets(
     *,
     split: WeightSplit | None = None,
     regions: Sequence[Region] = (),
-    starting: Container[str] = (),
+    starting: Collection[str] = (),
 ) -> dict[str, dict[Endpoint, Target]]:
     """Return what each load balancer is to show.
 
@@ -296,7 +296,7 @@ def _early(
     reports: Iterable[Report],
     servers: Mapping[Endpoint, Server],
     out: set[str],
-    starting: Container[str],
+    starting: Collection[str],
 ) -> set[str]:
     """Return the instances that a load balancer with an older state sends requests to before they
     are ready, unless it would be left without any.
@@ -310,7 +310,7 @@ def _early(
         and server.rotation is Rotation.IN
         and server.name
     } - out
-    early = {name for name in inside if name in starting}
+    early = inside.intersection(starting)
     return early if early != inside else set()
 
 
