@@ -232,9 +232,9 @@ class ReleaseLink:
 
     def _joined(self) -> Release | None:
         """Return the release of the rollout; None: it has none."""
-        mine = self._mine
-        known = self._step.store_retry.call(self.releases.read) if mine else {}
-        return known.get(mine.release) if mine else None
+        if (mine := self._mine) is None:
+            return None
+        return self._step.store_retry.call(self.releases.read).get(mine.release)
 
 
 def begun(known: Known, membership: Membership, now: float) -> Release:
