@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import typing as t
+from dataclasses import replace
 
 from ansible_collections.progressive.rollout.tests.simulations.world import draws, stories
 from ansible_collections.progressive.rollout.tests.simulations.world.draws import Story
+from ansible_collections.progressive.rollout.tests.simulations.world.in_place import PLATFORM
 from ansible_collections.progressive.rollout.tests.simulations.world.runs import DRIVERS
 from ansible_collections.progressive.rollout.tests.simulations.world.world import Fault, Life
 
@@ -32,12 +34,14 @@ def check(
     follows: t.Sequence[str] = (),
     differ: bool = False,
     seed: int = 2040,
+    tasks: float = 1.0,
     **given: t.Any,
 ) -> None:
     """Every promise is kept in this story."""
     variables = {**GIVEN, **given}
     later = {**variables, "supersede": True}
-    end = stories.run(Story(seed, variables, faults, bad, follows, next_given=later, differ=differ))
+    story = Story(seed, variables, faults, bad, follows, next_given=later, differ=differ)
+    end = stories.run(replace(story, tasks=tasks))
     assert not end.wrong, f"\n{end.text()}"
     assert len(faults) <= end.faults, "each fault has happened"
 
@@ -149,3 +153,12 @@ def test_what_is_left_of_an_instance_is_removed_once_its_host_answers() -> None:
         failure_limit=1,
         headroom=1.25,
     )
+
+
+def test_no_tasks_work_after_a_step_that_lost_its_lease_at_its_end() -> None:
+    """The run is frozen there, and another one supersedes its rollout meanwhile."""
+    batches = {"max_unavailable": 2, "max_surge": 0}
+    for call in (49, 50):
+        for at, tasks in ((38.0, 45.0), (32.0, 1.0)):  # it is at work then, or has ended
+            second, frozen = Fault("second run", at, 0.0, "next"), Fault("freezes", call, 70.0)
+            check(second, frozen, platform=PLATFORM, budget=batches, wait=20, tasks=tasks)
