@@ -189,8 +189,9 @@ class Session:
         return self.changed or clock.monotonic() - self._renewed > self.ttl / 3
 
     def rest(self) -> None:
-        """Keep the lease for the next step of this run; raises LeaseHeld or LeaseLost if another run
-        has taken it meanwhile.
+        """Keep the lease for the next step of this run.
+
+        Raises LeaseHeld or LeaseLost if another run has taken it meanwhile.
         """
         self.close()
         if self.epoch:
