@@ -195,7 +195,7 @@ def test_one_that_starts_at_the_endpoint_of_another_gets_no_requests_where_other
 
     def rotations(*servers: Server) -> list[Rotation]:
         table = {"a": dict(zip((HERE, two), servers, strict=True))}
-        shall = targets(fleet, table, (), (), (), starting={"shop-1"})["a"]
+        shall = targets(fleet, table, (), (), (), never_ready={"shop-1"})["a"]
         return [shall[at].rotation for at in (HERE, two)]
 
     assert rotations(old, other) == [OUT, IN]

@@ -228,7 +228,7 @@ def targets(
     *,
     split: WeightSplit | None = None,
     regions: Sequence[Region] = (),
-    starting: Collection[str] = (),
+    never_ready: Collection[str] = (),
 ) -> dict[str, dict[Endpoint, Target]]:
     """Return what each load balancer is to show.
 
@@ -236,8 +236,8 @@ def targets(
     pass meanwhile. It is in rotation where it is admitted and the balancer finds it healthy, unless
     it is `out`. Its entry is removed before it is stopped (`leaving`). Requests are divided by
     `split`; without it, weights stay as they are. A load balancer of a target (`regions`) shows
-    the instances of that target alone. An instance that is `starting` gets no requests where
-    others do, whatever entry another had at its endpoint.
+    the instances of that target alone. An instance that was `never_ready` gets no requests
+    where others do, whatever entry another had at its endpoint.
     """
     admitted, kept_out, gone = set(admit), set(out), set(leaving)
     wanted = [
@@ -250,7 +250,7 @@ def targets(
             [r for r in wanted if shows(name, r.labels.host, regions)],
             servers,
             admitted,
-            kept_out | _early(wanted, servers, kept_out, starting),
+            kept_out | _early(wanted, servers, kept_out, never_ready),
             split.at(owner_of(name, regions)) if split else None,
         )
         for name, servers in table.items()
@@ -296,7 +296,7 @@ def _early(
     reports: Iterable[Report],
     servers: Mapping[Endpoint, Server],
     out: set[str],
-    starting: Collection[str],
+    never_ready: Collection[str],
 ) -> set[str]:
     """Return the instances that a load balancer with an older state sends requests to before they
     are ready, unless it would be left without any.
@@ -310,7 +310,7 @@ def _early(
         and server.rotation is Rotation.IN
         and server.name
     } - out
-    early = inside.intersection(starting)
+    early = inside.intersection(never_ready)
     return early if early != inside else set()
 
 
