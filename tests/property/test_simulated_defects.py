@@ -130,6 +130,17 @@ def test_what_fails_its_checks_and_never_passed_gets_no_requests_from_an_older_s
     )
 
 
+def test_hosts_that_are_not_deployed_yet_are_put_back_when_another_is_lost() -> None:
+    """A host is cut off, and a balancer restored, while a batch in place waits for the journal."""
+    check(
+        Fault("balancer restores", 18.1, 0.0, "lb1"),
+        Fault("host away", 30.4, 150.0, "web3"),
+        Fault("answers late", 28, 70.0),
+        platform=PLATFORM,
+        budget={"max_surge": 0, "max_unavailable": 1},
+    )
+
+
 def test_a_balancer_with_an_older_state_is_not_emptied() -> None:
     """It sends requests to a drained instance again, and to no other that answers."""
     check(
