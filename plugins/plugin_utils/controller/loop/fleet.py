@@ -245,15 +245,22 @@ def targets(
         for r in reports
         if r.labels.id not in gone and r.process in _ALIVE and r.labels.endpoint.known
     ]
-    return {
-        name: _targets(
+    splits = {name: split.at(owner_of(name, regions)) if split else None for name in table}
+    entries = {
+        name: _entries(
             [r for r in wanted if shows(name, r.labels.host, regions)],
             servers,
             admitted,
             kept_out | _early(wanted, servers, kept_out, never_ready),
-            split.at(owner_of(name, regions)) if split else None,
+            splits[name],
         )
         for name, servers in table.items()
+    }
+    return {
+        name: _targets(
+            mine, splits[name], [entries[n] for n in table if splits[n] == splits[name]]
+        )
+        for name, mine in entries.items()
     }
 
 
@@ -314,15 +321,15 @@ def _early(
     return early if early != inside else set()
 
 
-def _targets(
+def _entries(
     reports: Iterable[Report],
     servers: Mapping[Endpoint, Server],
     admitted: set[str],
     out: set[str],
     split: WeightSplit | None,
-) -> dict[Endpoint, Target]:
-    """Return what one load balancer is to show."""
-    entries = [
+) -> list[_Entry]:
+    """Return the instances that one load balancer is to show, with their next places there."""
+    return [
         _Entry(
             report.labels,
             server := servers.get(report.labels.endpoint),
@@ -331,10 +338,18 @@ def _targets(
         )
         for report in reports
     ]
+
+
+def _targets(
+    entries: Sequence[_Entry], split: WeightSplit | None, alike: Sequence[Sequence[_Entry]]
+) -> dict[Endpoint, Target]:
+    """Return what one load balancer is to show; `alike`: the entries of all that divide their
+    requests as it does.
+    """
     weights = {True: EVEN, False: EVEN}
     if split:
         serving = [entry.new for entry in entries if entry.rotation is Rotation.IN]
-        left = Fraction(1) if split.waypoint.headroom is None else _left(entries)
+        left = Fraction(1) if split.waypoint.headroom is None else _left(entries, alike)
         of_new, of_old = split.weights(serving.count(True), serving.count(False), left)
         weights = {True: of_new, False: of_old}
     targets = {}
@@ -360,13 +375,30 @@ class _Entry(t.NamedTuple):
     rotation: Rotation
     new: bool | None  # None: requests are not divided
 
+    @property
+    def serves(self) -> bool:
+        """Whether it gets requests now."""
+        return self.server is not None and self.server.rotation is Rotation.IN
 
-def _left(entries: Iterable[_Entry]) -> Fraction:
-    """Return the part of its requests that a load balancer sends to old instances now."""
+
+def _left(entries: Sequence[_Entry], alike: Sequence[Sequence[_Entry]]) -> Fraction:
+    """Return the part of its requests that a load balancer sends to old instances now.
+
+    Where they return to it, it had lost its state, and has the part of those that had not.
+    """
+    returns = any(
+        entry.new is False and entry.rotation is Rotation.IN and not entry.serves
+        for entry in entries
+    )
+    return max(map(_sent, alike)) if returns else _sent(entries)
+
+
+def _sent(entries: Iterable[_Entry]) -> Fraction:
+    """Return the part of the requests that old instances get with these entries."""
     weights = {True: 0, False: 0}
-    for _labels, server, _rotation, new in entries:
-        if server is not None and server.rotation is Rotation.IN:
-            weights[bool(new)] += server.weight
+    for entry in entries:
+        if entry.server is not None and entry.serves:
+            weights[bool(entry.new)] += entry.server.weight
     total = sum(weights.values())
     return Fraction(weights[False], total) if total else Fraction(1)
 
