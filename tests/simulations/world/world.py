@@ -23,6 +23,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 )
 
 from .clients import Clients
+from .decided import Decided
 from .machine import START, Machine, Process
 from .waits import Waits
 
@@ -213,6 +214,7 @@ class World:
         self.retries = False  # whether balancers send a refused request to another entry once
         self.clients = Clients(self)
         self.waits = Waits(self)
+        self.decided = Decided(self)
         self.one_a_host = False  # whether no host may have two instances of a revision
         self.tasks = 1.0  # seconds that the user's tasks take on a host, in place
 
