@@ -160,6 +160,20 @@ def test_a_balancer_with_an_older_state_is_not_emptied() -> None:
     )
 
 
+def test_a_change_of_the_autoscaler_that_comes_late_is_refused() -> None:
+    """The rollout was aborted meanwhile, and the autoscaler was as before."""
+    frozen, abort = Fault("freezes", 58, 70.0), Fault("command", 55.9, 0.0, "abort")
+    check(
+        Fault("fails", 21),
+        abort,
+        frozen,
+        follows=("same",),
+        replicas=4,
+        seed=13000034,
+        autoscaler={"driver": "simulated", "mode": "raise"},
+    )
+
+
 def test_what_is_left_of_an_instance_is_removed_once_its_host_answers() -> None:
     """The host is cut off from before the rollout ends."""
     check(

@@ -538,7 +538,7 @@ class Scaler(AutoscalerDriver):
     follows = True
 
     def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
-        self._world = worlds[-1]
+        self._world, self._context = worlds[-1], context
 
     def check(self) -> None:
         self.read()
@@ -549,8 +549,12 @@ class Scaler(AutoscalerDriver):
 
     def write(self, before: State, after: State) -> None:
         with self._world.call(f"change the autoscaler to {dict(after)}", AutoscalerError):
+            epoch = self._context.known().epoch
+            if epoch < self._world.scaler_epoch:
+                raise LeaseLost("scaler: a newer lease has acted", "PR-503")
             if self._world.scaler != before:
                 raise AutoscalerError("the autoscaler was changed meanwhile")
+            self._world.scaler_epoch = epoch
             self._world.scaler = dict(after)
 
     def held(self, state: State, replicas: int) -> State:
