@@ -106,7 +106,8 @@ class _Begin(StepPart):
                 return self.dry_run.rollback()
             from ..plugin_utils.controller.rollout.rollback import Rollback  # here alone
 
-            Rollback(self.step).abort(rollout, command)
+            back = Rollback(self.step)
+            back.carry_out(rollout, back.aborted(rollout, command))
         self.validation.check_gates(self.settings.plan)
         self.lifecycle.check_resumable(rollout, revision)
         if self.step.check_mode:

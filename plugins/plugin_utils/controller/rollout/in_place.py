@@ -17,6 +17,7 @@ from ...engine.model import Composition, FailureAction, Instance, Phase
 from ...engine.progress import ProgressTracker, Rules, failure_limits
 from ...engine.strategy import Stage, Waypoint
 from ...report.failure import rolled_back
+from ...state import commands
 from ...state.record import Outcome, Rollout
 from ..loop.stage_run import run_stage
 from ..loop.supervisor import Proceed
@@ -57,6 +58,9 @@ class InPlace(StepPart):
     def take_out(self, rollout: Rollout) -> list[str]:
         """Take the next hosts out of rotation; return none if nothing is left, or it failed."""
         self.skip_unreachable(rollout)
+        if command := commands.pending_abort(self.step.session):
+            stage = self.stages.of(rollout)[-1]
+            self._fail(rollout, stage, self.rollback.aborted(rollout, command))
         while rollout.phase != Phase.HELD and (ahead := self.stages.ahead(rollout)):
             stage, scope = ahead[0], self.plan.scope(rollout)
             fleet = self.loop.observe_fleet()
