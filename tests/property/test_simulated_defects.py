@@ -160,6 +160,14 @@ def test_a_balancer_with_an_older_state_is_not_emptied() -> None:
     )
 
 
+def test_in_place_an_abort_is_obeyed_although_all_hosts_are_deployed() -> None:
+    """It is sent after the run was killed, shortly before it would have promoted the revision."""
+    budget = {"max_surge": 0, "max_unavailable": 1}
+    for call in range(280, 296, 5):
+        killed = Fault("dies before", call)
+        check(killed, follows=("abort",), platform=PLATFORM, budget=budget)
+
+
 def test_a_change_of_the_autoscaler_that_comes_late_is_refused() -> None:
     """The rollout was aborted meanwhile, and the autoscaler was as before."""
     frozen, abort = Fault("freezes", 58, 70.0), Fault("command", 55.9, 0.0, "abort")
