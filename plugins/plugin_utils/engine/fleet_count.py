@@ -70,7 +70,6 @@ class FleetCount:
     # restarted, new ones that serve on hosts that have not answered for long, and redundant ones
     replaced: list[Instance] = field(default_factory=list)
     total: int = 0  # what counts against surge
-    away: int = 0  # are on hosts that do not answer, whether they are to go or not
     old_total: int = 0
     serving: int = 0  # get requests from load balancers, whatever our own checks found
     ready_serving: int = 0  # of these, pass our own checks
@@ -134,7 +133,6 @@ class _Counting:
     def add(self, instance: Instance) -> None:
         """Put an instance into its list."""
         state, count = instance.state, self.count
-        count.away += state is State.UNREACHABLE
         is_new = instance.generation == self.waypoint.generation
         if state is State.FAILED or state is State.STOPPED:
             count.ended.append(instance)

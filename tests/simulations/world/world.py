@@ -474,7 +474,8 @@ class World:
         same = [
             one.labels.id
             for one in host.instances.values()
-            if not one.gone and one.labels.generation == labels.generation
+            if not one.gone
+            and (one.labels.service, one.labels.generation) == (labels.service, labels.generation)
         ]
         if self.one_a_host and same:
             self.broken(f"{labels.id} is started on {host.name} beside {', '.join(same)}")
