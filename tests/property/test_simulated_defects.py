@@ -7,6 +7,7 @@ import typing as t
 
 from ansible_collections.progressive.rollout.tests.simulations.world import draws, stories
 from ansible_collections.progressive.rollout.tests.simulations.world.draws import Story
+from ansible_collections.progressive.rollout.tests.simulations.world.in_place import PLATFORM
 from ansible_collections.progressive.rollout.tests.simulations.world.runs import DRIVERS
 from ansible_collections.progressive.rollout.tests.simulations.world.world import Fault, Life
 
@@ -148,4 +149,20 @@ def test_what_is_left_of_an_instance_is_removed_once_its_host_answers() -> None:
         on_failure="hold",
         failure_limit=1,
         headroom=1.25,
+    )
+
+
+def test_a_host_that_a_balancer_sends_requests_to_again_is_not_taken_out_while_another_is_down() -> (
+    None
+):
+    """In place: it was taken out for tasks that have not begun, and another host died since."""
+    check(
+        Fault("instance killed", 1.1, 5.0),
+        Fault("balancer restores", 7.0, 0.0, "lb1"),
+        Fault("command", 16.9, 0.0, "skip"),
+        Fault("balancer away", 18.9, 150.0, "lb1"),
+        Fault("is slow", 30, 70.0),
+        platform=PLATFORM,
+        budget={"max_surge": 0, "max_unavailable": 1},
+        seed=12000018,
     )

@@ -558,7 +558,7 @@ class World:
             self.answers(endpoint) or instance.served or instance.well(self.now)
         ):
             self.broken(f"{balancer.name} sends requests to {endpoint}, which was never ready")
-        elif instance.labels.revision in self.hidden and self.serving(balancer) >= self.floor:
+        elif instance.labels.revision in self.hidden and self.serving(balancer) >= max(1, self.floor):
             if not self.is_unseen(balancer):
                 self.broken(
                     f"{balancer.name} sends requests to {instance.labels.id} before its gate"

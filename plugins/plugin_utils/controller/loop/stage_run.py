@@ -175,12 +175,8 @@ class StageRun:
         return None
 
     def _observe(self, waypoint: Waypoint) -> Snapshot:
-        """Observe the service; what is drained in place stays so, since tasks work there."""
-        snapshot = self._loop.observe()
-        if self._decide is evaluate:
-            allowed = self._loop.settings.budget.resolve(waypoint.desired)
-            floor = waypoint.desired - allowed.unavailable
-            snapshot = reconsider(self._loop, snapshot, floor)
+        """Observe the service, without drains that the fleet does not allow any more."""
+        snapshot = reconsider(self._loop, self._loop.observe(), waypoint)
         return self._loop.with_leaving(snapshot, waypoint)
 
     @property
