@@ -292,25 +292,34 @@ def generation(number: int, port: int) -> Report:
 
 
 @pytest.mark.parametrize(
-    ("entry", "admitted", "slots", "kept"),
+    ("entry", "admitted", "slots", "replicas", "kept"),
     [
-        (server(), False, 9, True),
-        (server(), True, 9, False),  # an instance is in rotation
-        (server(), False, 1, False),  # the instance's own entry needs the slot
-        (server(OUT), False, 9, False),
-        (server(lb_healthy=False), False, 9, False),
-        (server(ours=False), False, 9, False),  # nobody touches it
+        (server(), False, 9, 1, True),
+        (server(), True, 9, 1, False),  # all that are wanted are in rotation
+        (server(), True, 9, 2, True),
+        (server(), False, 1, 1, False),  # the instance's own entry needs the slot
+        (server(OUT), False, 9, 1, False),
+        (server(lb_healthy=False), False, 9, 1, False),
+        (server(ours=False), False, 9, 1, False),  # nobody touches it
     ],
 )
-def test_servers_without_an_instance_stay_until_another_serves(
-    entry: Server, admitted: bool, slots: int, kept: bool
+def test_servers_without_an_instance_stay_until_others_serve(
+    entry: Server, admitted: bool, slots: int, replicas: int, kept: bool
 ) -> None:
     before = Endpoint("127.0.0.1", 8200)
     table = {"a": {HERE: server(OUT), before: entry._replace(name="shop-7", weight=30)}}
     shown = targets([report()], table, ["shop-1"] if admitted else [], [], [])
-    wanted = with_predecessors(shown, table, [report()], lambda: {"a": slots})
+    wanted = with_predecessors(shown, table, [report()], replicas, lambda: {"a": slots})
     assert set(wanted["a"]) == {HERE, before} if kept else wanted == shown
     if kept:
         assert wanted["a"][before] == Target(IN, 30, "shop-7")
-    gone = with_predecessors({"a": {}}, table, [report(endpoint=before)], dict)
+    gone = with_predecessors({"a": {}}, table, [report(endpoint=before)], replicas, dict)
     assert gone == {"a": {}}, "the instance that it leads to is leaving"
+
+
+def test_each_instance_in_rotation_replaces_one_server() -> None:
+    left = {Endpoint("127.0.0.1", 8200 + n): server()._replace(name=f"old-{n}") for n in range(4)}
+    table = {"a": {HERE: server(OUT), **left}}
+    shown = targets([report()], table, ["shop-1"], [], [])
+    wanted = with_predecessors(shown, table, [report()], 3, lambda: {"a": 9})
+    assert [target.name for target in wanted["a"].values()][1:] == ["old-0", "old-1"]

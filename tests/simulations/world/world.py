@@ -469,7 +469,9 @@ class World:
             self.broken(f"{len(there)} instances, {self.ceiling} are allowed")
 
     def check_host(self, labels: Labels) -> None:
-        """An instance is started: where each host has one, no other of its generation is there."""
+        """An instance is started: where each host has one, no other of its service and generation
+        is there.
+        """
         host = self.hosts[labels.host]
         same = [
             one.labels.id

@@ -183,9 +183,11 @@ class Actuator:
             regions=self._regions,
             starting=starting,
         )
-        if self._session.record.stable is not None:
+        record = self._session.record
+        if record.stable is not None:
             return targets
-        return fleets.with_predecessors(targets, table, reports, self._traffic.capacity)
+        replicas = record.rollout.replicas if record.rollout else 0
+        return fleets.with_predecessors(targets, table, reports, replicas, self._traffic.capacity)
 
     def _sync(self, starts: Sequence[Labels], stop: Sequence[str], forget: Sequence[str]) -> None:
         """Have the platform start, stop and forget instances."""

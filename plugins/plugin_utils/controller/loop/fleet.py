@@ -265,21 +265,25 @@ def with_predecessors(
     targets: Targets,
     table: Table,
     reports: Iterable[Report],
+    replicas: int,
     capacity: Callable[[], Mapping[str, int]],
 ) -> Targets:
-    """Return targets with servers that no platform reports, where nothing else would serve.
+    """Return targets with servers that no platform reports, where too few others serve.
 
     A first rollout may find servers of a service that was removed, or of how it was deployed
-    before. They stay until an instance is in rotation, as far as the load balancer has room.
+    before. They stay until an instance is in rotation, then as many as are missing to `replicas`,
+    as far as the load balancer has room.
     """
     places = {report.labels.endpoint for report in reports}
     wanted = dict(targets)
     for name, shown in targets.items():
-        if any(target.rotation is Rotation.IN for target in shown.values()):
+        serving = sum(target.rotation is Rotation.IN for target in shown.values())
+        if serving and serving >= replicas:
             continue
         if left := _predecessors(table[name], places):
             room = capacity().get(name, len(left) + len(shown)) - len(shown)
-            wanted[name] = {**shown, **dict(left[: max(0, room)])}
+            needed = replicas - serving if serving else len(left)
+            wanted[name] = {**shown, **dict(left[: max(0, min(room, needed))])}
     return wanted
 
 
