@@ -162,9 +162,7 @@ def test_what_a_balancer_says_of_its_check_is_shown_of_a_ready_instance() -> Non
     assert one(Process.STOPPING, Health.PASSING, table).detail == ""
 
 
-@pytest.mark.parametrize(
-    "other", [{}, {HERE: server(OUT)}, {HERE: server(lb_healthy=False)}]
-)
+@pytest.mark.parametrize("other", [{}, {HERE: server(OUT)}, {HERE: server(lb_healthy=False)}])
 def test_a_load_balancer_that_lost_an_instance_does_not_hide_that_another_sends_it_requests(
     other: dict[Endpoint, Server],
 ) -> None:

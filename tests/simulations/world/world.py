@@ -560,8 +560,8 @@ class World:
             self.answers(endpoint) or instance.served or instance.well(self.now)
         ):
             self.broken(f"{balancer.name} sends requests to {endpoint}, which was never ready")
-        elif instance.labels.revision in self.hidden and self.serving(balancer) >= max(1, self.floor):
-            if not self.is_unseen(balancer):
+        elif instance.labels.revision in self.hidden and not self.is_unseen(balancer):
+            if self.serving(balancer) >= max(1, self.floor):
                 self.broken(
                     f"{balancer.name} sends requests to {instance.labels.id} before its gate"
                 )
