@@ -166,3 +166,14 @@ def test_a_host_that_a_balancer_sends_requests_to_again_is_not_taken_out_while_a
         budget={"max_surge": 0, "max_unavailable": 1},
         seed=12000018,
     )
+
+
+def test_a_rollout_in_place_is_aborted_after_its_last_stage() -> None:
+    """Its run ends before the promotion, and the next one reads the command first."""
+    for call in (282, 286, 290):
+        check(
+            Fault("is interrupted", call),
+            follows=("abort",),
+            platform=PLATFORM,
+            budget={"max_surge": 0, "max_unavailable": 1},
+        )
