@@ -177,3 +177,13 @@ def test_a_rollout_in_place_is_aborted_after_its_last_stage() -> None:
             platform=PLATFORM,
             budget={"max_surge": 0, "max_unavailable": 1},
         )
+
+
+def test_a_change_of_an_autoscaler_that_is_late_is_refused_once_a_newer_run_put_it_back() -> None:
+    """A run is frozen before its first change, and the rollout is aborted meanwhile."""
+    for call in (31, 32):
+        check(
+            Fault("command", 55.9, 0.0, "abort"),
+            Fault("freezes", call, 70.0),
+            autoscaler={"driver": "simulated", "mode": "raise"},
+        )

@@ -150,9 +150,11 @@ class Autoscaling:
             now = driver.read()
             self._yield(driver, held, now)
             after = autoscaling.put_back(now, held.original, (held.before, held.now))
-            if after != now:
+            # a change that an earlier run has under way is refused once it has a newer epoch
+            if after != now or now != held.now:
                 self._recorder.commit()  # only the holder of the lease goes on
                 driver.write(now, after)
+            if after != now:
                 self._note(f"{driver.name} put back to {_words(driver, after)}")
         except AutoscalerGone as exc:
             self._report(f"nothing to put back: {exc} [{exc.id}]")
