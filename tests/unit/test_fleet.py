@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.fleet import (
@@ -206,12 +207,31 @@ def test_one_that_starts_at_the_endpoint_of_another_gets_no_requests_where_other
 
     def rotations(*servers: Server) -> list[Rotation]:
         table = {"a": dict(zip((HERE, two), servers, strict=True))}
-        shall = targets(fleet, table, (), (), (), starting={"shop-1"})["a"]
+        shall = targets(fleet, table, (), (), (), never_ready={"shop-1"})["a"]
         return [shall[at].rotation for at in (HERE, two)]
 
     assert rotations(old, other) == [OUT, IN]
     assert rotations(old, other._replace(rotation=OUT)) == [IN, OUT], "better than none"
     assert rotations(old._replace(name=""), other) == [IN, IN], "an orchestrator made it"
+
+
+def test_a_balancer_that_lost_its_state_on_a_way_back_shares_as_the_others() -> None:
+    """Bad instances carry what stable ones cannot: they return to it with their part elsewhere."""
+    two = Endpoint("127.0.0.1", 8102)
+    labels = Labels("shop-2", "shop", "r2", 2, "h1", two, 0)
+    reports = [report("shop-1"), Report(labels, Process.RUNNING, created=100.0)]
+    back = WeightSplit(Waypoint(1, 4, 0, 4, weight=100, stable=1, headroom=Fraction(1)))
+
+    def weights(*tables: dict[Endpoint, Server]) -> list[int]:
+        table = dict(zip("ab", tables, strict=False))
+        shall = targets(reports, table, ["shop-2"], (), (), split=back)["a"]
+        return [shall[at].weight for at in (HERE, two)]
+
+    whole = {HERE: server()._replace(weight=3), two: server()._replace(weight=2)}
+    lost = {HERE: server(), two: server(OUT)}
+    assert weights(whole) == [3, 2], "the bad part does not grow"
+    assert weights(lost, whole) == [3, 2]
+    assert weights(lost, lost) == weights(lost) == [256, 1], "no other knows better"
 
 
 def test_one_without_a_place_has_no_entry() -> None:

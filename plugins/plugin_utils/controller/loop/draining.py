@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ...base.errors import TRANSIENT, RolloutFailed
 from ...engine.evaluate import Decision
 from ...engine.instances import can_admit, can_stop, drains_to_cancel
 from ...engine.model import Health, Process, Rotation
-from ...engine.strategy import Waypoint
 from ...engine.wording import states
 from ...state import events
 from . import timing
@@ -70,28 +69,22 @@ def cancel_drain(loop: ReconcileLoop, generation: int) -> None:
         del loop.session.record.draining[name]
 
 
-def reconsider(loop: ReconcileLoop, snapshot: Snapshot, waypoint: Waypoint) -> Snapshot:
-    """Cancel the drains after which fewer instances would serve than the budget allows; return the
-    fleet so.
+def reconsider(
+    loop: ReconcileLoop, snapshot: Snapshot, floor: int, settled: Collection[str] = ()
+) -> Snapshot:
+    """Cancel the drains after which fewer than `floor` instances would serve; return the fleet so.
 
-    Only those that are not carried out yet: the instance runs, is ready, and gets requests. In
-    place, tasks have not begun on its host.
+    Only those that are not carried out yet: the instance runs, is ready, and gets requests. Those
+    of `settled` instances stay.
     """
-    record, stopping = loop.session.record, loop.actuator.stops.told_to_stop
-    draining, rollout = record.draining, record.open
-    excluded = rollout.excluded if rollout else ()
-    begun = {
-        name
-        for name, deployment in record.deployed.items()
-        if deployment.generation in (waypoint.generation, rollout.generation if rollout else None)
-    }
-    floor = waypoint.desired - loop.settings.budget.resolve(waypoint.desired).unavailable
+    draining, stay_out = loop.session.record.draining, {*loop.actuator.stops.told_to_stop, *settled}
+    excluded = rollout.excluded if (rollout := loop.session.record.open) else ()
     may_stay = {
         report.labels.id
         for report in snapshot.reports
         if report.labels.id in draining
         and report.process is Process.RUNNING
-        and report.labels.id not in stopping | begun
+        and report.labels.id not in stay_out
         and report.labels.host not in excluded
         and loop.checker.health(report.labels.id).health in (Health.PASSING, Health.NONE)
     }
