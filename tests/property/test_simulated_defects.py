@@ -213,3 +213,12 @@ def test_a_change_of_an_autoscaler_that_is_late_is_refused_once_a_newer_run_put_
             Fault("freezes", call, 70.0),
             autoscaler={"driver": "simulated", "mode": "raise"},
         )
+
+
+def test_no_tasks_work_after_a_step_that_lost_its_lease_at_its_end() -> None:
+    """The run is frozen there, and another one supersedes its rollout meanwhile."""
+    batches = {"max_unavailable": 2, "max_surge": 0}
+    for call in (49, 50):
+        for at, tasks in ((38.0, 45.0), (32.0, 1.0)):  # it is at work then, or has ended
+            second, frozen = Fault("second run", at, 0.0, "next"), Fault("freezes", call, 70.0)
+            check(second, frozen, platform=PLATFORM, budget=batches, wait=20, tasks=tasks)

@@ -222,6 +222,7 @@ class Platform(PlatformDriver):
         if labels.service == "shop":
             world.check_settings(labels, flavour)
             world.check_host(labels)
+            world.decided.check_start(labels)
         world.begin(labels).patience = self.stop_timeout
         world.check_ceiling()
         if labels.service == "shop":
@@ -341,6 +342,8 @@ class Traffic(TrafficDriver):
         before = len(shares) - world.left_out(balancer)
         balancer.disordered = False
         world.count(balancer)
+        if self._context.service == "shop":
+            world.decided.check_change(balancer, wanted)
         refused = []
         for at, target in wanted.items():
             entry = balancer.entries.get(at)
@@ -456,6 +459,7 @@ class Store(SharedStore):
             if RECORD in change.texts and self._followed:
                 world.check_stable(world.recorded("stable"))
                 world.waits.written()
+                world.decided.written()
             if COMMANDS in change.texts and self._followed:
                 world.waits.sent(change.texts[COMMANDS])
             if change.ttl is not None and self._followed:

@@ -23,6 +23,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 )
 
 from .clients import Clients
+from .decided import Decided
 from .machine import START, Machine, Process
 from .waits import Waits
 
@@ -214,6 +215,7 @@ class World:
         self.retries = False  # whether balancers send a refused request to another entry once
         self.clients = Clients(self)
         self.waits = Waits(self)
+        self.decided = Decided(self)
         self.one_a_host = False  # whether no host may have two instances of a revision
         self.tasks = 1.0  # seconds that the user's tasks take on a host, in place
 
@@ -416,7 +418,8 @@ class World:
         since = self.now - UNSEEN
         ended = instance.gone and instance.lost is not None and instance.lost < since
         in_place = not instance.labels.generation  # its own tasks deploy it again
-        return bool(ended) and not in_place and self.waits.works(since)
+        watched = instance.labels.service == "shop" and not in_place
+        return bool(ended) and watched and self.waits.works(since)
 
     def is_unseen(self, balancer: Balancer) -> bool:
         """Return whether a balancer lost its state after the process that acts last looked at it."""
