@@ -106,8 +106,7 @@ class _Begin(StepPart):
                 return self.dry_run.rollback()
             from ..plugin_utils.controller.rollout.rollback import Rollback  # here alone
 
-            back = Rollback(self.step)
-            back.carry_out(rollout, back.aborted(rollout, command))
+            Rollback(self.step).abort(rollout, command)
         self.validation.check_gates(self.settings.plan)
         self.lifecycle.check_resumable(rollout, revision)
         if self.step.check_mode:

@@ -160,28 +160,6 @@ def test_a_balancer_with_an_older_state_is_not_emptied() -> None:
     )
 
 
-def test_in_place_an_abort_is_obeyed_although_all_hosts_are_deployed() -> None:
-    """It is sent after the run was killed, shortly before it would have promoted the revision."""
-    budget = {"max_surge": 0, "max_unavailable": 1}
-    for call in range(280, 296, 5):
-        killed = Fault("dies before", call)
-        check(killed, follows=("abort",), platform=PLATFORM, budget=budget)
-
-
-def test_a_change_of_the_autoscaler_that_comes_late_is_refused() -> None:
-    """The rollout was aborted meanwhile, and the autoscaler was as before."""
-    frozen, abort = Fault("freezes", 58, 70.0), Fault("command", 55.9, 0.0, "abort")
-    check(
-        Fault("fails", 21),
-        abort,
-        frozen,
-        follows=("same",),
-        replicas=4,
-        seed=13000034,
-        autoscaler={"driver": "simulated", "mode": "raise"},
-    )
-
-
 def test_what_is_left_of_an_instance_is_removed_once_its_host_answers() -> None:
     """The host is cut off from before the rollout ends."""
     check(
@@ -198,6 +176,43 @@ def test_what_is_left_of_an_instance_is_removed_once_its_host_answers() -> None:
         failure_limit=1,
         headroom=1.25,
     )
+
+
+def test_a_host_that_a_balancer_sends_requests_to_again_is_not_taken_out_while_another_is_down() -> (
+    None
+):
+    """In place: it was taken out for tasks that have not begun, and another host died since."""
+    check(
+        Fault("instance killed", 1.1, 5.0),
+        Fault("balancer restores", 7.0, 0.0, "lb1"),
+        Fault("command", 16.9, 0.0, "skip"),
+        Fault("balancer away", 18.9, 150.0, "lb1"),
+        Fault("is slow", 30, 70.0),
+        platform=PLATFORM,
+        budget={"max_surge": 0, "max_unavailable": 1},
+        seed=12000018,
+    )
+
+
+def test_a_rollout_in_place_is_aborted_after_its_last_stage() -> None:
+    """Its run ends before the promotion, and the next one reads the command first."""
+    for call in (282, 286, 290):
+        check(
+            Fault("is interrupted", call),
+            follows=("abort",),
+            platform=PLATFORM,
+            budget={"max_surge": 0, "max_unavailable": 1},
+        )
+
+
+def test_a_change_of_an_autoscaler_that_is_late_is_refused_once_a_newer_run_put_it_back() -> None:
+    """A run is frozen before its first change, and the rollout is aborted meanwhile."""
+    for call in (31, 32):
+        check(
+            Fault("command", 55.9, 0.0, "abort"),
+            Fault("freezes", call, 70.0),
+            autoscaler={"driver": "simulated", "mode": "raise"},
+        )
 
 
 def test_no_tasks_work_after_a_step_that_lost_its_lease_at_its_end() -> None:

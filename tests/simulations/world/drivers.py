@@ -551,11 +551,10 @@ class Scaler(AutoscalerDriver):
         with self._world.call(f"change the autoscaler to {dict(after)}", AutoscalerError):
             epoch = self._context.known().epoch
             if epoch < self._world.scaler_epoch:
-                raise LeaseLost("scaler: a newer lease has acted", "PR-503")
+                raise LeaseLost(f"the autoscaler has epoch {self._world.scaler_epoch}, not {epoch}")
             if self._world.scaler != before:
                 raise AutoscalerError("the autoscaler was changed meanwhile")
-            self._world.scaler_epoch = epoch
-            self._world.scaler = dict(after)
+            self._world.scaler, self._world.scaler_epoch = dict(after), epoch
 
     def held(self, state: State, replicas: int) -> State:
         return {**state, "off": True}

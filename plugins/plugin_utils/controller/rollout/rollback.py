@@ -44,15 +44,13 @@ class Rollback(StepPart):
         if cause is not None:
             rollout.cause = cause.id
 
-    def aborted(self, rollout: Rollout, command: Mapping[str, t.Any]) -> Aborted:
-        """Note that an operator has aborted the rollout, whatever its plan is now; return that as
-        the failure of its stage.
-        """
+    def abort(self, rollout: Rollout, command: Mapping[str, t.Any]) -> t.NoReturn:
+        """Obey an operator who aborts the rollout, whatever its plan is now; as `carry_out`."""
         why, sentence = command.get("why") or None, commands.sentence(command)
         self.record.obeyed = command["number"]
         self.loop.event(events.CommandTaken(word="abort", by=command["by"], why=why, refused=""))
         self.loop.print_line(f"{self.settings.service} {rollout.revision}: {sentence}")
-        return Aborted(sentence)
+        self.carry_out(rollout, Aborted(sentence))
 
     def carry_out(self, rollout: Rollout, cause: RolloutFailed) -> t.NoReturn:
         """Roll the rollout back because of a failure; raises RolloutFailed once that is done.
