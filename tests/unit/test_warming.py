@@ -192,7 +192,7 @@ def test_errors_that_fall_within_seconds_are_waited_for(rates: list[float]) -> N
 
 def test_errors_that_were_over_for_long_when_they_return_have_no_warm_up() -> None:
     calm = [0.002] * 12
-    assert failed(judged([*calm, *[0.05] * 6])) == 16
+    assert failed(judged([*calm, *[0.05] * 6])) == 15
 
 
 def after_looks(looks: Sequence[tuple[Mapping[str, Counts], Counts]]) -> Fading:
