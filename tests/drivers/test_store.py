@@ -190,6 +190,19 @@ def test_what_a_killed_write_left_is_gone_after_the_next_acquire(tmp_path: Path)
     assert sorted(os.listdir(tmp_path / "journal")) == ["shop.lease.json", "shop.lock"]
 
 
+def test_a_removed_service_leaves_nothing_beside_another(tmp_path: Path) -> None:
+    driver(tmp_path, "other").acquire("o", "olga", 60, {})
+    store = driver(tmp_path)
+    store.acquire("a", "ann", 60, {})
+    store.erase("a")
+    store.release("a")
+    with pytest.raises(LeaseLost):
+        store.commit("a", 60, {"id": "r1"})
+    with pytest.raises(LeaseLost):
+        store.erase("a")
+    assert not [name for name in os.listdir(tmp_path / "journal") if "shop" in name]
+
+
 @pytest.mark.parametrize("damage", ['{"id": "r', "", "[]", "\xff"])
 def test_damaged_files_are_named_with_what_to_do(tmp_path: Path, damage: str) -> None:
     store = driver(tmp_path)

@@ -7,6 +7,7 @@ import typing as t
 
 from ansible_collections.progressive.rollout.tests.simulations.world import draws, stories
 from ansible_collections.progressive.rollout.tests.simulations.world.draws import Story
+from ansible_collections.progressive.rollout.tests.simulations.world.in_place import PLATFORM
 from ansible_collections.progressive.rollout.tests.simulations.world.runs import DRIVERS
 from ansible_collections.progressive.rollout.tests.simulations.world.world import Fault, Life
 
@@ -32,12 +33,16 @@ def check(
     follows: t.Sequence[str] = (),
     differ: bool = False,
     seed: int = 2040,
+    tasks: float = 1.0,
     **given: t.Any,
 ) -> None:
     """Every promise is kept in this story."""
     variables = {**GIVEN, **given}
     later = {**variables, "supersede": True}
-    end = stories.run(Story(seed, variables, faults, bad, follows, next_given=later, differ=differ))
+    story = Story(
+        seed, variables, faults, bad, follows, next_given=later, tasks=tasks, differ=differ
+    )
+    end = stories.run(story)
     assert not end.wrong, f"\n{end.text()}"
     assert len(faults) <= end.faults, "each fault has happened"
 
@@ -112,6 +117,28 @@ def test_an_instance_keeps_its_requests_once_its_host_answers_again() -> None:
     gates = {"confirm_promotion": [{"driver": "simulated", "after": 7, "answer": "person"}]}
     for host in ("web1", "web2", "web3"):
         check(Fault("host away", 13.7, 1.0, host), gates=gates, wait=20, replicas="per_host")
+
+
+def test_what_fails_its_checks_and_never_passed_gets_no_requests_from_an_older_state() -> None:
+    """In place the new instance has the name and the entry of the one before."""
+    check(
+        Fault("balancer restores", 47.3, 0.0, "lb2"),
+        bad=[Life(0.5), Life(5.0), Life(2.0)],
+        tasks=45.0,
+        platform=PLATFORM,
+        budget={"max_surge": 0, "max_unavailable": 2},
+    )
+
+
+def test_hosts_that_are_not_deployed_yet_are_put_back_when_another_is_lost() -> None:
+    """A host is cut off, and a balancer restored, while a batch in place waits for the journal."""
+    check(
+        Fault("balancer restores", 18.1, 0.0, "lb1"),
+        Fault("host away", 30.4, 150.0, "web3"),
+        Fault("answers late", 28, 70.0),
+        platform=PLATFORM,
+        budget={"max_surge": 0, "max_unavailable": 1},
+    )
 
 
 def test_a_balancer_with_an_older_state_is_not_emptied() -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.fleet import (
@@ -195,12 +196,31 @@ def test_one_that_starts_at_the_endpoint_of_another_gets_no_requests_where_other
 
     def rotations(*servers: Server) -> list[Rotation]:
         table = {"a": dict(zip((HERE, two), servers, strict=True))}
-        shall = targets(fleet, table, (), (), (), starting={"shop-1"})["a"]
+        shall = targets(fleet, table, (), (), (), never_ready={"shop-1"})["a"]
         return [shall[at].rotation for at in (HERE, two)]
 
     assert rotations(old, other) == [OUT, IN]
     assert rotations(old, other._replace(rotation=OUT)) == [IN, OUT], "better than none"
     assert rotations(old._replace(name=""), other) == [IN, IN], "an orchestrator made it"
+
+
+def test_a_balancer_that_lost_its_state_on_a_way_back_shares_as_the_others() -> None:
+    """Bad instances carry what stable ones cannot: they return to it with their part elsewhere."""
+    two = Endpoint("127.0.0.1", 8102)
+    labels = Labels("shop-2", "shop", "r2", 2, "h1", two, 0)
+    reports = [report("shop-1"), Report(labels, Process.RUNNING, created=100.0)]
+    back = WeightSplit(Waypoint(1, 4, 0, 4, weight=100, stable=1, headroom=Fraction(1)))
+
+    def weights(*tables: dict[Endpoint, Server]) -> list[int]:
+        table = dict(zip("ab", tables, strict=False))
+        shall = targets(reports, table, ["shop-2"], (), (), split=back)["a"]
+        return [shall[at].weight for at in (HERE, two)]
+
+    whole = {HERE: server()._replace(weight=3), two: server()._replace(weight=2)}
+    lost = {HERE: server(), two: server(OUT)}
+    assert weights(whole) == [3, 2], "the bad part does not grow"
+    assert weights(lost, whole) == [3, 2]
+    assert weights(lost, lost) == weights(lost) == [256, 1], "no other knows better"
 
 
 def test_one_without_a_place_has_no_entry() -> None:
@@ -279,25 +299,34 @@ def generation(number: int, port: int) -> Report:
 
 
 @pytest.mark.parametrize(
-    ("entry", "admitted", "slots", "kept"),
+    ("entry", "admitted", "slots", "replicas", "kept"),
     [
-        (server(), False, 9, True),
-        (server(), True, 9, False),  # an instance is in rotation
-        (server(), False, 1, False),  # the instance's own entry needs the slot
-        (server(OUT), False, 9, False),
-        (server(lb_healthy=False), False, 9, False),
-        (server(ours=False), False, 9, False),  # nobody touches it
+        (server(), False, 9, 1, True),
+        (server(), True, 9, 1, False),  # all that are wanted are in rotation
+        (server(), True, 9, 2, True),
+        (server(), False, 1, 1, False),  # the instance's own entry needs the slot
+        (server(OUT), False, 9, 1, False),
+        (server(lb_healthy=False), False, 9, 1, False),
+        (server(ours=False), False, 9, 1, False),  # nobody touches it
     ],
 )
-def test_servers_without_an_instance_stay_until_another_serves(
-    entry: Server, admitted: bool, slots: int, kept: bool
+def test_servers_without_an_instance_stay_until_others_serve(
+    entry: Server, admitted: bool, slots: int, replicas: int, kept: bool
 ) -> None:
     before = Endpoint("127.0.0.1", 8200)
     table = {"a": {HERE: server(OUT), before: entry._replace(name="shop-7", weight=30)}}
     shown = targets([report()], table, ["shop-1"] if admitted else [], [], [])
-    wanted = with_predecessors(shown, table, [report()], lambda: {"a": slots})
+    wanted = with_predecessors(shown, table, [report()], replicas, lambda: {"a": slots})
     assert set(wanted["a"]) == {HERE, before} if kept else wanted == shown
     if kept:
         assert wanted["a"][before] == Target(IN, 30, "shop-7")
-    gone = with_predecessors({"a": {}}, table, [report(endpoint=before)], dict)
+    gone = with_predecessors({"a": {}}, table, [report(endpoint=before)], replicas, dict)
     assert gone == {"a": {}}, "the instance that it leads to is leaving"
+
+
+def test_each_instance_in_rotation_replaces_one_server() -> None:
+    left = {Endpoint("127.0.0.1", 8200 + n): server()._replace(name=f"old-{n}") for n in range(4)}
+    table = {"a": {HERE: server(OUT), **left}}
+    shown = targets([report()], table, ["shop-1"], [], [])
+    wanted = with_predecessors(shown, table, [report()], 3, lambda: {"a": 9})
+    assert [target.name for target in wanted["a"].values()][1:] == ["old-0", "old-1"]

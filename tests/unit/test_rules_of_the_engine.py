@@ -5,10 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import (
+    Budget,
+    Percent,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import (
     Decision,
     evaluate,
@@ -278,3 +282,8 @@ def test_a_new_side_is_sized_by_what_carries_the_requests(
 ) -> None:
     found = points(Plan("canary", (Step("a", weight=weight),)), goal(asked, running, Budget(4, 0)))
     assert found["a"].new == new and found["promote"].new == asked
+
+
+def test_in_place_one_may_be_unavailable_however_few_there_are() -> None:
+    budget = Budget(1, Percent(Decimal(20)))
+    assert (budget.resolve(3).unavailable, budget.without_surge().resolve(3).unavailable) == (0, 1)

@@ -213,16 +213,15 @@ _OPERATIONS = {
 def _lock(files: Files, op: str) -> int | None:
     """Return the locked file; None where nothing was ever written.
 
-    Only the operations in `_FIRST` make the directory.
+    Only the operations in `_FIRST` make it, and its directory.
     """
     if op in _FIRST and not os.path.isdir(files.journal):
         os.makedirs(files.journal, 0o700, exist_ok=True)
         _sync(files.path)
     writes = op in _WRITES
+    flags = (os.O_RDWR if writes else os.O_RDONLY) | (os.O_CREAT if op in _FIRST else 0)
     try:
-        lock = os.open(
-            files.lock, os.O_NOFOLLOW | (os.O_RDWR | os.O_CREAT if writes else os.O_RDONLY), 0o600
-        )
+        lock = os.open(files.lock, os.O_NOFOLLOW | flags, 0o600)
     except FileNotFoundError:
         return None
     deadline = time.monotonic() + LOCK_WAIT

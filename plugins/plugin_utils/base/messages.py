@@ -520,7 +520,10 @@ MESSAGES: Mapping[str, Message] = {
         "The run was cancelled or killed; the current action was completed.",
         "Rerun the playbook to resume.",
     ),
-    "PR-505": Message("Another run superseded this rollout and continues it.", "Nothing."),
+    "PR-505": Message(
+        "Another run superseded this rollout and continues it.",
+        "Nothing; if that run has ended, run this one again.",
+    ),
     "PR-506": Message("A journal file is damaged.", "Do what the message says."),
     "PR-507": Message(
         "The journal was written by a newer version.", "Upgrade the collection on this controller."

@@ -98,6 +98,10 @@ class Budget:
         unavailable = min(down(self.max_unavailable, desired), desired)
         return ResolvedBudget(surge, unavailable if surge or unavailable else 1)
 
+    def without_surge(self) -> Budget:
+        """Return the budget for instances that are deployed in place, where none are added."""
+        return Budget(0, self.max_unavailable)
+
 
 def whole(serving: int, weight: int, every: int) -> int:
     """Scale a number that a part of the weights has (`weight` of `every`) to the number that all

@@ -64,6 +64,8 @@ def write(value: t.Any, omitted: Container[tuple[str, t.Any]] = ()) -> t.Any:
     kind: t.Any = type(value)
     if kind in _PLAIN:
         return value
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return write(value._asdict(), omitted)
     if isinstance(value, (list, tuple)):
         return [write(item, omitted) for item in value]
     if isinstance(value, (dict, Mapping)):

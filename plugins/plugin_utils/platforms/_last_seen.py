@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import typing as t
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from ..base.text import clean
 from ..engine.model import Process
+from ..inputs import shapes
 from ..interfaces.context import DriverContext
 from ..interfaces.platform import Endpoint, Labels, Report
 from ..remote.agents import Answer
@@ -109,14 +110,9 @@ class LastSeen:
 
 def noted(report: Report) -> dict[str, t.Any]:
     """Return a report as plain data, for the journal."""
-    labels = report.labels
-    return {
-        "labels": {**asdict(labels), "endpoint": labels.endpoint._asdict()},
-        "created": report.created,
-    }
+    return {"labels": shapes.write(report.labels), "created": report.created}
 
 
 def restored(note: Mapping[str, t.Any]) -> Report:
     """Return the report that was noted, of an instance on a host that does not answer."""
-    labels = {**note["labels"], "endpoint": Endpoint(**note["labels"]["endpoint"])}
-    return Report(Labels(**labels), Process.UNREACHABLE, note["created"])
+    return Report(shapes.read(Labels, note["labels"]), Process.UNREACHABLE, note["created"])

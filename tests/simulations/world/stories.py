@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    GaveWay,
+    LeaseHeld,
     RolloutError,
     StoreAway,
     StoreGone,
@@ -414,9 +416,18 @@ class _Telling:
         self._deploy_again()
 
     def _do_as_told(self) -> None:
-        """A run that leaves its rollout open tells what to do, and just that works."""
+        """A run that leaves its rollout open tells what to do, and just that works.
+
+        A lease that a run took with a clock that was ahead lasts once more as long from when the
+        next run is refused, which is told so; and to run again, if another gives way to a run that
+        was killed.
+        """
         if journal(self.world).open:
-            self._await(self._follow("same"))
+            job = self._follow("same")
+            self._await(job)
+            if isinstance(job.result, LeaseHeld | GaveWay):
+                self.machine.sleep(LEASE + 1.0)
+                self._await(self._follow("same"))
         open, commands = journal(self.world).open, self._told()
         if open is None or not (open.phase.waits or commands):
             return

@@ -48,6 +48,8 @@ class Waits:
 
     def lost(self, instance: Instance) -> None:
         """An instance is about to die: while the rollout waits, its run starts another one."""
+        if instance.labels.service != "shop":
+            return
         world, rollout = self._world, self._rollout()
         stable = world.recorded("stable") or {}
         generation = instance.labels.generation

@@ -469,12 +469,15 @@ class World:
             self.broken(f"{len(there)} instances, {self.ceiling} are allowed")
 
     def check_host(self, labels: Labels) -> None:
-        """An instance is started: where each host has one, no other of its generation is there."""
+        """An instance is started: where each host has one, no other of its service and generation
+        is there.
+        """
         host = self.hosts[labels.host]
         same = [
             one.labels.id
             for one in host.instances.values()
-            if not one.gone and one.labels.generation == labels.generation
+            if not one.gone
+            and (one.labels.service, one.labels.generation) == (labels.service, labels.generation)
         ]
         if self.one_a_host and same:
             self.broken(f"{labels.id} is started on {host.name} beside {', '.join(same)}")

@@ -158,8 +158,8 @@ class Actuator:
         if snapshot.table is None:
             return None
         out = {*self._session.record.draining, *standby}
-        starting = self._observer.never_ready()
-        targets = self._shown(snapshot, snapshot.table, admit, out, leaving, starting)
+        never_ready = self._observer.never_ready()
+        targets = self._shown(snapshot, snapshot.table, admit, out, leaving, never_ready)
         return targets if fleets.differs(snapshot.table, targets) else None
 
     def _shown(
@@ -169,7 +169,7 @@ class Actuator:
         admit: Collection[str],
         out: Collection[str],
         leaving: Collection[str],
-        starting: Collection[str] = (),
+        never_ready: Collection[str] = (),
     ) -> fleets.Targets:
         """Return what the load balancers are to show."""
         reports = snapshot.reports
@@ -181,11 +181,13 @@ class Actuator:
             leaving,
             split=self.split,
             regions=self._regions,
-            starting=starting,
+            never_ready=never_ready,
         )
-        if self._session.record.stable is not None:
+        record = self._session.record
+        if record.stable is not None:
             return targets
-        return fleets.with_predecessors(targets, table, reports, self._traffic.capacity)
+        replicas = record.rollout.replicas if record.rollout else 0
+        return fleets.with_predecessors(targets, table, reports, replicas, self._traffic.capacity)
 
     def _sync(self, starts: Sequence[Labels], stop: Sequence[str], forget: Sequence[str]) -> None:
         """Have the platform start, stop and forget instances."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ...base.errors import TRANSIENT, RolloutFailed
 from ...engine.evaluate import Decision
@@ -69,19 +69,22 @@ def cancel_drain(loop: ReconcileLoop, generation: int) -> None:
         del loop.session.record.draining[name]
 
 
-def reconsider(loop: ReconcileLoop, snapshot: Snapshot, floor: int) -> Snapshot:
+def reconsider(
+    loop: ReconcileLoop, snapshot: Snapshot, floor: int, settled: Collection[str] = ()
+) -> Snapshot:
     """Cancel the drains after which fewer than `floor` instances would serve; return the fleet so.
 
-    Only those that are not carried out yet: the instance runs, is ready, and gets requests.
+    Only those that are not carried out yet: the instance runs, is ready, and gets requests. Those
+    of `settled` instances stay.
     """
-    draining, stopping = loop.session.record.draining, loop.actuator.stops.told_to_stop
+    draining, stay_out = loop.session.record.draining, {*loop.actuator.stops.told_to_stop, *settled}
     excluded = rollout.excluded if (rollout := loop.session.record.open) else ()
     may_stay = {
         report.labels.id
         for report in snapshot.reports
         if report.labels.id in draining
         and report.process is Process.RUNNING
-        and report.labels.id not in stopping
+        and report.labels.id not in stay_out
         and report.labels.host not in excluded
         and loop.checker.health(report.labels.id).health in (Health.PASSING, Health.NONE)
     }

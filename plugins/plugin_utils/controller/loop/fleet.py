@@ -228,7 +228,7 @@ def targets(
     *,
     split: WeightSplit | None = None,
     regions: Sequence[Region] = (),
-    starting: Collection[str] = (),
+    never_ready: Collection[str] = (),
 ) -> dict[str, dict[Endpoint, Target]]:
     """Return what each load balancer is to show.
 
@@ -236,8 +236,8 @@ def targets(
     pass meanwhile. It is in rotation where it is admitted and the balancer finds it healthy, unless
     it is `out`. Its entry is removed before it is stopped (`leaving`). Requests are divided by
     `split`; without it, weights stay as they are. A load balancer of a target (`regions`) shows
-    the instances of that target alone. An instance that is `starting` gets no requests where
-    others do, whatever entry another had at its endpoint.
+    the instances of that target alone. An instance that was `never_ready` gets no requests
+    where others do, whatever entry another had at its endpoint.
     """
     admitted, kept_out, gone = set(admit), set(out), set(leaving)
     wanted = [
@@ -245,15 +245,20 @@ def targets(
         for r in reports
         if r.labels.id not in gone and r.process in _ALIVE and r.labels.endpoint.known
     ]
-    return {
-        name: _targets(
+    splits = {name: split.at(owner_of(name, regions)) if split else None for name in table}
+    entries = {
+        name: _entries(
             [r for r in wanted if shows(name, r.labels.host, regions)],
             servers,
             admitted,
-            kept_out | _early(wanted, servers, kept_out, starting),
-            split.at(owner_of(name, regions)) if split else None,
+            kept_out | _early(wanted, servers, kept_out, never_ready),
+            splits[name],
         )
         for name, servers in table.items()
+    }
+    return {
+        name: _targets(mine, splits[name], [entries[n] for n in table if splits[n] == splits[name]])
+        for name, mine in entries.items()
     }
 
 
@@ -261,21 +266,25 @@ def with_predecessors(
     targets: Targets,
     table: Table,
     reports: Iterable[Report],
+    replicas: int,
     capacity: Callable[[], Mapping[str, int]],
 ) -> Targets:
-    """Return targets with servers that no platform reports, where nothing else would serve.
+    """Return targets with servers that no platform reports, where too few others serve.
 
     A first rollout may find servers of a service that was removed, or of how it was deployed
-    before. They stay until an instance is in rotation, as far as the load balancer has room.
+    before. They stay until an instance is in rotation, then as many as are missing to `replicas`,
+    as far as the load balancer has room.
     """
     places = {report.labels.endpoint for report in reports}
     wanted = dict(targets)
     for name, shown in targets.items():
-        if any(target.rotation is Rotation.IN for target in shown.values()):
+        serving = sum(target.rotation is Rotation.IN for target in shown.values())
+        if serving and serving >= replicas:
             continue
         if left := _predecessors(table[name], places):
             room = capacity().get(name, len(left) + len(shown)) - len(shown)
-            wanted[name] = {**shown, **dict(left[: max(0, room)])}
+            needed = replicas - serving if serving else len(left)
+            wanted[name] = {**shown, **dict(left[: max(0, min(room, needed))])}
     return wanted
 
 
@@ -296,7 +305,7 @@ def _early(
     reports: Iterable[Report],
     servers: Mapping[Endpoint, Server],
     out: set[str],
-    starting: Collection[str],
+    never_ready: Collection[str],
 ) -> set[str]:
     """Return the instances that a load balancer with an older state sends requests to before they
     are ready, unless it would be left without any.
@@ -310,19 +319,19 @@ def _early(
         and server.rotation is Rotation.IN
         and server.name
     } - out
-    early = inside.intersection(starting)
+    early = inside.intersection(never_ready)
     return early if early != inside else set()
 
 
-def _targets(
+def _entries(
     reports: Iterable[Report],
     servers: Mapping[Endpoint, Server],
     admitted: set[str],
     out: set[str],
     split: WeightSplit | None,
-) -> dict[Endpoint, Target]:
-    """Return what one load balancer is to show."""
-    entries = [
+) -> list[_Entry]:
+    """Return the instances that one load balancer is to show, with their next places there."""
+    return [
         _Entry(
             report.labels,
             server := servers.get(report.labels.endpoint),
@@ -331,10 +340,18 @@ def _targets(
         )
         for report in reports
     ]
+
+
+def _targets(
+    entries: Sequence[_Entry], split: WeightSplit | None, alike: Sequence[Sequence[_Entry]]
+) -> dict[Endpoint, Target]:
+    """Return what one load balancer is to show; `alike`: the entries of all that divide their
+    requests as it does.
+    """
     weights = {True: EVEN, False: EVEN}
     if split:
         serving = [entry.new for entry in entries if entry.rotation is Rotation.IN]
-        left = Fraction(1) if split.waypoint.headroom is None else _left(entries)
+        left = Fraction(1) if split.waypoint.headroom is None else _left(entries, alike)
         of_new, of_old = split.weights(serving.count(True), serving.count(False), left)
         weights = {True: of_new, False: of_old}
     targets = {}
@@ -360,13 +377,30 @@ class _Entry(t.NamedTuple):
     rotation: Rotation
     new: bool | None  # None: requests are not divided
 
+    @property
+    def serves(self) -> bool:
+        """Whether it gets requests now."""
+        return self.server is not None and self.server.rotation is Rotation.IN
 
-def _left(entries: Iterable[_Entry]) -> Fraction:
-    """Return the part of its requests that a load balancer sends to old instances now."""
+
+def _left(entries: Sequence[_Entry], alike: Sequence[Sequence[_Entry]]) -> Fraction:
+    """Return the part of its requests that a load balancer sends to old instances now.
+
+    Where they return to it, it had lost its state, and has the part of those that had not.
+    """
+    returns = any(
+        entry.new is False and entry.rotation is Rotation.IN and not entry.serves
+        for entry in entries
+    )
+    return max(map(_sent, alike)) if returns else _sent(entries)
+
+
+def _sent(entries: Iterable[_Entry]) -> Fraction:
+    """Return the part of the requests that old instances get with these entries."""
     weights = {True: 0, False: 0}
-    for _labels, server, _rotation, new in entries:
-        if server is not None and server.rotation is Rotation.IN:
-            weights[bool(new)] += server.weight
+    for entry in entries:
+        if entry.server is not None and entry.serves:
+            weights[bool(entry.new)] += entry.server.weight
     total = sum(weights.values())
     return Fraction(weights[False], total) if total else Fraction(1)
 

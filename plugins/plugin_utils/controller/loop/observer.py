@@ -251,11 +251,14 @@ class Observer:
         )
 
     def never_ready(self) -> set[str]:
-        """Return the instances that start: no check has ever passed, also before their host was
-        silent.
+        """Return the instances that no check has ever passed, also before their host was silent.
+
+        What a check fails and was there before this step may have been ready then, where the
+        journal does not have which ones were.
         """
-        starting = {i.id for i in self.snapshot.fleet if i.state is State.STARTING}
-        return starting - self._ready
+        states = (State.STARTING, *((State.NOT_READY,) if self._since else ()))
+        unproven = {i.id for i in self.snapshot.fleet if i.state in states}
+        return unproven - self._ready - self._serving_before()
 
     def orphaned_entries(self) -> bool:
         """Return whether a load balancer has a managed entry without an instance, as last observed.

@@ -108,6 +108,10 @@ class StageRun:
         self._describe = describe
         self._lines = lines
         self._rules = loop.rules_for(stage, rollout)
+        in_place, budget = decide is not evaluate, loop.settings.budget
+        self._budget = budget.without_surge() if in_place else budget
+        # what was drained in place before stays so: the user's tasks may have worked there
+        self._drained = frozenset(loop.session.record.draining if in_place else ())
         self._hold_at: Waypoint | None = None  # where the fleet is kept while the stage is on hold
         # of this iteration and of the one before
         self._decision, self._before = Decision(), Decision()
@@ -175,12 +179,10 @@ class StageRun:
         return None
 
     def _observe(self, waypoint: Waypoint) -> Snapshot:
-        """Observe the service; what is drained in place stays so, since tasks work there."""
-        snapshot = self._loop.observe()
-        if self._decide is evaluate:
-            allowed = self._loop.settings.budget.resolve(waypoint.desired)
-            floor = waypoint.desired - allowed.unavailable
-            snapshot = reconsider(self._loop, snapshot, floor)
+        """Observe the service, and reconsider the drains that are not carried out."""
+        allowed = self._budget.resolve(waypoint.desired)
+        floor = waypoint.desired - allowed.unavailable
+        snapshot = reconsider(self._loop, self._loop.observe(), floor, self._drained)
         return self._loop.with_leaving(snapshot, waypoint)
 
     @property
@@ -226,9 +228,8 @@ class StageRun:
 
     def _decision_at(self, fleet: Sequence[Instance], waypoint: Waypoint) -> Decision:
         """Return what the engine does now on the way to a waypoint."""
-        loop = self._loop
-        budget = loop.settings.budget
-        return self._decide(fleet, waypoint, budget, self._rules, self._progress, loop.now())
+        now = self._loop.now()
+        return self._decide(fleet, waypoint, self._budget, self._rules, self._progress, now)
 
     def _must_look_again(self, decision: Decision) -> bool:
         """Return whether hosts are to be looked at before the stage ends or the switch is made."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ...base.errors import InputError
-from ...engine.budget import Budget, ResolvedBudget
+from ...engine.budget import ResolvedBudget
 from ...engine.model import Composition, Instance, Phase
 from ...engine.shares import Target
 from ...engine.strategy import (
@@ -128,7 +128,7 @@ class InPlaceStages(Stages):
 
     def allowed(self, replicas: int) -> ResolvedBudget:
         """Return the budget, without surge."""
-        return Budget(0, self.settings.budget.max_unavailable).resolve(replicas)
+        return self.settings.budget.without_surge().resolve(replicas)
 
     def planned(self, generation: int, replicas: int, plan: Plan) -> tuple[Stage, ...]:
         """Return the stages of a plan, beginning with all instances old, of whatever revision;
