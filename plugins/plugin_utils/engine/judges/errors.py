@@ -170,7 +170,9 @@ class ErrorHistory:
         dispersion = self.dispersion.after(list(new.values()), stable)
         calm = self.calm.after(total(new), total(stable))
         lost = is_lost(total(new), calm.worst)
-        fading = self.fading.after(new, total(stable), dispersion.of_stable, patience, looks)
+        fading = self.fading.after(
+            new, total(stable), dispersion.of_stable, patience, looks, ages_of(look)
+        )
         history = replace(
             self,
             new=self.new + total(new),
@@ -299,6 +301,11 @@ def of_span(span: Span, tolerance: float) -> Trial:
 def hosts_of(look: Sequence[Span]) -> dict[str, str]:
     """Return the host of each instance of a look."""
     return {name: host for span in look for name, host in span.hosts.items()}
+
+
+def ages_of(look: Sequence[Span]) -> dict[str, int]:
+    """Return for how many looks each new instance had requests before this one."""
+    return {name: age for span in look for name, age in span.ages.items()}
 
 
 def is_lost(new: Counts, worst: float) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from .counts import Counts, Span
 from .dispersion import Dispersion
-from .errors import LOSS, NO_WAIT, Shown, hosts_of, together, total, trial
+from .errors import LOSS, NO_WAIT, Shown, ages_of, hosts_of, together, total, trial
 from .evalue import Bets, compared, odds_of
 from .fading import Fading, WarmUpLimit
 
@@ -139,14 +139,14 @@ class Instances:
         names = [*self.each, *(name for name in counted if name not in self.each)][:MOST]
         part = part_of(len(self.each), len(names) - len(self.each))
         risks = dispersion.risks(hosts_of(look), BAD)
-        stable = total(together(span.stable for span in look))
+        stable, ages = total(together(span.stable for span in look)), ages_of(look)
         each = {}
         for name in names:
             instance = self.each.get(name, Instance(part=part))
             instance = instance.after(name, look, tolerance)
             own = counted.get(name, Counts())
             fading = instance.fading.after(
-                {name: own}, stable, dispersion.of_stable, patience, looks
+                {name: own}, stable, dispersion.of_stable, patience, looks, ages
             )
             early = (*instance.early, own)[:EARLY] if own.requests else instance.early
             instance = replace(instance, fading=fading, early=early)
