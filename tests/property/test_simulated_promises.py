@@ -7,11 +7,15 @@ import typing as t
 from collections.abc import Mapping
 
 import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.actuator import (
+    Actuator,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.supervisor import (
     Supervisor,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import pause
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
 from ansible_collections.progressive.rollout.tests.property.test_simulated_defects import GIVEN
 from ansible_collections.progressive.rollout.tests.simulations.world import stories
 from ansible_collections.progressive.rollout.tests.simulations.world.draws import Story
@@ -56,3 +60,29 @@ def test_a_hold_that_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
         pause.Driver, "ask", lambda driver, rollout, waited: ask(driver, rollout, 2 * waited)
     )
     assert "before the hold is over" in wrong(**given)
+
+
+def test_a_drain_that_a_run_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one before it was killed while an instance drained."""
+    killed, load = Fault("dies before", 72), Record.load
+    assert not wrong(killed)
+
+    def forgets(service: str, data: Mapping[str, t.Any], where: str = "") -> Record:
+        return load(service, {**data, "draining": {}}, where)
+
+    monkeypatch.setattr(Record, "load", forgets)
+    assert "has forgotten" in wrong(killed)
+
+
+def test_an_action_before_its_decision_is_in_the_journal(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not wrong()
+    apply, commit = Actuator.apply, Actuator._commit
+    decisions: list[t.Any] = []
+
+    def act(actuator: Actuator, *args: t.Any, **kwargs: t.Any) -> None:
+        apply(actuator, *args, **kwargs)
+        commit(actuator, *decisions.pop())
+
+    monkeypatch.setattr(Actuator, "_commit", lambda _actuator, *args: decisions.append(args))
+    monkeypatch.setattr(Actuator, "apply", act)
+    assert "the journal" in wrong()

@@ -163,6 +163,17 @@ def test_what_a_balancer_says_of_its_check_is_shown_of_a_ready_instance() -> Non
     assert one(Process.STOPPING, Health.PASSING, table).detail == ""
 
 
+@pytest.mark.parametrize("other", [{}, {HERE: server(OUT)}, {HERE: server(lb_healthy=False)}])
+def test_a_load_balancer_that_lost_an_instance_does_not_hide_that_another_sends_it_requests(
+    other: dict[Endpoint, Server],
+) -> None:
+    instance = one(Process.UNREACHABLE, Health.PENDING, {"a": {HERE: server()}, "b": other})
+    assert instance.served
+    for mine in (server(OUT), server(lb_healthy=False)):
+        table = {"a": {HERE: mine}, "b": {}}
+        assert not one(Process.UNREACHABLE, Health.PENDING, table).served
+
+
 def test_ready_since_is_never_before_it_was_started() -> None:
     fleet = assemble([report()], None, {"shop-1": HealthStatus(Health.PASSING, 50.0)}, {})
     assert fleet[0].ready_since == 100.0
@@ -221,6 +232,19 @@ def test_a_balancer_that_lost_its_state_on_a_way_back_shares_as_the_others() -> 
     assert weights(whole) == [3, 2], "the bad part does not grow"
     assert weights(lost, whole) == [3, 2]
     assert weights(lost, lost) == weights(lost) == [256, 1], "no other knows better"
+
+
+def test_an_instance_whose_check_fails_at_a_balancer_has_no_part_of_what_is_left_there() -> None:
+    """On a way back it is taken out, and the bad ones keep the part that they really had."""
+    two, three = Endpoint("127.0.0.1", 8102), Endpoint("127.0.0.1", 8103)
+    bad = Report(Labels("shop-2", "shop", "r2", 2, "h1", two, 0), Process.RUNNING, created=100.0)
+    reports = [report("shop-1"), bad, report("shop-3", endpoint=three)]
+    back = WeightSplit(Waypoint(1, 4, 0, 4, weight=100, stable=1, headroom=Fraction(1)))
+    for good, expected in ((False, [3, 2]), (True, [3, 1])):
+        third = server(lb_healthy=good)._replace(weight=3)
+        servers = {HERE: server()._replace(weight=3), two: server()._replace(weight=2)}
+        shall = targets(reports, {"a": servers | {three: third}}, (), ["shop-3"], (), split=back)
+        assert [shall["a"][at].weight for at in (HERE, two)] == expected
 
 
 def test_one_without_a_place_has_no_entry() -> None:

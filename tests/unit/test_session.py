@@ -110,6 +110,19 @@ def test_the_next_step_of_a_run_takes_over_what_the_one_before_has_left(
     second.commit()
 
 
+def test_a_step_that_lost_its_lease_leaves_none_to_the_next_step(store: Driver) -> None:
+    first = opened(store, identity())
+    for ends in (False, True):
+        held = store.lease()
+        assert held is not None
+        store.take_over(held, "another", "another run", 60, {})
+        if ends:
+            store.release("another")
+        with pytest.raises((LeaseHeld, LeaseLost)):
+            first.rest()
+    assert store.lease() is None
+
+
 def test_the_next_step_takes_over_from_a_worker_that_was_killed(
     store: Driver, worker: subprocess.Popen[bytes]
 ) -> None:

@@ -189,11 +189,18 @@ class Session:
         return self.changed or clock.monotonic() - self._renewed > self.ttl / 3
 
     def rest(self) -> None:
-        """Keep the lease for the next step of this run."""
+        """Keep the lease for the next step of this run.
+
+        Raises LeaseHeld or LeaseLost if another run has taken it meanwhile.
+        """
         self.close()
         if self.epoch:
             with self._writing:
-                self._take(self.identity.at_rest)
+                taken = self._take(self.identity.at_rest)
+            if taken.epoch != self.epoch:  # that run has ended
+                self.release()
+                text = f"another run has rolled {self.service} out meanwhile; check with status.yml"
+                raise LeaseLost(text, "PR-503")
             self.epoch = 0
 
     def release(self) -> None:

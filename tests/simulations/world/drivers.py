@@ -222,6 +222,7 @@ class Platform(PlatformDriver):
         if labels.service == "shop":
             world.check_settings(labels, flavour)
             world.check_host(labels)
+            world.decided.check_start(labels)
         world.begin(labels).patience = self.stop_timeout
         world.check_ceiling()
         if labels.service == "shop":
@@ -341,6 +342,8 @@ class Traffic(TrafficDriver):
         before = len(shares) - world.left_out(balancer)
         balancer.disordered = False
         world.count(balancer)
+        if self._context.service == "shop":
+            world.decided.check_change(balancer, wanted)
         refused = []
         for at, target in wanted.items():
             entry = balancer.entries.get(at)
@@ -456,6 +459,7 @@ class Store(SharedStore):
             if RECORD in change.texts and self._followed:
                 world.check_stable(world.recorded("stable"))
                 world.waits.written()
+                world.decided.written()
             if COMMANDS in change.texts and self._followed:
                 world.waits.sent(change.texts[COMMANDS])
             if change.ttl is not None and self._followed:
@@ -534,7 +538,7 @@ class Scaler(AutoscalerDriver):
     follows = True
 
     def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
-        self._world = worlds[-1]
+        self._world, self._context = worlds[-1], context
 
     def check(self) -> None:
         self.read()
@@ -545,9 +549,12 @@ class Scaler(AutoscalerDriver):
 
     def write(self, before: State, after: State) -> None:
         with self._world.call(f"change the autoscaler to {dict(after)}", AutoscalerError):
+            epoch = self._context.known().epoch
+            if epoch < self._world.scaler_epoch:
+                raise LeaseLost(f"the autoscaler has epoch {self._world.scaler_epoch}, not {epoch}")
             if self._world.scaler != before:
                 raise AutoscalerError("the autoscaler was changed meanwhile")
-            self._world.scaler = dict(after)
+            self._world.scaler, self._world.scaler_epoch = dict(after), epoch
 
     def held(self, state: State, replicas: int) -> State:
         return {**state, "off": True}

@@ -23,6 +23,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 )
 
 from .clients import Clients
+from .decided import Decided
 from .machine import START, Machine, Process
 from .waits import Waits
 
@@ -200,6 +201,7 @@ class World:
         self.receiving: t.Sequence[str] = ["gets it"]  # what a receiver does with a notice, in turn
         self.received: list[tuple[str, str]] = []  # notices: of which rollout, and which event
         self.scaler: dict[str, t.Any] = {"min": 1, "max": 9, "off": False}
+        self.scaler_epoch = 0
         self.wish: int | None = None  # how many instances the autoscaler wants
         self.unavailable = 0  # instances that may be missing, by the budget
         self.even = 1.0  # the part of the requests that an instance may always get
@@ -213,6 +215,7 @@ class World:
         self.retries = False  # whether balancers send a refused request to another entry once
         self.clients = Clients(self)
         self.waits = Waits(self)
+        self.decided = Decided(self)
         self.one_a_host = False  # whether no host may have two instances of a revision
         self.tasks = 1.0  # seconds that the user's tasks take on a host, in place
 
@@ -411,11 +414,16 @@ class World:
         return cut_off + sum(one.lost is not None and one.lost > known for one in self.instances())
 
     def noticed(self, instance: Instance) -> bool:
-        """Return whether a run has had the time to see that an instance ended."""
+        """Return whether a run has had the time to see that an instance ended. Nobody watches another
+        service after its rollout.
+        """
+        if instance.labels.service != "shop":
+            return False
         since = self.now - UNSEEN
         ended = instance.gone and instance.lost is not None and instance.lost < since
         in_place = not instance.labels.generation  # its own tasks deploy it again
-        return bool(ended) and not in_place and self.waits.works(since)
+        watched = instance.labels.service == "shop" and not in_place
+        return bool(ended) and watched and self.waits.works(since)
 
     def is_unseen(self, balancer: Balancer) -> bool:
         """Return whether a balancer lost its state after the process that acts last looked at it."""
@@ -560,8 +568,8 @@ class World:
             self.answers(endpoint) or instance.served or instance.well(self.now)
         ):
             self.broken(f"{balancer.name} sends requests to {endpoint}, which was never ready")
-        elif instance.labels.revision in self.hidden and self.serving(balancer) >= self.floor:
-            if not self.is_unseen(balancer):
+        elif instance.labels.revision in self.hidden and not self.is_unseen(balancer):
+            if self.serving(balancer) >= max(1, self.floor):
                 self.broken(
                     f"{balancer.name} sends requests to {instance.labels.id} before its gate"
                 )

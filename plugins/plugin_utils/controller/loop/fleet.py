@@ -143,6 +143,7 @@ def _instance(
             else Rotation.ABSENT
         )
         lb_healthy, active, weight, unproven = True, 0, int(rotation is Rotation.IN), ""
+        served = False
     else:
         entries = [servers.get(labels.endpoint) for servers in table.values()]
         # an entry that is not managed stays where it is, and sends no requests; that of another
@@ -157,7 +158,9 @@ def _instance(
                 for entry in entries
             ]
         rotation, lb_healthy, active = placement(entries)
-        weight = sum(entry.weight for entry in entries if entry and entry.rotation is Rotation.IN)
+        inside = [entry for entry in entries if entry and entry.rotation is Rotation.IN]
+        weight = sum(entry.weight for entry in inside)
+        served = any(entry.lb_healthy for entry in inside)
         unproven = why_unhealthy(entries, table) if state is State.READY else ""
     return Instance(
         id=labels.id,
@@ -168,6 +171,7 @@ def _instance(
         ready_since=max(status.since, report.created) if state is State.READY else None,
         rotation=rotation,
         lb_healthy=lb_healthy,
+        served=served,
         active=active,
         weight=weight,
         draining_since=(
@@ -396,11 +400,15 @@ def _left(entries: Sequence[_Entry], alike: Sequence[Sequence[_Entry]]) -> Fract
 
 
 def _sent(entries: Iterable[_Entry]) -> Fraction:
-    """Return the part of the requests that old instances get with these entries."""
+    """Return the part of the requests that old instances get with these entries.
+
+    The load balancer sends none to those whose check fails, unless it has no others.
+    """
+    serving = [(bool(i.new), i.server) for i in entries if i.server is not None and i.serves]
+    healthy = [(new, server) for new, server in serving if server.lb_healthy]
     weights = {True: 0, False: 0}
-    for entry in entries:
-        if entry.server is not None and entry.serves:
-            weights[bool(entry.new)] += entry.server.weight
+    for new, server in healthy or serving:
+        weights[new] += server.weight
     total = sum(weights.values())
     return Fraction(weights[False], total) if total else Fraction(1)
 

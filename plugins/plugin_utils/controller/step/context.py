@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 
-from ...base.errors import AlreadyRunning, Interrupted, RolloutError
+from ...base.errors import AlreadyRunning, Interrupted, LeaseHeld, LeaseLost, RolloutError
 from ...config.settings import Settings
 from ...engine.model import Instance, Phase
 from ...engine.strategy import Waypoint
@@ -150,12 +150,7 @@ class StepContext:
                     self._note_failure(exc)
             with suppress(RolloutError):
                 self._end_notices(exc)
-            with suppress(RolloutError):
-                if self._keeps_lease(exc):
-                    self.session.rest()
-                else:
-                    self._leave_autoscaler()
-                    self.session.release()
+            self._leave(exc)
         finally:
             for connection in self.live:
                 connection.close()
@@ -165,6 +160,20 @@ class StepContext:
             self.session.close()
             self.transport.close()
             self.guard.__exit__(kind, exc, trace)
+
+    def _leave(self, exc: BaseException | None) -> None:
+        """Keep the lease for the next step, or release it; raises LeaseHeld or LeaseLost if another
+        run has it: the user's tasks may follow on this step.
+        """
+        try:
+            if self._keeps_lease(exc):
+                self.session.rest()
+            else:
+                self._leave_autoscaler()
+                self.session.release()
+        except RolloutError as lost:
+            if exc is None and isinstance(lost, LeaseHeld | LeaseLost):
+                raise
 
     def _leave_autoscaler(self) -> None:
         """Put the autoscaler back where the run ends before the rollout does."""

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a run that continues relies on: the journal had each decision before anything was done, and
+no run forgets what was decided before it.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Phase,
+    Rotation,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+    Labels,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Target
+
+if t.TYPE_CHECKING:
+    from .world import Balancer, Instance, World
+
+
+class Decided:
+    """The promises about what is decided."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._draining: t.Collection[str] = ()  # as last written
+
+    def check_start(self, labels: Labels) -> None:
+        """An instance is started: the journal has its number, which is given once."""
+        number = int(labels.id.rpartition("-")[2])
+        if number > (self._world.recorded("serial") or 0):
+            self._world.broken(f"{labels.id} is started, and the journal does not have its number")
+
+    def check_change(self, balancer: Balancer, wanted: t.Mapping[Endpoint, Target]) -> None:
+        """A balancer is changed: the journal has that what leaves drains, unless a whole side does
+        for the other one, or it does not answer.
+        """
+        world, draining = self._world, self._world.recorded("draining") or {}
+        inside = {at for at, target in wanted.items() if target.rotation is Rotation.IN}
+        staying = {one.labels.generation for at in inside if (one := world.at(at))}
+        for at, entry in balancer.entries.items():
+            leaves = entry.rotation is Rotation.IN and at not in inside and not entry.restored
+            leaves = leaves and world.answers(at) and not world.is_unseen(balancer)
+            instance = world.at(at) if leaves else None
+            if instance and instance.labels.generation in staying:
+                if instance.labels.id not in draining:
+                    name = instance.labels.id
+                    world.broken(f"{name} leaves {balancer.name}, and the journal has no drain")
+
+    def written(self) -> None:
+        """The record was written: what drains goes on to, unless the rollout goes back to it."""
+        world = self._world
+        before, self._draining = self._draining, world.recorded("draining") or {}
+        for name in before:
+            instance = world.born.get(name)
+            if name not in self._draining and instance and self._is_out(instance):
+                world.broken(f"the run has forgotten that {name} drains")
+
+    def _is_out(self, instance: Instance) -> bool:
+        """Return whether an instance gets no requests any more, and is not to come back."""
+        world, rollout = self._world, self._world.recorded("rollout") or {}
+        if not instance.labels.generation:
+            return False  # in place, it comes back with the new revision
+        previous = rollout.get("previous") or {}
+        back = rollout.get("phase") == Phase.ROLLING_BACK
+        if back and instance.labels.generation == previous.get("generation", 0):
+            return False
+        entries = (one.entries.get(instance.labels.endpoint) for one in world.balancers.values())
+        inside = any(entry and entry.rotation is Rotation.IN for entry in entries)
+        return not (inside or instance.gone or instance.told is not None)
