@@ -140,12 +140,13 @@ FASTEST = (
     (0.01, 0.03, 200),
 )
 LONG = 200  # looks
+AGES = {"": 0.0, "began 5 min before": 300.0}  # of new instances, in seconds
 
 
-def power(before: float, after: float, requests: int, runs: int, seed: str) -> str:
+def power(before: float, after: float, requests: int, runs: int, seed: str, began: str) -> str:
     """The row of a bad revision: how many are found, when, and what Wald's test needs for it.
 
-    That test knows both rates, and that errors are independent; it has the same alpha.
+    `began`: when its instances did. That test knows both rates, and that errors are independent; it has the same alpha.
     """
     dice, looks, ours, fastest = Random(f"{seed} {before} {after} {requests}"), [], 0.0, 0.0
     for _run in range(runs):
@@ -154,12 +155,16 @@ def power(before: float, after: float, requests: int, runs: int, seed: str) -> s
         sent = service.drawn_requests(random)
         rates = np.where(TWO_OF_TEN.is_new, after, before)
         drawn = service.traffic(sent, random.binomial(sent, rates))
-        end = models.found(drawn)
+        end = models.found(drawn, AGES[began])
         if end is not None:
             looks.append(end)
             ours += sum(number for number, _failed in _new(drawn)[:end])
         fastest += told_the_truth(before, after, requests, random)
-    text = f"{100 * before:g} -> {100 * after:g} %, {requests} a look"
+    text = ", ".join(
+        part
+        for part in (f"{100 * before:g} -> {100 * after:g} %, {requests} a look", began)
+        if part
+    )
     ratio = ours / max(1, len(looks)) / (fastest / runs)
     return f"| {text} | {runs} | {len(looks)} | {statistics.median(looks):g} | {ratio:.1f} |"
 
@@ -184,8 +189,9 @@ def main() -> None:
     runs, seed, *names = sys.argv[1:]
     if names == ["power"]:
         print("| errors | analyses | found | look (median) | requests, of those of Wald's test |")
-        for rates in FASTEST:
-            print(power(*rates, int(runs), seed), flush=True)
+        for began in AGES:
+            for rates in FASTEST:
+                print(power(*rates, int(runs), seed, began), flush=True)
         return
     head = "family | analyses | failed | at most (95 %) | look (median) | asked"
     print(f"| {head} | {' | '.join(OTHERS)} |")

@@ -52,7 +52,7 @@ TROUBLES = {
 }
 MOST_ALARMS = 0.03  # of the analyses of any model
 WORST = 20  # models drawn at random that are told
-# families of which more analyses fail than `MOST_ALARMS`, as the page says
+# families with models of which more analyses fail than `MOST_ALARMS`: tenants that stay
 UNMET = ("sticky tenants",)
 RUNS, RUNS_OF_REQUESTS = 400, 100  # analyses of a model for the table; single requests take long
 
@@ -65,16 +65,16 @@ class End:
     asked: bool  # whether there is too little data after the last measurement: a person is asked
 
 
-def found(drawn: Traffic | Latency | Requests) -> int | None:
+def found(drawn: Traffic | Latency | Requests, age: float = 0.0) -> int | None:
     """The look after which the judge fails an analysis; None: it does not."""
-    return end_of(drawn).failed
+    return end_of(drawn, age).failed
 
 
-def end_of(drawn: Traffic | Latency | Requests) -> End:
-    """How an analysis ends."""
+def end_of(drawn: Traffic | Latency | Requests, age: float = 0.0) -> End:
+    """How an analysis ends; of errors, where new instances began so many seconds before."""
     state: judging.State = {}
     lacking = False
-    metric, looks = ERRORS, errors_by_look(drawn) if isinstance(drawn, Traffic) else iter(())
+    metric, looks = ERRORS, errors_by_look(drawn, age) if isinstance(drawn, Traffic) else iter(())
     if isinstance(drawn, Latency):
         metric, looks = LATENCY, times_by_look(drawn)
     elif isinstance(drawn, Requests):
@@ -88,11 +88,12 @@ def end_of(drawn: Traffic | Latency | Requests) -> End:
     return End(None, lacking)
 
 
-def errors_by_look(drawn: Traffic) -> t.Iterator[dict[str, t.Any]]:
-    """What the load balancers counted in each look."""
+def errors_by_look(drawn: Traffic, age: float = 0.0) -> t.Iterator[dict[str, t.Any]]:
+    """What the load balancers counted in each look, of instances that began `age` s before."""
     for requests, errors in zip(drawn.requests.tolist(), drawn.errors.tolist(), strict=True):
+        age += INTERVAL
         counted = [
-            {"requests": one, "errors": failed, "host": f"web{host}"}
+            {"requests": one, "errors": failed, "host": f"web{host}", "age": age}
             for one, failed, host in zip(requests, errors, drawn.fleet.host, strict=True)
         ]
         yield {"spans": [sides(drawn.fleet, counted)]}

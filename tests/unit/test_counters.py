@@ -94,12 +94,14 @@ class Looks:
     def __init__(self) -> None:
         self.counters = Counters()
 
-    def at(self, *there: Labels, **balancers: Mapping[Labels, Server]) -> Mapping[str, Served]:
+    def at(
+        self, *there: Labels, now: float = 0.0, **balancers: Mapping[Labels, Server]
+    ) -> Mapping[str, Served]:
         table = {
             name: {one.endpoint: server for one, server in servers.items()}
             for name, servers in balancers.items()
         }
-        self.counters.take(table, there)
+        self.counters.take(table, there, now)
         return self.counters.served
 
 
@@ -114,6 +116,18 @@ def test_what_was_counted_before_we_looked_is_nobodys() -> None:
     looks = Looks()
     assert counted(looks.at(A, lb={A: server(900, 9)})) == {"a": (0, 0)}
     assert counted(looks.at(A, lb={A: server(950, 10)})) == {"a": (50, 1)}
+
+
+def test_an_instance_begins_with_its_first_request() -> None:
+    """One that is deployed in place begins anew."""
+    looks = Looks()
+    looks.at(A, lb={A: server(0)}, now=100.0)
+    assert looks.at(A, lb={A: server(0)}, now=110.0)["a"].age(110.0) == 0
+    looks.at(A, lb={A: server(3)}, now=120.0)
+    assert looks.at(A, lb={A: server(9)}, now=150.0)["a"].age(150.0) == 30
+    changed = labels("a", 2)
+    assert looks.at(changed, lb={changed: server(9)}, now=160.0)["a"].age(170.0) == 0
+    assert looks.at(changed, lb={changed: server(11)}, now=180.0)["a"].age(190.0) == 10
 
 
 def test_balancers_are_added_up() -> None:
@@ -292,6 +306,14 @@ def instance(generation: int, requests: int = 0, errors: int = 0) -> Served:
         requests,
         0.0,
     )
+
+
+def test_the_age_of_instances_is_told() -> None:
+    metric = Measured(old=instance(1), new=instance(2)._replace(first=1000.0))
+    metric.more("new", 90)
+    metric.now = 1250.0
+    (span,) = metric.ask(paired=True, counts=True)["spans"]
+    assert span["new"]["new"]["age"] == 250 and span["stable"]["old"]["age"] == 0
 
 
 def test_conditions_get_what_came_since_the_last_measurement() -> None:

@@ -39,9 +39,11 @@ def end(of_new: Sequence[Sequence[int]], **options: t.Any) -> int | None:
     return next((look for look, one in ends if one.phase is AnalysisPhase.FAILED), None)
 
 
-def troubled(first: int, looks: int, others: Sequence[int] = (FEW,)) -> list[list[int]]:
+def troubled(
+    first: int, looks: int, others: Sequence[int] = (FEW,), of: int = LOOKS
+) -> list[list[int]]:
     """One new instance fails many requests for so many looks."""
-    return [[MANY if first <= look < first + looks else FEW, *others] for look in range(LOOKS)]
+    return [[MANY if first <= look < first + looks else FEW, *others] for look in range(of)]
 
 
 @pytest.mark.parametrize("first", [0, 6])
@@ -63,8 +65,14 @@ def test_it_is_waited_for_and_said() -> None:
 def test_an_instance_that_stays_bad_fails_the_revision() -> None:
     found = end(troubled(0, LOOKS))
     assert found is not None and 10 < found <= 20
-    found = end(troubled(8, LOOKS))
-    assert found is not None and found <= LOOKS
+
+
+def test_trouble_that_began_later_has_to_last_longer() -> None:
+    """A bad instance fails requests from the start; a client or a neighbour may come later."""
+    assert end(troubled(8, 18)) is None is not end(troubled(0, 18))
+    assert judged(troubled(8, LOOKS))[-1].lacking, "an operator decides, or more measurements"
+    found = end(troubled(8, 40, of=40))
+    assert found is not None and LOOKS < found <= 36
 
 
 def test_where_it_is_the_only_one_it_has_to_last_for_a_part_of_that() -> None:

@@ -200,7 +200,7 @@ def test_a_revision_that_fails_more_often_is_worse() -> None:
     assert found.sentence.startswith(
         "errors 12 of 900 (1.3 %) against 3 of 2,700 (0.11 %) on stable, 12 times as often; e-value "
     )
-    assert found.sentence.endswith(" >= 50: 1 in 3,150 by chance")
+    assert found.sentence.endswith(" >= 50: 1 in 5,116 by chance")
 
 
 def test_a_revision_that_fails_as_often_is_not() -> None:

@@ -100,21 +100,30 @@ def test_sides_that_have_answers_in_turns_are_compared() -> None:
 
 
 def judged(
-    rates: Sequence[float], interval: str = "10s", requests: int = 500, warm_up: str = "60s"
+    rates: Sequence[float],
+    interval: str = "10s",
+    requests: int = 500,
+    warm_up: str = "60s",
+    ages: Sequence[float] = (0, 0),
 ) -> list[t.Any]:
     """What is judged of errors after each look, in which so many parts of the requests fail.
 
     Stable has twice as many requests and fails one in 500. The journal keeps it between looks.
+    `ages`: of both new instances before the first look, in seconds.
     """
     options = spec.OPTIONS.parse({"interval": interval}, "analysis.")
     (metric,) = spec.parse(options, "analysis", [{"name": "errors", "warm_up": warm_up}]).metrics
     state: judging.State = {}
     found = []
-    for rate in rates:
+    for look, rate in enumerate(rates, 1):
         sides = {
             "new": {
-                f"shop-{n}": {"requests": requests, "errors": round(rate * requests)}
-                for n in range(6, 8)
+                f"shop-{n}": {
+                    "requests": requests,
+                    "errors": round(rate * requests),
+                    "age": age + float(interval.rstrip("s")) * look,
+                }
+                for n, age in enumerate(ages, 6)
             },
             "stable": {f"shop-{n}": {"requests": requests, "errors": 1} for n in range(4)},
         }
@@ -165,6 +174,16 @@ def test_where_instances_are_ready_a_verdict_does_not_wait_until_that_is_known()
     assert failed(judged(slow, warm_up="2m")) is None is not failed(judged(slow, warm_up="10s"))
 
 
+def test_instances_that_began_long_before_have_no_warm_up() -> None:
+    """As those of the steps before, of a canary."""
+    steady = [0.05] * 12
+    young, old, mixed = (
+        failed(judged(steady, requests=100, ages=ages)) for ages in ((0, 0), (300, 300), (300, 0))
+    )
+    assert old == 3 and young is not None and young >= 6
+    assert mixed is not None and old <= mixed <= young
+
+
 def test_errors_that_fade_for_ever_are_not_waited_for() -> None:
     end = failed(judged(cold(0.4, 300, 60)))
     assert end is not None and end <= 34
@@ -192,7 +211,7 @@ def test_errors_that_fall_within_seconds_are_waited_for(rates: list[float]) -> N
 
 def test_errors_that_were_over_for_long_when_they_return_have_no_warm_up() -> None:
     calm = [0.002] * 12
-    assert failed(judged([*calm, *[0.05] * 6])) == 16
+    assert failed(judged([*calm, *[0.05] * 6])) == 15
 
 
 def after_looks(looks: Sequence[tuple[Mapping[str, Counts], Counts]]) -> Fading:
@@ -220,6 +239,16 @@ def test_errors_of_instances_that_begin_one_after_another_are_told_by_their_age(
 
 
 STABLE = Counts(10000, 20)
+
+
+def test_an_instance_that_is_cold_beside_a_warm_one_is_waited_for() -> None:
+    known = Fading()
+    for look in range(12):
+        new = {"old": Counts(1000, 2), "new": Counts(1000, 2 + round(60 * math.exp(-look / 4)))}
+        known = known.after(new, STABLE, 1.0, SLOW, known={"old": 30})
+        known = Fading.load(json.loads(json.dumps(known.dump())))
+        assert known.waits(SLOW)
+    assert known.fades
 
 
 def test_errors_that_stay_after_some_that_faded_are_evidence() -> None:

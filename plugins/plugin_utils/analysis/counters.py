@@ -37,8 +37,8 @@ class Counters:
         self.base: Raw = last or {}  # what is counted from, where that is known
         self.raw: Raw = self.base  # of the last observation
 
-    def take(self, table: Table, instances: Iterable[Labels]) -> None:
-        """Take in the counters of now; `instances` are those that may get requests."""
+    def take(self, table: Table, instances: Iterable[Labels], now: float = 0.0) -> None:
+        """Take in the counters of `now`; `instances` are those that may get requests."""
         at = {labels.endpoint: labels for labels in instances}
         served = {
             name: counts._replace(serving=False) if counts.serving else counts
@@ -62,7 +62,9 @@ class Counters:
                 # Counts from before the first observation are ignored.
                 changes.setdefault(labels.id, []).append((last.get(key, server), server))
         for name, observed in changes.items():
-            served[name] = _more(served[name], observed)
+            counts = _more(served[name], observed)
+            first = counts.first or (now if counts.requests else 0.0)
+            served[name] = counts._replace(first=first)
         self.served = served
 
     def cut(self) -> None:

@@ -93,7 +93,7 @@ _WORDS = {
 def _by_sequential(metric: Metric, state: State, result: t.Any) -> Measurement:
     """Judge errors by what was counted, and times by samples."""
     if isinstance(result, Mapping) and "spans" in result:
-        return _by_errors(metric, state, [_span(span) for span in result["spans"]])
+        return _by_errors(metric, state, _spans(metric, result["spans"]))
     if isinstance(result, Mapping) and "samples" in result:
         return _by_times(metric, state, _samples(result))
     if isinstance(result, Mapping) and "times" in result:
@@ -212,8 +212,13 @@ def _quantiles(side: Mapping[str, Histogram]) -> dict[str, float]:
     }
 
 
-def _span(counted: Mapping[str, t.Any]) -> Span:
-    """Return what a driver that counts itself has counted of each instance."""
+def _spans(metric: Metric, counted: Sequence[Mapping[str, t.Any]]) -> list[Span]:
+    """Return what a driver that counts itself has counted in a look."""
+    return [_span(span, metric.limits.interval or SLOW) for span in counted]
+
+
+def _span(counted: Mapping[str, t.Any], interval: float) -> Span:
+    """Return what was counted of each instance while the share stayed the same."""
     sides = {
         side: {
             name: Counts(float(instance["requests"]), float(instance["errors"]))
@@ -226,7 +231,11 @@ def _span(counted: Mapping[str, t.Any]) -> Span:
         for side in sides
         for name, instance in counted[side].items()
     }
-    return Span(sides["new"], sides["stable"], hosts)
+    ages = {
+        name: max(0, round(float(instance.get("age", 0.0)) / interval) - 1)
+        for name, instance in counted["new"].items()
+    }
+    return Span(sides["new"], sides["stable"], hosts, ages=ages)
 
 
 def _times(counted: Mapping[str, t.Any]) -> Times:

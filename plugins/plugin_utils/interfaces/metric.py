@@ -35,7 +35,8 @@ class MetricDriver(BaseDriver):
 
     For a judge that compares that is `spans`, a list with what was counted while the share of the
     requests stayed the same, and `samples`: each has `new` and `stable` with the instances, and of
-    each `requests`, `errors` and `host`, or a list of seconds.
+    each `requests`, `errors`, `host` and perhaps `age` (the seconds since its first request), or a
+    list of seconds.
     """
 
     judge: str = ""

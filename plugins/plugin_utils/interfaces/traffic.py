@@ -72,6 +72,11 @@ class Served(t.NamedTuple):
     retries: int = 0
     aborts: int = 0
     connect_failures: int = 0
+    first: float = 0.0  # when it first had requests; 0: not known
+
+    def age(self, now: float) -> float:
+        """Return for how long it has had requests, as far as is known."""
+        return max(0.0, now - self.first) if self.first else 0.0
 
     def since(self, before: Served | None) -> Served:
         """Return what was counted in between.

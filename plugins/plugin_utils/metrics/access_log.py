@@ -156,7 +156,7 @@ class Driver(MetricDriver):
         if changed and question.counts:  # with two shares, nothing can be compared
             sides = {"new": {}, "stable": {}}
         if question.counts:
-            return {"spans": [_span(sides, hosts)]}
+            return {"spans": [_span(sides, served, question.now)]}
         rates = {side: _summed(by_name.values()) for side, by_name in sides.items()}
         return {
             side: summed["errors"] / summed["requests"] if summed["requests"] else math.nan
@@ -311,14 +311,15 @@ def _buckets(counted: _Counted) -> dict[int, int]:
 
 
 def _span(
-    sides: Mapping[str, Mapping[str, _Counted]], hosts: Mapping[str, str]
+    sides: Mapping[str, Mapping[str, _Counted]], served: Mapping[str, Served], now: float
 ) -> dict[str, dict[str, dict[str, t.Any]]]:
     return {
         side: {
             name: {
                 "requests": counted["requests"],
                 "errors": counted["errors"],
-                "host": hosts[name],
+                "host": served[name].host,
+                "age": round(served[name].age(now)),
             }
             for name, counted in counted_by_name.items()
         }

@@ -85,7 +85,7 @@ class Driver(MetricDriver):
         if question.paired and self._of == "latency":
             return self._times(question)
         if question.counts:
-            return {"spans": self._spans(last, cuts, question.rollout)}
+            return {"spans": self._spans(last, cuts, question)}
         came = {name: self._came(counted, last.get(name)) for name, counted in self._last.items()}
         new, stable = _sides(self._last, question.rollout)
         sides = {"new": [came[name] for name in new], "stable": [came[name] for name in stable]}
@@ -102,7 +102,7 @@ class Driver(MetricDriver):
         return result
 
     def _spans(
-        self, last: Snapshot, cuts: Sequence[Cut], rollout: Mapping[str, t.Any]
+        self, last: Snapshot, cuts: Sequence[Cut], question: Question
     ) -> list[dict[str, t.Any]]:
         """Return what was counted since the last measurement, apart for each share."""
         if cuts:
@@ -117,10 +117,13 @@ class Driver(MetricDriver):
                             "requests": counted.requests,
                             "errors": counted.errors,
                             "host": counted.host,
+                            "age": round(counted.age(question.now)),
                         }
                         for name, counted in by_name.items()
                     }
-                    for side, by_name in zip(("new", "stable"), _sides(came, rollout), strict=True)
+                    for side, by_name in zip(
+                        ("new", "stable"), _sides(came, question.rollout), strict=True
+                    )
                 }
             )
             last = now

@@ -235,7 +235,7 @@ class Observer:
             if rollout and rollout.counted:
                 self.between = Counters(counters.load(rollout.counted))
                 self.between.take(table, living)
-        self.counters.take(table, living)
+        self.counters.take(table, living, self._now())
 
     def cut(self) -> None:
         """Read the counters, since the share of the requests changes now."""

@@ -59,6 +59,7 @@ class Span:
     hosts: Mapping[str, str] = field(default_factory=dict)  # of instances, new and stable
     # of the errors of the new side and of stable: so many are mild (see `evalue.Trial`)
     mild: Sequence[tuple[float, float, float]] = ()
+    ages: Mapping[str, int] = field(default_factory=dict)  # looks since the first requests, before
 
     def __add__(self, later: Span) -> Span:
         mild = [
@@ -72,6 +73,7 @@ class Span:
             _sum(self.stable, later.stable),
             {**self.hosts, **later.hosts},
             mild,
+            {**later.ages, **self.ages},
         )
 
     @property
@@ -89,6 +91,7 @@ class Span:
             "stable": _plain(self.stable),
             "hosts": dict(self.hosts),
             "mild": [list(part) for part in self.mild],
+            "ages": dict(self.ages),
         }
 
     @classmethod
@@ -98,7 +101,8 @@ class Span:
             {name: Counts(*counts) for name, counts in data[side].items()}
             for side in ("new", "stable")
         )
-        return cls(new, stable, data["hosts"], [(*part,) for part in data["mild"]])
+        mild = [(*part,) for part in data["mild"]]
+        return cls(new, stable, data["hosts"], mild, data.get("ages", {}))
 
     @classmethod
     def of_sides(cls, new: Counts, stable: Counts) -> Span:

@@ -28,9 +28,22 @@ DETECT = 0.05  # the error rate that should be detected,
 WORSE = 3.0  # or this many times that of stable, if it is more
 # standard deviations: in nine of ten cases at most that many fewer errors are seen than expected
 SPREAD = 1.28
-POINTS = 64  # odds ratios, from 1.01 to 128, half of them up to 2
-RATIOS = [1 + (2 * point + 1) / (2 * POINTS - 2 * point - 1) for point in range(POINTS)]
-ODDS = odds_of(RATIOS)
+POINTS = 64  # odds ratios that are bet on
+SMALLEST, GREATEST = 1.2, 128.0  # of them; a bet on a smaller one tells too little
+RARER = 0.7  # those beyond ten times an odds ratio are to this power of 10 fewer
+
+
+def odds_ratios(smallest: float, greatest: float, rarer: float) -> list[float]:
+    """Return the odds ratios to bet on: the part beyond any of them is as its power of -`rarer`.
+
+    Small ones are likelier, but need many errors to tell anyway; great ones may need a few only.
+    """
+    most, least = smallest**-rarer, greatest**-rarer
+    parts = ((point + 0.5) / POINTS for point in range(POINTS))
+    return [(most - part * (most - least)) ** (-1 / rarer) for part in parts]
+
+
+ODDS = odds_of(odds_ratios(SMALLEST, GREATEST, RARER))
 LOOKS, EVENTS = 2, 3  # looks with errors, and instances and looks with errors, for a verdict
 BAD = 2.0  # standard deviations more errors on the old instances of a host count for new ones, too
 # A verdict waits `LAG` looks for stable to show the same, and while it does, unless errors at up to
@@ -157,7 +170,9 @@ class ErrorHistory:
         dispersion = self.dispersion.after(list(new.values()), stable)
         calm = self.calm.after(total(new), total(stable))
         lost = is_lost(total(new), calm.worst)
-        fading = self.fading.after(new, total(stable), dispersion.of_stable, patience, looks)
+        fading = self.fading.after(
+            new, total(stable), dispersion.of_stable, patience, looks, ages_of(look)
+        )
         history = replace(
             self,
             new=self.new + total(new),
@@ -286,6 +301,11 @@ def of_span(span: Span, tolerance: float) -> Trial:
 def hosts_of(look: Sequence[Span]) -> dict[str, str]:
     """Return the host of each instance of a look."""
     return {name: host for span in look for name, host in span.hosts.items()}
+
+
+def ages_of(look: Sequence[Span]) -> dict[str, int]:
+    """Return for how many looks each new instance had requests before this one."""
+    return {name: age for span in look for name, age in span.ages.items()}
 
 
 def is_lost(new: Counts, worst: float) -> bool:

@@ -4,7 +4,8 @@
 Caches and connections that are still cold make requests fail at first. That is no fault of the
 revision if it passes. So the errors beyond those of stable are compared with what fades since each
 instance began, at the slowest rate that is usual, and with what stays: by the likelihood of Poisson
-counts, where a part of the errors, from none to all, stays.
+counts, where a part of the errors, from none to all, stays. Where all instances began long before,
+nothing fades any more.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ FADES = 2.0  # of how much likelier it is that they fade: they do (two standard 
 PARTS = [part / 8 for part in range(9)]  # of the errors, which stay
 OLD = 40  # looks; instances that began longer ago are counted together
 INSTANCES = 200  # whose age is kept
+WARM = 3.0  # times the slowest rate; instances that began longer ago have no errors that fade
 COLD = 0.2  # of what fades, is left: it may still do so
 LEAST = 1e-9  # errors, so that their logarithm is finite
 
@@ -53,14 +55,18 @@ class Fading:
         dispersion: float,
         patience: WarmUpLimit,
         looks: int = 1,
+        known: Mapping[str, int] | None = None,
     ) -> Fading:
-        """Return it after one more look, or so many together."""
+        """Return it after one more look, or so many together.
+
+        `known`: for how many looks instances had requests before, where that is known.
+        """
         if not patience.tau:
             return self
         ages = {name: min(age + looks, OLD) for name, age in self.ages.items()}
         for name, counts in new.items():
             if counts.requests and len(ages) < INSTANCES:
-                ages.setdefault(name, 0)
+                ages.setdefault(name, min((known or {}).get(name, 0), OLD))
         by_age, cold, requests = list(self.by_age), 0.0, 0.0
         for name, counts in new.items():
             age = ages.get(name, OLD)
@@ -115,7 +121,13 @@ class Fading:
     @property
     def fades(self) -> bool:
         """Whether it is plain that some of the errors fade."""
-        return max(self._likelihoods) - self._likelihoods[-1] >= FADES
+        return not self.is_warm and max(self._likelihoods) - self._likelihoods[-1] >= FADES
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether all instances were warm when the first look at them began."""
+        first = next((age for age, counts in enumerate(self.by_age) if counts.requests), 0)
+        return first >= min(WARM * self.tau, OLD) > 0
 
     @property
     def is_cold(self) -> bool:
@@ -124,7 +136,8 @@ class Fading:
 
     def waits(self, patience: WarmUpLimit) -> bool:
         """Whether a verdict waits until it is known that errors stay."""
-        return patience.tau > 0 and not patience.plain and self.stays < STAYS
+        waits = patience.tau > 0 and not patience.plain and not self.is_warm
+        return waits and self.stays < STAYS
 
     def limited(self, evidence: float) -> float:
         """Return the evidence; where errors fade, no more than there is that some stay."""

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from .counts import Counts, Span
 from .dispersion import Dispersion
-from .errors import LOSS, NO_WAIT, Shown, hosts_of, together, total, trial
+from .errors import LOSS, NO_WAIT, Shown, ages_of, hosts_of, together, total, trial
 from .evalue import Bets, compared, odds_of
 from .fading import Fading, WarmUpLimit
 
@@ -26,6 +26,8 @@ BAD = 3.0  # standard deviations more errors on the old instances make a bad hos
 HOST = 0.05
 ON_HOST = math.log(1 / HOST)
 SINGLE = 0.4  # of the looks that one of several has to be worse, for the only new instance
+EARLY = 3  # first looks at an instance: a bad one fails in these, too
+LATE = 5 / 3  # of the looks, where it was as the others in these
 MATES = 0.1  # of an instance's requests: the old ones of its host need as many to be compared with
 
 
@@ -55,6 +57,7 @@ class Instance:
     bad_host: bool = False  # whether its host is bad for stable instances, too
     fading: Fading = field(default_factory=Fading)
     part: float = 1.0  # of the instances' alpha
+    early: Sequence[Counts] = ()  # the first looks at it
 
     @property
     def has_mates(self) -> bool:
@@ -80,8 +83,21 @@ class Instance:
                 history.expected + others.rate * own.requests,
                 fading=history.fading,
                 part=history.part,
+                early=history.early,
             )
         return history
+
+    def to_last(self, own: Counts, usual: float, patience: int) -> int:
+        """Return for how many looks what only this one shows has to last; 0: it need not.
+
+        Where it failed as seldom as is `usual` at first, it is likelier that it is troubled for a
+        time, and that takes longer. It need not where it loses most of its requests.
+        """
+        if not own.errors or own.rate >= LOSS:
+            return 0
+        early = sum(self.early, Counts())
+        late = _likelihood(early, usual) > _likelihood(early, own.rate)
+        return math.ceil(LATE * patience) if late else patience
 
     def limit(self, alpha: float) -> float:
         """Return the evidence that is enough, where `alpha` is for all instances together."""
@@ -123,16 +139,17 @@ class Instances:
         names = [*self.each, *(name for name in counted if name not in self.each)][:MOST]
         part = part_of(len(self.each), len(names) - len(self.each))
         risks = dispersion.risks(hosts_of(look), BAD)
-        stable = total(together(span.stable for span in look))
+        stable, ages = total(together(span.stable for span in look)), ages_of(look)
         each = {}
         for name in names:
             instance = self.each.get(name, Instance(part=part))
             instance = instance.after(name, look, tolerance)
             own = counted.get(name, Counts())
             fading = instance.fading.after(
-                {name: own}, stable, dispersion.of_stable, patience, looks
+                {name: own}, stable, dispersion.of_stable, patience, looks, ages
             )
-            instance = replace(instance, fading=fading)
+            early = (*instance.early, own)[:EARLY] if own.requests else instance.early
+            instance = replace(instance, fading=fading, early=early)
             failed = int(own.errors > 0)
             # with too little evidence against it on its host, it waits
             evidence = (
@@ -146,7 +163,7 @@ class Instances:
                 limit,
                 storm=storm,
                 fades=fades,
-                alone=0 if instance.own.rate >= LOSS else patience.alone,
+                alone=instance.to_last(instance.own, _usual(instance.others), patience.alone),
             )
             bad = instance.host in risks and instance.own.rate >= instance.mates.rate / 2 > 0
             each[name] = replace(instance, shown=seen, bad_host=bad)
@@ -157,26 +174,22 @@ class Instances:
 
         It has to where one instance fails, and it is likelier that the others are as `stable` than
         that all are alike: a client, a tenant or a neighbour may trouble it for a time. Where it is
-        the only one, nothing tells, and it has to for a part of these looks. It does not where it
-        loses most of its requests.
+        the only one, nothing tells, and it has to for a part of these looks.
         """
         counted = together(span.new for span in look)
-        known = {name: instance.own for name, instance in self.each.items()}
-        names = dict.fromkeys((*known, *counted))
-        if "" in names and len(names) == 1:  # a sum, of who knows how many
+        known = {**dict.fromkeys(counted, Instance()), **self.each}
+        if not known or known.keys() == {""}:  # a sum, of who knows how many
             return 0
-        new = [known.get(name, Counts()) + counted.get(name, Counts()) for name in names]
-        worst = max(new, key=lambda counts: counts.rate, default=Counts())
-        if not worst.errors or worst.rate >= LOSS:
-            return 0
-        of_all = sum(new, Counts())
-        rest = of_all - worst
-        if not rest.requests:
-            return int(patience * SINGLE)
-        usual = (stable.errors + 1) / (stable.requests + 1)
+        new = {name: one.own + counted.get(name, Counts()) for name, one in known.items()}
+        name, worst = max(new.items(), key=lambda item: item[1].rate)
+        of_all = sum(new.values(), Counts())
+        rest, usual = of_all - worst, _usual(stable)
+        to_last = known[name].to_last(worst, usual, patience)
+        if not to_last or not rest.requests:
+            return int(patience * SINGLE) if to_last else 0
         by_one = _likelihood(worst, worst.rate) + _likelihood(rest, usual)
         by_all = _likelihood(worst, of_all.rate) + _likelihood(rest, of_all.rate)
-        return patience if by_one > by_all else 0
+        return to_last if by_one > by_all else 0
 
     def outliers(
         self, dispersion: Dispersion, alpha: float, what: str = "errors", waits: bool = True
@@ -226,6 +239,7 @@ class Instances:
                 "bad_host": instance.bad_host,
                 "fading": instance.fading.dump(),
                 "part": instance.part,
+                "early": [_pair(counts) for counts in instance.early],
             }
             for name, instance in self.each.items()
         }
@@ -247,6 +261,7 @@ class Instances:
                     saved["bad_host"],
                     Fading.load(saved.get("fading", {})),
                     saved.get("part", part_of(0, len(data))),
+                    [Counts(*counts) for counts in saved.get("early", ())],
                 )
                 for name, saved in data.items()
             }
@@ -256,6 +271,11 @@ class Instances:
 def _likelihood(counts: Counts, rate: float) -> float:
     """Return the logarithm of how likely so many errors are at a rate, but for a constant."""
     return counts.errors * math.log(rate) - counts.requests * rate
+
+
+def _usual(others: Counts) -> float:
+    """Return how often others fail; more than never, however few these are."""
+    return (others.errors + 1) / (others.requests + 1)
 
 
 def part_of(known: int, more: int) -> float:

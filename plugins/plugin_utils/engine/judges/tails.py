@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from .calm import BEFORE
 from .comparison import Comparison
 from .counts import Counts, Span
-from .errors import LONGEST, RATIOS, ErrorHistory, total
+from .errors import LONGEST, POINTS, ErrorHistory, total
 from .evalue import Bets, odds_of
 from .latency import FINE, Histogram
 from .verdict import Data, Verdict
@@ -39,7 +39,8 @@ LEVELS: Mapping[Level, float] = {
 # are not beyond the next one have this power of the odds (`evalue.Trial`).
 GRADES: Mapping[float, float] = {0.99: 0.1, 0.997: 0.35, 0.999: 0.65, 0.9997: 1.0}
 GRADED: Level = (next(iter(GRADES)), 1.0)
-ODDS = odds_of([ratio**3 for ratio in RATIOS])  # half of them up to 8: slow answers are few
+# half of them up to 8: slow answers are few
+ODDS = odds_of([(2 * POINTS / (2 * point + 1)) ** 3 for point in reversed(range(POINTS))])
 STORM = 1.5  # times as slow as usual, on average, are all answers of stable in a storm
 RECENT = 5  # the last looks that have to agree: what a cold start decided is forgotten
 SURE = 2.0  # standard deviations more slow answers in these, where the new side was warming up
