@@ -223,11 +223,23 @@ class Run:
         return self.step(info if what == "status" else plan, given, show=True)
 
     def control(
-        self, word: str, given: Mapping[str, t.Any], host: str | None = None, **options: t.Any
+        self,
+        word: str,
+        given: Mapping[str, t.Any],
+        host: str | None = None,
+        force: bool | None = None,
+        **options: t.Any,
     ) -> Result:
         """`control.yml`: where no run obeys, this one continues the rollout."""
         journal = {name: given[name] for name in ("service", "store")}
-        sent = self.step(control, {**journal, **options}, command=word, host=host, continues=True)
+        sent = self.step(
+            control,
+            {**journal, **options},
+            command=word,
+            host=host,
+            force=force,
+            continues=True,
+        )
         if not sent["continues"]:
             return sent
         try:
