@@ -190,6 +190,7 @@ class Run:
             try:
                 return t.cast(Result, plugin.perform(context))
             except Parked as exc:
+                self.world.waits.parked.add(self.process.pid)
                 return context.parked(str(exc))
 
     def rollout(

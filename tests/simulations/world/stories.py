@@ -120,7 +120,6 @@ class _Telling:
         self.world.waits.robust = all(
             life.start < math.inf and life.crash is None and life.flap is None for life in story.bad
         )
-        self.world.waits.lingers = "notify" in given and set(story.receiving) != {"gets it"}
         self.world.waits.in_place = self.in_place
         if not story.left:
             self.world.waits.hold = float(given.get("hold", "0s").rstrip("s"))

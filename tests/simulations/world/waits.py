@@ -32,8 +32,8 @@ class Waits:
         self._world = world
         self.disturbed = 0.0  # until when a run may be kept from what it does
         self.robust = False  # whether no instance crashes by itself, or hangs
-        # whether a run that is parked may wait for receivers of notices, and reads no commands
-        self.lingers = False
+        # runs that are parked: they may wait for receivers of notices, and do nothing else
+        self.parked: set[int] = set()
         self.in_place = False  # commands are read between batches
         self.hold = 0.0  # seconds that old instances are kept after a switch; 0: none
         self._deaths: list[tuple[float, int]] = []  # when, and of which generation
@@ -90,7 +90,7 @@ class Waits:
         """Return what stays the same while a rollout waits for the same in the same run."""
         world, rollout = self._world, self._rollout()
         run = next((one for one in world.machine.processes if one.pid == world.holder), None)
-        alive = run is not None and run.alive and not run.interrupted
+        alive = run and run.alive and not run.interrupted and run.pid not in self.parked
         return (
             rollout.get("id"),
             rollout.get("phase"),
@@ -113,7 +113,7 @@ class Waits:
 
     def _obeyed(self, command: Mapping[str, t.Any]) -> None:
         world, rollout, since = self._world, self._rollout(), command["sent"]
-        if self.in_place or self.lingers or not self.works(since):
+        if self.in_place or not self.works(since):
             return
         if (world.holder, rollout.get("id")) != (command["holder"], command["rollout"]):
             return
@@ -127,7 +127,9 @@ class Waits:
         """Return whether the run that has the lease has worked since then, and nothing befell it."""
         world = self._world
         run = next((one for one in world.machine.processes if one.pid == world.holder), None)
-        if run is None or not run.alive or max(self.disturbed, world.held_since) > since:
+        if run is None or not run.alive or run.pid in self.parked:
+            return False
+        if max(self.disturbed, world.held_since) > since:
             return False
         return world.hampered.get(run.pid, 0.0) < since
 

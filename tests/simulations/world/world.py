@@ -417,7 +417,8 @@ class World:
         since = self.now - UNSEEN
         ended = instance.gone and instance.lost is not None and instance.lost < since
         in_place = not instance.labels.generation  # its own tasks deploy it again
-        return bool(ended) and not in_place and self.waits.works(since)
+        watched = instance.labels.service == "shop" and not in_place
+        return bool(ended) and watched and self.waits.works(since)
 
     def is_unseen(self, balancer: Balancer) -> bool:
         """Return whether a balancer lost its state after the process that acts last looked at it."""
