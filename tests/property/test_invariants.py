@@ -34,14 +34,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progres
     Rules,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
+from ansible_collections.progressive.rollout.tests.support.decisions import all_new, check
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
-from ansible_collections.progressive.rollout.tests.support.simulator import (
-    Life,
-    Simulator,
-    World,
-    all_new,
-    check,
-)
+from ansible_collections.progressive.rollout.tests.support.simulator import Life, Simulator, World
 from ansible_collections.progressive.rollout.tests.support.worlds import (
     DEADLINE,
     budgets,

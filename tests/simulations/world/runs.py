@@ -30,6 +30,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import remembered
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import stage_run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.interrupt import (
     GONE,
     Guard,
@@ -72,6 +73,7 @@ def inside(world: World, seed: int) -> Iterator[None]:
     try:
         with (
             mock.patch.object(monitor, "_Worker", drivers.Worker),
+            mock.patch.object(stage_run, "evaluate", world.decided.evaluate),
             mock.patch.object(identity, "lives", lambda pid, _ticks: world.machine.lives(pid)),
             mock.patch.object(os, "kill", lambda pid, _number: world.machine.signal(pid)),
             mock.patch.object(identity, "_machine", lambda: dict(_HERE)),
