@@ -178,6 +178,43 @@ def test_what_is_left_of_an_instance_is_removed_once_its_host_answers() -> None:
     )
 
 
+def test_a_host_that_a_balancer_sends_requests_to_again_is_not_taken_out_while_another_is_down() -> (
+    None
+):
+    """In place: it was taken out for tasks that have not begun, and another host died since."""
+    check(
+        Fault("instance killed", 1.1, 5.0),
+        Fault("balancer restores", 7.0, 0.0, "lb1"),
+        Fault("command", 16.9, 0.0, "skip"),
+        Fault("balancer away", 18.9, 150.0, "lb1"),
+        Fault("is slow", 30, 70.0),
+        platform=PLATFORM,
+        budget={"max_surge": 0, "max_unavailable": 1},
+        seed=12000018,
+    )
+
+
+def test_a_rollout_in_place_is_aborted_after_its_last_stage() -> None:
+    """Its run ends before the promotion, and the next one reads the command first."""
+    for call in (282, 286, 290):
+        check(
+            Fault("is interrupted", call),
+            follows=("abort",),
+            platform=PLATFORM,
+            budget={"max_surge": 0, "max_unavailable": 1},
+        )
+
+
+def test_a_change_of_an_autoscaler_that_is_late_is_refused_once_a_newer_run_put_it_back() -> None:
+    """A run is frozen before its first change, and the rollout is aborted meanwhile."""
+    for call in (31, 32):
+        check(
+            Fault("command", 55.9, 0.0, "abort"),
+            Fault("freezes", call, 70.0),
+            autoscaler={"driver": "simulated", "mode": "raise"},
+        )
+
+
 def test_no_tasks_work_after_a_step_that_lost_its_lease_at_its_end() -> None:
     """The run is frozen there, and another one supersedes its rollout meanwhile."""
     batches = {"max_unavailable": 2, "max_surge": 0}

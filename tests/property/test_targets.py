@@ -362,9 +362,12 @@ class Parts(Fleet):
             if decision.reached:
                 return
             progress = decision.progress
-            before = self._lacking(waypoint)
+            before, serving = self._lacking(waypoint), self._answering
             started = self._act(decision, waypoint)
             assert self._lacking(waypoint) <= max(before, allowed.unavailable)
+            assert self._answering >= min(serving, waypoint.desired - allowed.unavailable), (
+                "2: what is too much at one part serves in place of what is away"
+            )
             # what was taken out of rotation where nothing answers is stopped when it does again
             counted = [i for i in self.fleet if i.draining_since is None]
             assert not started or len(counted) <= limit(waypoint, allowed)
@@ -378,6 +381,11 @@ class Parts(Fleet):
         if self._gone(instance.host):
             return replace(instance, state=State.UNREACHABLE, ready_since=None)
         return instance
+
+    @property
+    def _answering(self) -> int:
+        """How many instances answer and serve, in any part."""
+        return sum(i.rotation is Rotation.IN and not self._gone(i.host) for i in self.fleet)
 
     def _lacking(self, waypoint: Waypoint) -> int:
         """How many instances that answer and serve the parts lack, each by itself."""

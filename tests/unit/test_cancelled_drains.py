@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import typing as t
+from dataclasses import replace
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import (
     drains_to_cancel,
@@ -33,6 +34,13 @@ def test_a_drain_is_carried_out_while_enough_others_serve() -> None:
 def test_as_many_stay_as_are_missing_the_newest_first() -> None:
     assert drains_to_cancel([SERVING, RESTORED, NEWER], ALL, 2) == ("s-4",)
     assert drains_to_cancel([SERVING, RESTORED, NEWER], ALL, 4) == ("s-4", "s-2")
+
+
+def test_an_instance_stays_where_another_load_balancer_has_lost_it() -> None:
+    lost = replace(RESTORED, lb_healthy=False, served=True)
+    assert drains_to_cancel([SERVING, lost], ALL, 2) == ("s-2",)
+    assert drains_to_cancel([SERVING, lost, replace(SERVING, id="s-5")], ALL, 2) == ()
+    assert drains_to_cancel([replace(lost, state=State.READY), lost], ALL, 1) == ("s-2",)
 
 
 def test_an_instance_that_gets_no_requests_or_was_told_to_stop_does_not_stay() -> None:

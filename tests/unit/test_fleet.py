@@ -163,6 +163,17 @@ def test_what_a_balancer_says_of_its_check_is_shown_of_a_ready_instance() -> Non
     assert one(Process.STOPPING, Health.PASSING, table).detail == ""
 
 
+@pytest.mark.parametrize("other", [{}, {HERE: server(OUT)}, {HERE: server(lb_healthy=False)}])
+def test_a_load_balancer_that_lost_an_instance_does_not_hide_that_another_sends_it_requests(
+    other: dict[Endpoint, Server],
+) -> None:
+    instance = one(Process.UNREACHABLE, Health.PENDING, {"a": {HERE: server()}, "b": other})
+    assert instance.served
+    for mine in (server(OUT), server(lb_healthy=False)):
+        table = {"a": {HERE: mine}, "b": {}}
+        assert not one(Process.UNREACHABLE, Health.PENDING, table).served
+
+
 def test_ready_since_is_never_before_it_was_started() -> None:
     fleet = assemble([report()], None, {"shop-1": HealthStatus(Health.PASSING, 50.0)}, {})
     assert fleet[0].ready_since == 100.0

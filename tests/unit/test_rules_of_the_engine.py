@@ -123,6 +123,14 @@ def test_more_replicas_are_no_reason_to_let_requests_pass_a_gate() -> None:
     assert len(decide([*some(2), *idle], point, SINCE, Budget(2, 0)).admit) == 1
 
 
+def test_an_instance_that_the_budget_can_spare_is_no_reason_to_let_requests_pass_a_gate() -> None:
+    idle = some(2, 2, rotation=Rotation.OUT)
+    point = Waypoint(3, 0, 4, 2, stable=1)
+    assert decide([*some(1), *idle], point, SINCE, Budget(0, 1)).admit == ()
+    assert len(decide([*some(1), *idle], point, SINCE, Budget(1, 0)).admit) == 1
+    assert len(decide(idle, point, SINCE, Budget(0, 2)).admit) == 1, "none at all would serve"
+
+
 def test_a_redundant_instance_stays_while_too_few_others_are_available() -> None:
     """One that fails our check, and that load balancers still have, is not enough."""
     old = some(2)
@@ -199,6 +207,26 @@ def test_what_serves_on_a_host_that_is_silent_for_long_is_replaced_and_goes_afte
     assert decide(starting, rolling(2, 4), SINCE, Budget(1, 0)).nothing_to_do
     decision = decide([*some(4, 2), silent(NOW - 300)], rolling(2, 4), SINCE, Budget(1, 0))
     assert (decision.create, decision.drain) == (0, ("silent",))
+
+
+def test_what_one_load_balancer_lost_on_a_silent_host_stays_while_another_sends_it_requests() -> (
+    None
+):
+    lost = replace(silent(NOW - 10), rotation=Rotation.PARTIAL, lb_healthy=False)
+    kept = decide([*some(3, 2), replace(lost, served=True)], rolling(2, 4), SINCE, Budget(1, 0))
+    assert kept.nothing_to_do
+    assert decide([*some(3, 2), lost], rolling(2, 4), SINCE, Budget(1, 0)).drain == ("silent",)
+    long = replace(lost, served=True, silent_since=NOW - 300)
+    assert decide([*some(3, 2), long], rolling(2, 4), SINCE, Budget(1, 0)).create == 1
+    assert decide([*some(4, 2), long], rolling(2, 4), SINCE, Budget(1, 0)).drain == ("silent",)
+
+
+def test_what_fails_our_check_stays_where_a_load_balancer_sends_it_requests() -> None:
+    """Too few serve at all load balancers, since one of them has lost some."""
+    failing = some(1, 1, State.NOT_READY, rotation=Rotation.PARTIAL)
+    fleet = [*failing, *some(2, 2), *some(1, 2, rotation=Rotation.PARTIAL, lb_healthy=False)]
+    fleet = [replace(i, served=True) for i in fleet]
+    assert not decide(fleet, rolling(2, 3), SINCE, Budget(1, 0)).drain
 
 
 def test_a_host_that_answers_again_keeps_what_serves_there() -> None:

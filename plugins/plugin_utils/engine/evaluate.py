@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from . import targets, wording
 from .budget import Budget, ResolvedBudget
 from .fleet_count import FleetCount, GroupCount, count_fleet
-from .instances import can_admit, can_stop, ids, is_serving, is_starting
+from .instances import can_admit, can_stop, gets_requests, ids, is_serving, is_starting
 from .model import FailureAction, Instance, Rotation, State
 from .progress import ProgressTracker, Rules, failure_limits
 from .shares import Target
@@ -106,6 +106,7 @@ def evaluate(
     progress = progress.advance(
         count.new.arrived, count.old_total, count.failures, now, kept, count.lasting
     )
+    count.kept_out = _kept_out(count, waypoint, allowed)
     failed, failed_id = _failure(count, waypoint, rules, progress, now)
     if failed:
         then = FailureAction.HOLD if _only_stable_fails(count, waypoint, progress) else None
@@ -184,10 +185,13 @@ def _parts(
     shares = targets.apportion(
         allowed, [(point, count) for (_t, point, _p), count in zip(divided, counts, strict=True)]
     )
-    return [
+    parts = [
         _Part(target, point, count, budget)
         for (target, point, _part), count, budget in zip(divided, counts, shares, strict=True)
     ]
+    for part in parts:
+        part.count.kept_out = _kept_out(part.count, part.waypoint, part.allowed)
+    return parts
 
 
 def _pinned(
@@ -283,7 +287,8 @@ def _stable_missing(count: FleetCount, waypoint: Waypoint) -> int:
     """How many of the old instances that are to serve do not exist, or are not in service yet."""
     if not waypoint.repairs or not waypoint.old or count.switched:
         return 0
-    starting = count.old.starting - sum(map(is_starting, _kept_out(count, waypoint)))
+    kept_out = sum(i.id in count.kept_out and is_starting(i) for i in count.old.pending)
+    starting = count.old.starting - kept_out
     return max(0, waypoint.old - len(count.old)) + starting
 
 
@@ -396,7 +401,7 @@ def _rotate(
     """Which instances to put in rotation, and which to take out in the same update without
     stopping them.
     """
-    old = [] if count.switched else _old_to_admit(count, waypoint)
+    old = [] if count.switched else _old_to_admit(count)
     standby: list[Instance] = []
     if waypoint.new_idle:
         admit = old
@@ -411,27 +416,26 @@ def _rotate(
     return [i for i in admit if i.id not in leaving], [i for i in standby if i.id not in leaving]
 
 
-def _old_to_admit(count: FleetCount, waypoint: Waypoint) -> list[Instance]:
+def _old_to_admit(count: FleetCount) -> list[Instance]:
     """Which old instances to put in rotation."""
-    kept_out = {instance.id for instance in _kept_out(count, waypoint)}
-    return [i for i in count.old.pending if can_admit(i) and i.id not in kept_out]
+    return [i for i in count.old.pending if can_admit(i) and i.id not in count.kept_out]
 
 
-def _kept_out(count: FleetCount, waypoint: Waypoint) -> list[Instance]:
+def _kept_out(count: FleetCount, waypoint: Waypoint, allowed: ResolvedBudget) -> frozenset[str]:
     """Which old instances get no requests though they are ready.
 
     Those of a superseded rollout may never have passed its gates: out of rotation, they get
-    requests only as far as the others are too few.
+    requests only as far as the others are fewer than the budget allows, or none at all.
     """
     if not waypoint.stable:
-        return []
+        return frozenset()
     known = (waypoint.stable, waypoint.baseline)
     ready = [i for i in count.old.pending if can_admit(i)]
     idle = [i for i in ready if i.generation not in known and not i.in_rotation]
     # as many as carried the requests until now are enough, however many more are asked for
-    needed = min(waypoint.desired, waypoint.before or waypoint.desired)
-    missing = needed - count.available - (len(ready) - len(idle))
-    return idle[max(0, missing) :]
+    needed = min(waypoint.desired, waypoint.before or waypoint.desired) - allowed.unavailable
+    missing = max(1, needed) - count.available - (len(ready) - len(idle))
+    return frozenset(ids(idle[max(0, missing) :]))
 
 
 def _needed_to_switch(waypoint: Waypoint) -> int:
@@ -472,7 +476,9 @@ def _replaced_to_drain(count: FleetCount, floor: int) -> tuple[list[Instance], i
     """
     spare = count.serving - floor
     serving = [i for i in count.replaced if is_serving(i)]
-    others = [i for i in count.replaced if not is_serving(i)]
+    others = [
+        i for i in count.replaced if not is_serving(i) and (spare >= 0 or not gets_requests(i))
+    ]
     ready = [i for i in serving if i.redundant and i.state is State.READY]
     stay = ids(ready[max(0, count.available + len(ready) - floor) :])
     chosen = _first([i for i in serving if i.id not in stay], spare, _usefulness)
@@ -501,12 +507,13 @@ def _excess(
     useless: list[Instance] = []
     useful = [i for i in group.prepared if i.in_rotation]
     for instance in pending:
-        returns = instance.state is State.READY and spare.serving < 0
-        (useful if is_serving(instance) or returns else useless).append(instance)
+        returns = instance.state is State.READY or gets_requests(instance)
+        needed = is_serving(instance) or (returns and spare.serving < 0)
+        (useful if needed else useless).append(instance)
     free = _first(useless, excess, _usefulness)
     free += _first(prepared, excess - len(free), _usefulness)
-    # Our check fails an instance that a load balancer still sends requests to, or too few serve and
-    # the instance may be back in rotation in a moment: it goes only while enough others serve. So a
+    # Our check fails an instance that a load balancer still sends requests to, or too few serve
+    # everywhere and the instance may in a moment: it goes only while enough others serve. So a
     # blip of health checks, or a balancer that was restarted, can never empty a fleet.
     # A ready one that a balancer lost goes only while enough other ready ones serve.
     ready = [i for i in useful if i.state is State.READY][: max(0, spare.ready_serving)]

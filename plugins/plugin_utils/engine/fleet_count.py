@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .instances import (
+    gets_requests,
     has_lasted,
     is_available,
     is_lost,
     is_orphaned,
     is_overdue,
     is_prepared,
-    is_serving,
     is_starting,
 )
 from .model import Instance, Rotation, State
@@ -70,7 +70,6 @@ class FleetCount:
     # restarted, new ones that serve on hosts that have not answered for long, and redundant ones
     replaced: list[Instance] = field(default_factory=list)
     total: int = 0  # what counts against surge
-    away: int = 0  # are on hosts that do not answer, whether they are to go or not
     old_total: int = 0
     serving: int = 0  # get requests from load balancers, whatever our own checks found
     ready_serving: int = 0  # of these, pass our own checks
@@ -78,6 +77,8 @@ class FleetCount:
     failures: list[Failure] = field(default_factory=list)  # of instances that this stage started
     # ids of the available instances that stay, since their zones have no more to spare
     pinned: frozenset[str] = frozenset()
+    # ids of the old instances that get no requests though they are ready
+    kept_out: frozenset[str] = frozenset()
     switched: bool = False  # the waypoint is a switch, and no old instance is in rotation any more
 
     @property
@@ -89,7 +90,7 @@ class FleetCount:
     def old_serves(self) -> bool:
         """Whether any old instance serves, or will as soon as it is back in rotation."""
         return bool(self.old.available) or any(
-            i.state is State.READY or (i.in_rotation and i.lb_healthy) for i in self.old.pending
+            i.state is State.READY or gets_requests(i) for i in self.old.pending
         )
 
 
@@ -134,7 +135,6 @@ class _Counting:
     def add(self, instance: Instance) -> None:
         """Put an instance into its list."""
         state, count = instance.state, self.count
-        count.away += state is State.UNREACHABLE
         is_new = instance.generation == self.waypoint.generation
         if state is State.FAILED or state is State.STOPPED:
             count.ended.append(instance)
@@ -164,7 +164,7 @@ class _Counting:
             self._failed(instance, instance.detail or "it ended, and was restarted", is_new)
         elif instance.redundant:
             count.replaced.append(instance)
-        elif is_new and is_serving(instance) and is_lost(instance, self.rules, self.now):
+        elif is_new and gets_requests(instance) and is_lost(instance, self.rules, self.now):
             count.replaced.append(instance)
         elif is_available(instance, self.rules, self.now):
             group.available.append(instance)
@@ -180,8 +180,8 @@ class _Counting:
 
     def _add_pending(self, instance: Instance, group: GroupCount, is_new: bool) -> None:
         group.pending.append(instance)
-        serves = instance.lb_healthy and instance.in_rotation
-        if instance.state is State.UNREACHABLE and (is_new or self._keeps_old) and not serves:
+        unreachable = instance.state is State.UNREACHABLE and (is_new or self._keeps_old)
+        if unreachable and not gets_requests(instance):
             group.unreachable.append(instance)
         if (is_new or self._is_repair(instance)) and is_overdue(instance, self.rules, self.now):
             group.overdue.append(instance)

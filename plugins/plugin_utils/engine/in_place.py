@@ -15,7 +15,7 @@ from decimal import Decimal
 
 from .budget import Percent, ResolvedBudget
 from .evaluate import Decision
-from .instances import can_admit, can_stop, ids, is_available, is_serving
+from .instances import can_admit, can_stop, gets_requests, ids, is_available, is_serving
 from .model import Instance, Rotation, State
 from .progress import ProgressTracker, Rules
 from .strategy import Groups, Plan, Step, Waypoint
@@ -264,9 +264,9 @@ class _Capacity:
     def lose(self, instances: Sequence[Instance]) -> bool:
         """Take the instances of a host out of the capacity, unless too little would be left."""
         available, serving = self.given(instances)
-        # A ready instance may be in rotation in a moment, so with too few available it is not
-        # useless.
-        useful = serving or any(instance.state is State.READY for instance in instances)
+        # A ready instance may be in rotation in a moment, and one that a load balancer has lost may
+        # serve at another, so with too few available they are not useless.
+        useful = any(i.state is State.READY or gets_requests(i) for i in instances)
         if useful and (
             self.available - available < self.floor or self.serving - serving < self.floor
         ):

@@ -41,6 +41,13 @@ def is_serving(instance: Instance) -> bool:
     return instance.in_rotation and instance.lb_healthy
 
 
+def gets_requests(instance: Instance) -> bool:
+    """Whether any load balancer sends it requests. Where another has lost it, it is no capacity,
+    and still of use.
+    """
+    return is_serving(instance) or instance.served
+
+
 def is_orphaned(instance: Instance) -> bool:
     """Whether it was to be stopped, gets no requests, and is on an unreachable host.
 
@@ -113,8 +120,7 @@ def drains_to_cancel(
     it was then. Others may be lost before it is carried out, and a load balancer that has an older
     state again may send requests to nothing else.
     """
-    serving = [i for i in fleet if is_serving(i)]
-    draining = [i for i in serving if i.state is State.DRAINING]
-    missing = floor - (len(serving) - len(draining))
+    missing = floor - sum(is_serving(i) and i.state is not State.DRAINING for i in fleet)
+    draining = [i for i in fleet if i.state is State.DRAINING and gets_requests(i)]
     kept = [i for i in draining if i.id in may_stay]
     return ids(sorted(kept, key=lambda i: i.order, reverse=True)[: max(0, missing)])

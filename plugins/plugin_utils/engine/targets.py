@@ -242,12 +242,8 @@ def _unavailable(
     going = [_excess(point, count) + len(count.replaced) for point, count in parts]
     used = [max(0, lack) for lack in lacking]
     targets_share = _deal(allowed.unavailable, used, list(map(add, used, going)))
-    # What a target lacks because its hosts do not answer is not made good elsewhere.
-    lost = sum(
-        max(0, min(lack, count.away)) for lack, (_p, count) in zip(lacking, parts, strict=True)
-    )
     spare = _deal(
-        allowed.unavailable - sum(lacking) + lost,
+        allowed.unavailable - sum(lacking),
         [0] * len(parts),
         [
             min(some, less - lack)

@@ -539,7 +539,7 @@ class Scaler(AutoscalerDriver):
     follows = True
 
     def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
-        self._world = worlds[-1]
+        self._world, self._context = worlds[-1], context
 
     def check(self) -> None:
         self.read()
@@ -550,9 +550,12 @@ class Scaler(AutoscalerDriver):
 
     def write(self, before: State, after: State) -> None:
         with self._world.call(f"change the autoscaler to {dict(after)}", AutoscalerError):
+            epoch = self._context.known().epoch
+            if epoch < self._world.scaler_epoch:
+                raise LeaseLost(f"the autoscaler has epoch {self._world.scaler_epoch}, not {epoch}")
             if self._world.scaler != before:
                 raise AutoscalerError("the autoscaler was changed meanwhile")
-            self._world.scaler = dict(after)
+            self._world.scaler, self._world.scaler_epoch = dict(after), epoch
 
     def held(self, state: State, replicas: int) -> State:
         return {**state, "off": True}

@@ -201,6 +201,7 @@ class World:
         self.receiving: t.Sequence[str] = ["gets it"]  # what a receiver does with a notice, in turn
         self.received: list[tuple[str, str]] = []  # notices: of which rollout, and which event
         self.scaler: dict[str, t.Any] = {"min": 1, "max": 9, "off": False}
+        self.scaler_epoch = 0
         self.wish: int | None = None  # how many instances the autoscaler wants
         self.unavailable = 0  # instances that may be missing, by the budget
         self.even = 1.0  # the part of the requests that an instance may always get
@@ -568,8 +569,8 @@ class World:
             self.answers(endpoint) or instance.served or instance.well(self.now)
         ):
             self.broken(f"{balancer.name} sends requests to {endpoint}, which was never ready")
-        elif instance.labels.revision in self.hidden and self.serving(balancer) >= self.floor:
-            if not self.is_unseen(balancer):
+        elif instance.labels.revision in self.hidden and not self.is_unseen(balancer):
+            if self.serving(balancer) >= max(1, self.floor):
                 self.broken(
                     f"{balancer.name} sends requests to {instance.labels.id} before its gate"
                 )

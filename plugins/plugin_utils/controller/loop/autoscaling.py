@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typing as t
 from collections.abc import Callable
+from contextlib import suppress
 
 from ...base import clock
 from ...base.errors import TRANSIENT, AutoscalerGone, InputError
@@ -150,8 +151,11 @@ class Autoscaling:
             now = driver.read()
             self._yield(driver, held, now)
             after = autoscaling.put_back(now, held.original, (held.before, held.now))
+            self._recorder.commit()  # only the holder of the lease goes on
+            if after == now != held.now:  # a change may be under way: it is refused by its epoch
+                with suppress(*TRANSIENT):
+                    driver.write(now, now)
             if after != now:
-                self._recorder.commit()  # only the holder of the lease goes on
                 driver.write(now, after)
                 self._note(f"{driver.name} put back to {_words(driver, after)}")
         except AutoscalerGone as exc:

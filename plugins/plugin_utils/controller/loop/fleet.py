@@ -143,6 +143,7 @@ def _instance(
             else Rotation.ABSENT
         )
         lb_healthy, active, weight, unproven = True, 0, int(rotation is Rotation.IN), ""
+        served = False
     else:
         entries = [servers.get(labels.endpoint) for servers in table.values()]
         # an entry that is not managed stays where it is, and sends no requests; that of another
@@ -157,7 +158,9 @@ def _instance(
                 for entry in entries
             ]
         rotation, lb_healthy, active = placement(entries)
-        weight = sum(entry.weight for entry in entries if entry and entry.rotation is Rotation.IN)
+        inside = [entry for entry in entries if entry and entry.rotation is Rotation.IN]
+        weight = sum(entry.weight for entry in inside)
+        served = any(entry.lb_healthy for entry in inside)
         unproven = why_unhealthy(entries, table) if state is State.READY else ""
     return Instance(
         id=labels.id,
@@ -168,6 +171,7 @@ def _instance(
         ready_since=max(status.since, report.created) if state is State.READY else None,
         rotation=rotation,
         lb_healthy=lb_healthy,
+        served=served,
         active=active,
         weight=weight,
         draining_since=(

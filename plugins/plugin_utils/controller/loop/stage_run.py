@@ -110,8 +110,10 @@ class StageRun:
         self._rules = loop.rules_for(stage, rollout)
         in_place, budget = decide is not evaluate, loop.settings.budget
         self._budget = budget.without_surge() if in_place else budget
-        # what was drained in place before stays so: the user's tasks may have worked there
-        self._drained = frozenset(loop.session.record.draining if in_place else ())
+        # what is deployed in place stays drained: the user's tasks may have worked there
+        generations = (rollout.generation, stage.waypoint.generation)
+        deployed = loop.session.record.deployed.items()
+        self._deployed = frozenset(i for i, known in deployed if known.generation in generations)
         self._hold_at: Waypoint | None = None  # where the fleet is kept while the stage is on hold
         # of this iteration and of the one before
         self._decision, self._before = Decision(), Decision()
@@ -182,7 +184,7 @@ class StageRun:
         """Observe the service, and reconsider the drains that are not carried out."""
         allowed = self._budget.resolve(waypoint.desired)
         floor = waypoint.desired - allowed.unavailable
-        snapshot = reconsider(self._loop, self._loop.observe(), floor, self._drained)
+        snapshot = reconsider(self._loop, self._loop.observe(), floor, self._deployed)
         return self._loop.with_leaving(snapshot, waypoint)
 
     @property

@@ -57,6 +57,10 @@ class InPlace(StepPart):
     def take_out(self, rollout: Rollout) -> list[str]:
         """Take the next hosts out of rotation; return none if nothing is left, or it failed."""
         self.skip_unreachable(rollout)
+        if rollout.phase != Phase.HELD and not self.stages.ahead(rollout):
+            # commands may have come since an earlier run passed all stages
+            last = replace(self.stages.of(rollout)[-1], gates=())
+            self._run_stage(rollout, last, engine.hold_batch)
         while rollout.phase != Phase.HELD and (ahead := self.stages.ahead(rollout)):
             stage, scope = ahead[0], self.plan.scope(rollout)
             fleet = self.loop.observe_fleet()
