@@ -194,6 +194,10 @@ class Run:
             except Parked as exc:
                 self.world.waits.parked.add(self.process.pid)
                 return context.parked(str(exc))
+            except RolloutError:
+                if (self.world.recorded("rollout") or {}).get("phase") == Phase.HELD:
+                    self.world.waits.parked.add(self.process.pid)
+                raise
 
     def rollout(
         self,
