@@ -119,8 +119,6 @@ class Life:
     crash: int | None = None  # when it ends by itself
     vanish: int | None = None  # when nothing is reported of it any more
     flap: int | None = None  # answers and does not, in turns of so many seconds
-    # ends so long after it began to answer, and is started again by its platform
-    loop: int | None = None
     never: bool = False  # never answers
 
 
@@ -133,8 +131,6 @@ class World:
     lives: Sequence[Life] = (Life(),)  # of the instances the walk makes, over and over
     repairs: Sequence[Life] = (Life(),)  # likewise, of those it makes of the stable revision
     unreachable: Sequence[tuple[int, int, int | None]] = ()  # host, from, to
-    restarts: Sequence[tuple[int, int]] = ()  # balancer, when it loses all its entries
-    blips: Sequence[tuple[int, int]] = ()  # our own checks fail everything; the balancers' do not
     # when: the desired number, once the rollout has come so far
     resize: Mapping[int, int] = field(default_factory=dict)
     # when all instances of before the rollout that run then end at once, for one cause
@@ -155,8 +151,6 @@ class Script:
     force: int | None = None  # a promotion, though perhaps not all instances are ready
     # of which stage: how long they take to pass
     gates: Mapping[str, int] = field(default_factory=dict)
-    no: frozenset[str] = frozenset()  # stages whose gates fail
-    on_failure: str = "rollback"
     on_stable_lost: str = "repair"
 
 
@@ -340,8 +334,6 @@ class Simulator:
         life, age = node.life, self.clock - node.created
         if node.gone or life.never or age < life.start or node.labels.id not in self.nodes:
             return False
-        if life.loop is not None and age % (life.start + life.loop) < life.start:
-            return False
         return life.flap is None or (age - life.start) // life.flap % 2 == 0
 
     def reachable(self, host: str) -> bool:
@@ -384,10 +376,6 @@ class Simulator:
                 node.gone = Process.STOPPED if node.told is not None else Process.FAILED
             elif node.life.vanish is not None and age >= node.life.vanish:
                 del self.nodes[name]
-        for number, when in self.world.restarts:
-            if when == self.clock and self.balancers:
-                balancer = self.balancers[number % len(self.balancers)]
-                balancer.entries, balancer.orders = {}, {}
         for balancer in self.balancers:
             balancer.work()
 
@@ -409,7 +397,6 @@ class Simulator:
             if name in self.nodes and self.nodes[name].labels.generation != target
         }
         going = {name: self.out.get(name, float(self.clock)) for name in self.marks}
-        crashes = fleets.crashed(self.reports, 0.0, self.rules.watch_new)
         self.silent = {
             report.labels.id: self.silent.get(report.labels.id, float(self.clock))
             for report in self.reports
@@ -422,7 +409,6 @@ class Simulator:
             going,
             known,
             seen_ready=self.seen_ready,
-            crashes=crashes,
             silent=self.silent,
         )
         self.seen_ready |= {i.id for i in self.fleet if i.state is State.READY}
@@ -442,21 +428,12 @@ class Simulator:
                 if self.clock - node.created < node.life.start // 2
                 else Process.RUNNING
             )
-        again = None if node.life.loop is None else node.created + node.life.start + node.life.loop
-        restarted = float(again) if again is not None and again <= self.clock else None
-        return Report(
-            node.labels,
-            process,
-            float(node.created),
-            restarts=int(restarted is not None),
-            restarted=restarted,
-        )
+        return Report(node.labels, process, float(node.created))
 
     def _check(self, node: Node) -> None:
         name = node.labels.id
         before = self.vitals.get(name, HealthStatus(Health.PENDING, float(node.created)))
-        blip = any(begin <= self.clock < end for begin, end in self.world.blips)
-        if self.answers(node) and not blip:
+        if self.answers(node):
             health = Health.PASSING
         else:
             health = Health.PENDING if before.health is Health.PENDING else Health.FAILING
@@ -774,7 +751,7 @@ class Simulator:
                 if stage.part == REPLACE:
                     return
             if decision.failed:
-                raise Ended(decision.then or script.on_failure, decision.failed)
+                raise Ended(decision.then or "rollback", decision.failed)
             if decision.reached or (rollout.force and waypoint.new_idle):
                 there = [node.labels for node in self.nodes.values() if not node.gone]
                 self.stood[stage.name] = Counter(
@@ -836,8 +813,6 @@ class Simulator:
         if "passed" not in rollout.gates and self.clock < since + takes:
             rollout.phase = stage.waiting
             return False
-        if "passed" not in rollout.gates and stage.name in script.no:
-            raise Ended(script.on_failure, f"the gate of {stage.name} says no")
         rollout.phase = self._walking(stage)
         return True
 
