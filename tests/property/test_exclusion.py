@@ -29,6 +29,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progres
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
+from ansible_collections.progressive.rollout.tests.support.simulator import some
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -159,3 +160,16 @@ def test_the_room_that_is_asked_for_is_what_the_budget_needs(
     most = most_at_once(replicas, kept, second_set, budget)
     assert most >= max(replicas, kept) + budget.resolve(max(replicas, kept)).surge
     assert not second_set or most >= replicas + kept
+
+
+def test_hosts_are_not_left_out_while_no_other_instance_serves_at_all_load_balancers() -> None:
+    """The only instance serves, also where the check of one load balancer fails."""
+    (only,) = (replace(instance, host="web1") for instance in some(1))
+    failing = replace(only, lb_healthy=False)
+    partly = replace(failing, state=State.NOT_READY, served=True)
+    other = replace(only, id="other", host="web2")
+    for instance in (only, failing, partly):
+        assert ends_service([instance], {"web1"})
+        assert ends_service([instance, replace(other, lb_healthy=False)], {"web1"})
+        assert not ends_service([instance, other], {"web1"})
+    assert not ends_service([replace(partly, served=False)], {"web1"}), "it serves nowhere"

@@ -234,6 +234,19 @@ def test_a_balancer_that_lost_its_state_on_a_way_back_shares_as_the_others() -> 
     assert weights(lost, lost) == weights(lost) == [256, 1], "no other knows better"
 
 
+def test_an_instance_whose_check_fails_at_a_balancer_has_no_part_of_what_is_left_there() -> None:
+    """On a way back it is taken out, and the bad ones keep the part that they really had."""
+    two, three = Endpoint("127.0.0.1", 8102), Endpoint("127.0.0.1", 8103)
+    bad = Report(Labels("shop-2", "shop", "r2", 2, "h1", two, 0), Process.RUNNING, created=100.0)
+    reports = [report("shop-1"), bad, report("shop-3", endpoint=three)]
+    back = WeightSplit(Waypoint(1, 4, 0, 4, weight=100, stable=1, headroom=Fraction(1)))
+    for good, expected in ((False, [3, 2]), (True, [3, 1])):
+        third = server(lb_healthy=good)._replace(weight=3)
+        servers = {HERE: server()._replace(weight=3), two: server()._replace(weight=2)}
+        shall = targets(reports, {"a": servers | {three: third}}, (), ["shop-3"], (), split=back)
+        assert [shall["a"][at].weight for at in (HERE, two)] == expected
+
+
 def test_one_without_a_place_has_no_entry() -> None:
     fleet = [report("ordered-1", Process.STARTING, NOWHERE), report("shop-2")]
     assert set(targets(fleet, {"a": {}}, [], [], [])["a"]) == {HERE}

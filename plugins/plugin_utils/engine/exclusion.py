@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 
 from .budget import Budget
-from .instances import ids, is_serving
-from .model import Instance
+from .instances import gets_requests, ids, is_serving
+from .model import Instance, State
 
 
 def leaving(fleet: Iterable[Instance], excluded: Container[str]) -> tuple[str, ...]:
@@ -20,9 +20,14 @@ def leaving(fleet: Iterable[Instance], excluded: Container[str]) -> tuple[str, .
 
 
 def ends_service(fleet: Iterable[Instance], excluded: Container[str]) -> bool:
-    """Whether instances serve, and all of them are on hosts that are left out."""
-    serving = [i for i in fleet if is_serving(i) and i.draining_since is None]
-    return bool(serving) and all(i.host in excluded for i in serving)
+    """Whether instances on hosts that are left out get requests, and no other instance serves at
+    all load balancers. The check of a load balancer may fail for a moment.
+    """
+    staying = [i for i in fleet if i.in_rotation and i.draining_since is None]
+    loses = any(
+        i.host in excluded and (i.state is State.READY or gets_requests(i)) for i in staying
+    )
+    return loses and not any(is_serving(i) and i.host not in excluded for i in staying)
 
 
 def most_at_once(replicas: int, kept: int, second_set: bool, budget: Budget) -> int:

@@ -171,6 +171,9 @@ class Waits:
         out = instance.labels.host in rollout.get("excluded", ())
         if leaves or out or not instance.well(world.now):
             return
+        others = self._living(instance.labels.generation) - (not self._is_leaving(instance))
+        if others >= previous["replicas"]:
+            return  # another one was started while its host did not answer
         if any(one["word"] in ENDS_HOLD and one["rollout"] == name for one in self._sent):
             return
         until = since + self.hold

@@ -414,7 +414,11 @@ class World:
         return cut_off + sum(one.lost is not None and one.lost > known for one in self.instances())
 
     def noticed(self, instance: Instance) -> bool:
-        """Return whether a run has had the time to see that an instance ended."""
+        """Return whether a run has had the time to see that an instance ended. Nobody watches another
+        service after its rollout.
+        """
+        if instance.labels.service != "shop":
+            return False
         since = self.now - UNSEEN
         ended = instance.gone and instance.lost is not None and instance.lost < since
         in_place = not instance.labels.generation  # its own tasks deploy it again

@@ -400,11 +400,15 @@ def _left(entries: Sequence[_Entry], alike: Sequence[Sequence[_Entry]]) -> Fract
 
 
 def _sent(entries: Iterable[_Entry]) -> Fraction:
-    """Return the part of the requests that old instances get with these entries."""
+    """Return the part of the requests that old instances get with these entries.
+
+    The load balancer sends none to those whose check fails, unless it has no others.
+    """
+    serving = [(bool(i.new), i.server) for i in entries if i.server is not None and i.serves]
+    healthy = [(new, server) for new, server in serving if server.lb_healthy]
     weights = {True: 0, False: 0}
-    for entry in entries:
-        if entry.server is not None and entry.serves:
-            weights[bool(entry.new)] += entry.server.weight
+    for new, server in healthy or serving:
+        weights[new] += server.weight
     total = sum(weights.values())
     return Fraction(weights[False], total) if total else Fraction(1)
 
