@@ -106,4 +106,4 @@ def test_a_switch_to_a_set_that_is_not_whole(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(evaluate, "_is_reached", some_are_enough)
     monkeypatch.setattr(evaluate, "_needed_to_switch", lambda _waypoint: 1)
-    assert "requests are switched to" in wrong(bad=waits, **given)
+    assert "6: reached with fewer" in wrong(bad=waits, **given)

@@ -84,7 +84,7 @@ def check(
     started = decision.create + decision.create_old
     assert started == 0 or counted + started <= max(
         waypoint.desired + allowed.surge, waypoint.new + waypoint.old
-    ), "1"
+    ), f"1: {started} are started beside {counted}"
     # An unreachable one that was told to go goes as soon as its host is back.
     over = (State.STOPPED, State.FAILED, State.DRAINING)
     staying = [
@@ -144,14 +144,18 @@ def check(
             assert i in going, f"2: repair before replacing: {i.id} gives nothing and stays"
     for name in decision.admit:
         i = by_id[name]
-        assert i.state is State.READY and i.lb_healthy and i.rotation is not Rotation.IN, "3"
+        assert i.state is State.READY and i.lb_healthy and i.rotation is not Rotation.IN, (
+            f"3: {name} is admitted, and not ready or in rotation"
+        )
         assert not (waypoint.new_idle and i in fresh), (
             "a new instance on standby is put in rotation"
         )
     for name in decision.retire:
         i = by_id[name]
-        assert i.state is State.DRAINING and i.rotation in (Rotation.OUT, Rotation.ABSENT), "3"
-        assert i.draining_since is not None, "8"
+        assert i.state is State.DRAINING and i.rotation in (Rotation.OUT, Rotation.ABSENT), (
+            f"3: {name} is stopped in rotation"
+        )
+        assert i.draining_since is not None, f"8: {name} is stopped, and does not drain"
         done = i.active == 0 and now - i.draining_since >= rules.settle
         assert done or now - i.draining_since >= rules.drain_timeout, (
             "3: stopped with requests in flight"
@@ -167,7 +171,9 @@ def check(
     names = [*decision.admit, *decision.standby, *decision.drain, *decision.retire]
     assert len(names) == len(set(names)), "8: one thing at a time for each instance"
     if decision.reached:
-        assert (standing if waypoint.new_idle else sum(map(available, fresh))) == waypoint.new, "6"
+        assert (standing if waypoint.new_idle else sum(map(available, fresh))) == waypoint.new, (
+            "6: reached with fewer than asked for"
+        )
         # A switch is not held up by its standby set.
         assert not going or waypoint.switches, "6: at the waypoint, and something has to go"
     if decision.failed:

@@ -81,19 +81,6 @@ class Decided:
                     name = instance.labels.id
                     world.broken(f"{name} leaves {balancer.name}, and the journal has no drain")
 
-    def check_switch(self, tables: t.Iterable[t.Mapping[Endpoint, Target]]) -> None:
-        """All requests go from one set to another: that is ready, unless the switch is forced."""
-        world, rollout = self._world, self._world.recorded("rollout") or {}
-        if rollout.get("phase") == Phase.ROLLING_BACK or rollout.get("strategy") != "blue_green":
-            return
-        wanted = {at for table in tables for at, to in table.items() if to.rotation is Rotation.IN}
-        new = [one for at in wanted if (one := world.at(at))]
-        new = [one for one in new if one.labels.generation == rollout["generation"]]
-        ready = sum(one.well(world.now) for one in new)
-        needed = rollout["replicas"] - len(rollout.get("excluded", ()))
-        if new and ready < (1 if rollout.get("force") else needed) - world.lost_unseen():
-            world.broken(f"requests are switched to {ready} instances, {needed} are to be ready")
-
     def written(self) -> None:
         """The record was written: what drains goes on to, unless the rollout goes back to it."""
         world = self._world

@@ -308,7 +308,6 @@ class Traffic(TrafficDriver):
         world.acts(what, self._context.known().epoch, self._context.service)
         if self._context.service == "shop" and any(map(self._switches, targets.values())):
             world.at_switch()
-            world.decided.check_switch(targets.values())
         asked = world.now
         with world.call(what, TrafficError) as half:
             self._reach(targets)
