@@ -198,10 +198,6 @@ class Run:
                 if not isinstance(exc, Parked):
                     raise
                 return context.parked(str(exc))
-            except RolloutError:
-                if (self.world.recorded("rollout") or {}).get("phase") == Phase.HELD:
-                    self.world.waits.parked.add(self.process.pid)
-                raise
 
     def rollout(
         self,
