@@ -32,8 +32,8 @@ class Waits:
         self._world = world
         self.disturbed = 0.0  # until when a run may be kept from what it does
         self.robust = False  # whether no instance crashes by itself, or hangs
-        # runs that are parked: they may wait for receivers of notices, and do nothing else
-        self.parked: set[int] = set()
+        # runs that have failed or are parked: they wait for receivers of notices, and do no more
+        self.ending: set[int] = set()
         self.in_place = False  # commands are read between batches
         self.hold = 0.0  # seconds that old instances are kept after a switch; 0: none
         self._deaths: list[tuple[float, int]] = []  # when, and of which generation
@@ -90,7 +90,7 @@ class Waits:
         """Return what stays the same while a rollout waits for the same in the same run."""
         world, rollout = self._world, self._rollout()
         run = next((one for one in world.machine.processes if one.pid == world.holder), None)
-        alive = run and run.alive and not run.interrupted and run.pid not in self.parked
+        alive = run and run.alive and not run.interrupted and run.pid not in self.ending
         return (
             rollout.get("id"),
             rollout.get("phase"),
@@ -117,6 +117,8 @@ class Waits:
             return
         if (world.holder, rollout.get("id")) != (command["holder"], command["rollout"]):
             return
+        if rollout["phase"] == Phase.FINISHED:
+            return
         name = command["word"]
         if (world.recorded("obeyed") or 0) < command["number"]:
             world.broken(f"{name} was sent {READ:g} s ago, and the run has not read it")
@@ -127,7 +129,7 @@ class Waits:
         """Return whether the run that has the lease has worked since then, and nothing befell it."""
         world = self._world
         run = next((one for one in world.machine.processes if one.pid == world.holder), None)
-        if run is None or not run.alive or run.pid in self.parked:
+        if run is None or not run.alive or run.pid in self.ending:
             return False
         if max(self.disturbed, world.held_since) > since:
             return False
