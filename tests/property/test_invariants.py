@@ -34,26 +34,17 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progres
     Rules,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
+from ansible_collections.progressive.rollout.tests.support.decisions import all_new, check
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
-from ansible_collections.progressive.rollout.tests.support.simulator import (
-    Life,
-    Simulator,
-    World,
-    all_new,
-    check,
-)
+from ansible_collections.progressive.rollout.tests.support.simulator import Life, Simulator, World
 from ansible_collections.progressive.rollout.tests.support.worlds import (
-    DEADLINE,
     budgets,
     calm,
-    olds,
-    rough,
     rules_,
     sizes,
-    spans,
     working,
 )
-from hypothesis import example, given, note
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 # 1, 2, 3, 6, 8: on every decision, also for fleets no walk would ever lead to
@@ -207,41 +198,6 @@ def test_scale_walks_arrive(
 # ----------------------------------------------------------------------------
 
 
-@given(rough, olds, sizes, budgets(), rules_)
-@examples(150)
-def test_any_fault_forward_and_back(
-    world: World, old: list[Life], desired: int, budget: Budget, rules: Rules
-) -> None:
-    # 1, 2, 3, 6, 8, 11 at every action; 5: it ends, whatever happens; 7: so does the way back,
-    # under the same checks.
-    simulator = Simulator(world, budget, rules)
-    simulator.populate(old)
-    end = simulator.walk(all_new(2, desired))
-    note(f"forward: {end.failed or 'reached'} at {simulator.clock}")
-    assert end.reached != bool(end.failed)
-    back = len([life for life in old if life.crash != 0])
-    simulator.world = replace(world, resize={})
-    end = (
-        simulator.walk(Waypoint(1, back, 0, back), "old")
-        if back
-        else simulator.walk(Waypoint(0, 0, 0, 0))
-    )
-    note(f"back: {end.failed or 'reached'} at {simulator.clock}")
-    assert end.reached != bool(end.failed)
-
-
-@given(rough, olds, sizes, budgets(), rules_)
-@examples(150)
-def test_any_fault_scaling(
-    world: World, old: list[Life], desired: int, budget: Budget, rules: Rules
-) -> None:
-    # The same for a walk with one revision.
-    simulator = Simulator(world, budget, rules)
-    simulator.populate(old)
-    end = simulator.walk(all_new(1, desired))
-    assert end.reached != bool(end.failed)
-
-
 @given(calm, st.integers(1, 10), budgets(), rules_, st.integers(0, 40))
 @examples(120)
 def test_rollback_of_a_rollout_half_way(
@@ -259,72 +215,6 @@ def test_rollback_of_a_rollout_half_way(
         simulator.least is not None and simulator.least >= size - budget.resolve(size).unavailable
     )
     assert {node.labels.generation for node in simulator.nodes.values()} == {1}
-
-
-@given(rough, st.integers(1, 10), budgets(), rules_)
-@examples(80)
-def test_first_deployment_rolled_back_to_nothing(
-    world: World, size: int, budget: Budget, rules: Rules
-) -> None:
-    # 7, 11: nothing to go back to: everything of it goes. Only what cannot be reached for good may
-    # stay.
-    world = replace(world, unreachable=(), resize={}, restarts=())
-    simulator = Simulator(world, budget, rules)
-    simulator.walk(all_new(1, size))
-    end = simulator.walk(Waypoint(0, 0, 0, 0))
-    assert end.reached, end.failed
-    assert not [node for node in simulator.nodes.values() if not node.gone]
-
-
-@given(
-    sizes,
-    budgets(),
-    rules_,
-    st.sampled_from([Life(never=True), Life(crash=1), Life(flap=2), Life(flap=3, crash=9)]),
-)
-@examples(80)
-def test_bad_instances_never_arrive(size: int, budget: Budget, rules: Rules, life: Life) -> None:
-    # 5: it ends by itself, and what was well is still there as far as the budget asks for it.
-    rules = replace(rules, min_ready=4.0)
-    simulator = Simulator(World(lives=[life]), budget, rules)
-    simulator.populate([Life()] * size)
-    end = simulator.walk(all_new(2, size))
-    assert end.failed and not end.reached
-    assert simulator.clock <= DEADLINE * (size + 1) + 1
-    assert (
-        simulator.least is not None and simulator.least >= size - budget.resolve(size).unavailable
-    )
-
-
-@given(st.integers(0, 60), st.integers(1, 20))
-@examples(60)
-def test_a_balancer_that_restarts_empties_no_fleet(moment: int, prove: int) -> None:
-    # 2: all entries gone, unproven for a while: nobody is drained for that, and all come back.
-    simulator = Simulator(
-        World(restarts=[(0, moment)], prove=prove), Budget(2, 0), Rules(progress_deadline=200.0)
-    )
-    simulator.populate([Life()] * 6)
-    assert simulator.walk(all_new(2, 6)).reached
-    assert simulator.made == 6
-
-
-@given(spans, budgets())
-@examples(60)
-@example((3, 30), Budget(1, 0))
-def test_a_blip_of_our_checks_empties_no_fleet(span: tuple[int, int], budget: Budget) -> None:
-    # 2: our check fails them all, the balancers still send requests there: as many serve as the
-    # floor asks for.
-    simulator = Simulator(World(blips=[span]), budget, Rules(progress_deadline=200.0))
-    simulator.populate([Life()] * 6)
-    floor = 6 - budget.resolve(6).unavailable
-    while not simulator.log or not (simulator.log[-1][1].reached or simulator.log[-1][1].failed):
-        simulator.walk(all_new(2, 6), until=simulator.clock + 1)
-        entries = simulator.balancers[0].observe().values()
-        assert (
-            sum(1 for entry in entries if entry.rotation is Rotation.IN and entry.lb_healthy)
-            >= floor
-        )
-    assert simulator.log[-1][1].reached
 
 
 # 5: the tally

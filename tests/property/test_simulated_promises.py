@@ -13,22 +13,26 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loo
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.supervisor import (
     Supervisor,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import evaluate
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.fleet_count import (
+    FleetCount,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import pause
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
 from ansible_collections.progressive.rollout.tests.property.test_simulated_defects import GIVEN
 from ansible_collections.progressive.rollout.tests.simulations.world import stories
-from ansible_collections.progressive.rollout.tests.simulations.world.draws import Story
+from ansible_collections.progressive.rollout.tests.simulations.world.draws import FORCE, Story
 from ansible_collections.progressive.rollout.tests.simulations.world.world import Fault, Life
 
 WAITS = {"strategy": "canary", "steps": [{"set_weight": 50}, {"pause": {}}], "wait": 20}
 
 
-def wrong(*faults: Fault, **given: t.Any) -> str:
+def wrong(*faults: Fault, bad: t.Sequence[Life] = (Life(),), **given: t.Any) -> str:
     """Return which promise is not kept in a story with these faults."""
     variables = {**GIVEN, **given}
     later = {**variables, "supersede": True}
-    return stories.run(Story(2040, variables, faults, [Life()], (), next_given=later)).wrong
+    return stories.run(Story(2040, variables, faults, bad, (), next_given=later)).wrong
 
 
 @pytest.mark.slow
@@ -86,3 +90,20 @@ def test_an_action_before_its_decision_is_in_the_journal(monkeypatch: pytest.Mon
     monkeypatch.setattr(Actuator, "_commit", lambda _actuator, *args: decisions.append(args))
     monkeypatch.setattr(Actuator, "apply", act)
     assert "the journal" in wrong()
+
+
+def test_a_switch_to_a_set_that_is_not_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless an operator forces it: then the rollout is promoted with what is ready."""
+    waits = [Life(), Life(start=20.0)]
+    forced = Fault("command", 5.0, 0.0, FORCE)
+    given = {"strategy": "blue_green"}
+    assert not wrong(bad=waits, **given)
+    assert not wrong(forced, bad=waits, **given)
+    reached = evaluate._is_reached
+
+    def some_are_enough(count: FleetCount, waypoint: Waypoint) -> bool:
+        return reached(count, waypoint) or (waypoint.new_idle and count.new.arrived > 0)
+
+    monkeypatch.setattr(evaluate, "_is_reached", some_are_enough)
+    monkeypatch.setattr(evaluate, "_needed_to_switch", lambda _waypoint: 1)
+    assert "6: reached with fewer" in wrong(bad=waits, **given)

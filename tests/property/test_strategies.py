@@ -53,10 +53,6 @@ from ansible_collections.progressive.rollout.tests.support.simulator import (
 from ansible_collections.progressive.rollout.tests.support.worlds import (
     budgets,
     calm,
-    faulty,
-    moments,
-    outages,
-    rough,
     rules_,
     sizes,
     working,
@@ -151,21 +147,6 @@ def relisted(plan: Plan, before: int, budget: Budget) -> Callable[[int, int], tu
 
 waits = st.integers(0, 40)
 quiet = calm.map(lambda world: replace(world, balancers=max(1, world.balancers)))
-wild = rough.map(lambda world: replace(world, balancers=max(1, world.balancers)))
-
-
-@st.composite
-def scripts(draw: st.DrawFn, stages_: tuple[Stage, ...]) -> Script:
-    """An operator's commands at any moment, and gates that pass, or do not, after any time."""
-    names = st.sampled_from([stage.name for stage in stages_])
-    return Script(
-        draw(st.none() | moments),
-        draw(st.none() | moments),
-        draw(st.dictionaries(names, waits, max_size=3)),
-        draw(st.frozensets(names, max_size=1)) if draw(st.booleans()) else frozenset(),
-        draw(st.sampled_from(["rollback", "hold"])),
-        draw(st.sampled_from(["repair", "promote", "hold"])),
-    )
 
 
 def floor(size: int, budget: Budget, world: World) -> int:
@@ -362,34 +343,6 @@ def test_the_number_changes_at_any_moment(
     assert simulator.least is not None and simulator.least >= min(least, before)
 
 
-@given(
-    wild,
-    plans(),
-    st.lists(st.one_of(working, working, faulty), min_size=1, max_size=10),
-    sizes,
-    budgets(),
-    rules_,
-    st.data(),
-)
-@examples(120)
-def test_any_fault_and_any_command(
-    world: World,
-    plan: Plan,
-    old: list[Life],
-    desired: int,
-    budget: Budget,
-    rules: Rules,
-    data: st.DataObject,
-) -> None:
-    # 1, 2, 3, 5, 6, 8, 11 at every action, whatever happens, and whatever is sent; and it ends.
-    path = listed(plan, desired, len(old), budget)
-    simulator = Simulator(world, budget, rules)
-    simulator.populate(old)
-    end = simulator.roll(path, data.draw(scripts(path)), relist=relisted(plan, len(old), budget))
-    note(f"{end.outcome or end.phase} at {simulator.clock}: {end.reason}")
-    assert (end.outcome in ("promoted", "rolled_back", "aborted")) != (end.phase == "held")
-
-
 @pytest.mark.parametrize(("force", "shown"), [(0, {1, 2}), (None, {1})])
 def test_an_abort_with_no_old_one_left(force: int | None, shown: set[int]) -> None:
     # 7: until the old ones are back a new one serves that was to have requests anyway, and none
@@ -406,79 +359,3 @@ def test_an_abort_with_no_old_one_left(force: int | None, shown: set[int]) -> No
         Script(1, force, gates),
     )
     assert end.outcome == "aborted" and simulator.shown == shown and generations(simulator) == [1]
-
-
-@given(quiet, sizes, budgets(), rules_, moments, st.booleans(), st.data())
-@examples(25)
-def test_a_set_that_is_not_ready_never_has_a_request(
-    world: World,
-    size: int,
-    budget: Budget,
-    rules: Rules,
-    moment: int,
-    restarts: bool,
-    data: st.DataObject,
-) -> None:
-    # 6: one of the second set is never ready: a balancer that restarts does not switch either.
-    number = data.draw(st.integers(0, size - 1))
-    lives = [Life(never=number == place) for place in range(size)]
-    world = replace(world, lives=lives, restarts=[(0, moment)] if restarts else ())
-    simulator = Simulator(world, budget, replace(rules, ready_deadline=None))
-    simulator.populate([Life()] * size)
-    end = simulator.roll(listed(Plan("blue_green"), size, size, budget))
-    assert end.outcome == "rolled_back" and simulator.shown == {1}
-    assert generations(simulator) == [1] * size and served(simulator) == [{1}] * world.balancers
-    assert restarts or simulator.least == size
-
-
-@given(
-    quiet,
-    sizes,
-    budgets(),
-    rules_,
-    moments,
-    st.integers(0, 20),
-    st.lists(st.integers(0, 11), max_size=12),
-)
-@examples(25)
-def test_a_forced_promotion_takes_what_is_there(
-    world: World, size: int, budget: Budget, rules: Rules, moment: int, late: int, bad: list[int]
-) -> None:
-    # 6: all but those that are ready stay without a request; where none is, the old ones stay.
-    lives = [Life(start=late, never=place in bad) for place in range(size)]
-    simulator = Simulator(replace(world, lives=lives), budget, replace(rules, ready_deadline=None))
-    simulator.populate([Life()] * size)
-    end = simulator.roll(listed(Plan("blue_green"), size, size, budget), Script(force=moment))
-    none = len(set(bad) & set(range(size))) == size
-    assert end.outcome == ("promoted" if not set(bad) & set(range(size)) else "rolled_back")
-    assert not none or (simulator.shown == {1} and simulator.least == size)
-
-
-@given(
-    quiet,
-    plans(("blue_green", "canary")),
-    sizes,
-    budgets(),
-    rules_,
-    st.lists(outages, max_size=1),
-    st.integers(0, 60),
-)
-@examples(60)
-def test_an_abort_with_old_ones_missing(
-    world: World,
-    plan: Plan,
-    size: int,
-    budget: Budget,
-    rules: Rules,
-    lost: list[tuple[int, int, int | None]],
-    moment: int,
-) -> None:
-    # An old one is gone, so that too few serve: what was not shown before is not shown on the way
-    # back either.
-    path = listed(plan, size, size, budget)
-    simulator = Simulator(
-        replace(world, unreachable=lost), budget, replace(rules, failure_limit=None)
-    )
-    simulator.populate([Life(crash=moment // 2), *[Life()] * (size - 1)])
-    end = simulator.roll(path, Script(moment, gates={path[0].name: 40}))
-    assert end.outcome in ("aborted", "promoted", "rolled_back") or end.phase == "held"

@@ -21,7 +21,6 @@ second. Assertions begin with the number of an invariant:
 
 from __future__ import annotations
 
-import typing as t
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,10 +40,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import (
     Decision,
     evaluate,
-)
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import (
-    is_lost,
-    is_serving,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Composition,
@@ -67,7 +62,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     Stage,
     Waypoint,
     peak,
-    rolling,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import (
     MOST,
@@ -89,6 +83,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record i
     GateRecord,
     GateState,
     Rollout,
+)
+from ansible_collections.progressive.rollout.tests.support.decisions import (
+    carries,
+    check,
+    check_parts,
+    lost,
 )
 
 HOSTS = 3
@@ -119,8 +119,6 @@ class Life:
     crash: int | None = None  # when it ends by itself
     vanish: int | None = None  # when nothing is reported of it any more
     flap: int | None = None  # answers and does not, in turns of so many seconds
-    # ends so long after it began to answer, and is started again by its platform
-    loop: int | None = None
     never: bool = False  # never answers
 
 
@@ -133,8 +131,6 @@ class World:
     lives: Sequence[Life] = (Life(),)  # of the instances the walk makes, over and over
     repairs: Sequence[Life] = (Life(),)  # likewise, of those it makes of the stable revision
     unreachable: Sequence[tuple[int, int, int | None]] = ()  # host, from, to
-    restarts: Sequence[tuple[int, int]] = ()  # balancer, when it loses all its entries
-    blips: Sequence[tuple[int, int]] = ()  # our own checks fail everything; the balancers' do not
     # when: the desired number, once the rollout has come so far
     resize: Mapping[int, int] = field(default_factory=dict)
     # when all instances of before the rollout that run then end at once, for one cause
@@ -155,8 +151,6 @@ class Script:
     force: int | None = None  # a promotion, though perhaps not all instances are ready
     # of which stage: how long they take to pass
     gates: Mapping[str, int] = field(default_factory=dict)
-    no: frozenset[str] = frozenset()  # stages whose gates fail
-    on_failure: str = "rollback"
     on_stable_lost: str = "repair"
 
 
@@ -340,8 +334,6 @@ class Simulator:
         life, age = node.life, self.clock - node.created
         if node.gone or life.never or age < life.start or node.labels.id not in self.nodes:
             return False
-        if life.loop is not None and age % (life.start + life.loop) < life.start:
-            return False
         return life.flap is None or (age - life.start) // life.flap % 2 == 0
 
     def reachable(self, host: str) -> bool:
@@ -384,10 +376,6 @@ class Simulator:
                 node.gone = Process.STOPPED if node.told is not None else Process.FAILED
             elif node.life.vanish is not None and age >= node.life.vanish:
                 del self.nodes[name]
-        for number, when in self.world.restarts:
-            if when == self.clock and self.balancers:
-                balancer = self.balancers[number % len(self.balancers)]
-                balancer.entries, balancer.orders = {}, {}
         for balancer in self.balancers:
             balancer.work()
 
@@ -409,7 +397,6 @@ class Simulator:
             if name in self.nodes and self.nodes[name].labels.generation != target
         }
         going = {name: self.out.get(name, float(self.clock)) for name in self.marks}
-        crashes = fleets.crashed(self.reports, 0.0, self.rules.watch_new)
         self.silent = {
             report.labels.id: self.silent.get(report.labels.id, float(self.clock))
             for report in self.reports
@@ -422,7 +409,6 @@ class Simulator:
             going,
             known,
             seen_ready=self.seen_ready,
-            crashes=crashes,
             silent=self.silent,
         )
         self.seen_ready |= {i.id for i in self.fleet if i.state is State.READY}
@@ -442,21 +428,12 @@ class Simulator:
                 if self.clock - node.created < node.life.start // 2
                 else Process.RUNNING
             )
-        again = None if node.life.loop is None else node.created + node.life.start + node.life.loop
-        restarted = float(again) if again is not None and again <= self.clock else None
-        return Report(
-            node.labels,
-            process,
-            float(node.created),
-            restarts=int(restarted is not None),
-            restarted=restarted,
-        )
+        return Report(node.labels, process, float(node.created))
 
     def _check(self, node: Node) -> None:
         name = node.labels.id
         before = self.vitals.get(name, HealthStatus(Health.PENDING, float(node.created)))
-        blip = any(begin <= self.clock < end for begin, end in self.world.blips)
-        if self.answers(node) and not blip:
+        if self.answers(node):
             health = Health.PASSING
         else:
             health = Health.PENDING if before.health is Health.PENDING else Health.FAILING
@@ -774,7 +751,7 @@ class Simulator:
                 if stage.part == REPLACE:
                     return
             if decision.failed:
-                raise Ended(decision.then or script.on_failure, decision.failed)
+                raise Ended(decision.then or "rollback", decision.failed)
             if decision.reached or (rollout.force and waypoint.new_idle):
                 there = [node.labels for node in self.nodes.values() if not node.gone]
                 self.stood[stage.name] = Counter(
@@ -836,8 +813,6 @@ class Simulator:
         if "passed" not in rollout.gates and self.clock < since + takes:
             rollout.phase = stage.waiting
             return False
-        if "passed" not in rollout.gates and stage.name in script.no:
-            raise Ended(script.on_failure, f"the gate of {stage.name} says no")
         rollout.phase = self._walking(stage)
         return True
 
@@ -918,182 +893,3 @@ class Seen(Simulator):
     def died_between(self, since: int, until: int) -> int:
         """How many died after one moment, up to another."""
         return sum(1 for moment in self.died if since < moment <= until)
-
-
-EPSILON = Fraction(1, 200)  # of all requests: weights are whole numbers
-
-
-def check_parts(point: Waypoint, new: int, old: int, each: Fraction) -> None:
-    """14: each of so many new ones gets no more than it is to get where all are there, and each of
-    so many old ones no more than it had before; or an even part.
-    """
-    share, even = Fraction(point.weight or 0, 100), Fraction(1, new + old)
-    rest = (1 - each * new) / old
-    planned = share / max(1, max(point.carrying, new) if point.carrying else point.new)
-    usual = max(
-        Fraction(1, max(1, point.desired)), (1 - share) / point.old if point.old else Fraction(0)
-    )
-    least = Fraction(1, new + MOST * old)  # what cannot be undercut
-    assert each <= max(planned, even, least) + EPSILON / new, (
-        f"14: {each} for each of {new} new of {point.new}, which are to have {share}"
-    )
-    assert rest <= max(usual, even) + EPSILON, f"14: {rest} for each of {old} old, beside {new} new"
-
-
-def lost(fleet: Sequence[Instance]) -> list[Instance]:
-    """Return the orphaned instances: no load balancer sends them requests, and their hosts do not
-    answer.
-    """
-    return [
-        i
-        for i in fleet
-        if i.state is State.UNREACHABLE and i.draining_since is not None and not i.in_rotation
-    ]
-
-
-def carries(instance: Instance) -> bool:
-    """Ready, and in rotation everywhere."""
-    return (
-        instance.state is State.READY and instance.lb_healthy and instance.rotation is Rotation.IN
-    )
-
-
-def check(
-    fleet: Sequence[Instance],
-    decision: Decision,
-    waypoint: Waypoint,
-    budget: Budget,
-    rules: Rules,
-    now: float,
-) -> None:
-    """A decision against the invariants that can be seen in it, for any fleet whatsoever."""
-    allowed = budget.resolve(waypoint.desired)
-    by_id = {instance.id: instance for instance in fleet}
-    given_up = lost(fleet)
-    counted = sum(
-        1 for i in fleet if i.state not in (State.STOPPED, State.FAILED) and i not in given_up
-    )
-    started = decision.create + decision.create_old
-    assert started == 0 or counted + started <= max(
-        waypoint.desired + allowed.surge, waypoint.new + waypoint.old
-    ), "1"
-    # An unreachable one that was told to go goes as soon as its host is back.
-    over = (State.STOPPED, State.FAILED, State.DRAINING)
-    staying = [
-        i
-        for i in fleet
-        if i.state not in over and (i.state is not State.UNREACHABLE or i.draining_since is None)
-    ]
-    # what broke is no capacity
-    fresh = [
-        i
-        for i in staying
-        if i.generation == waypoint.generation
-        and not i.crashed
-        and not (is_serving(i) and is_lost(i, rules, now))
-    ]
-    assert decision.create == 0 or len(fresh) + decision.create <= waypoint.new, (
-        "1: more new ones than asked for"
-    )
-
-    def serves(i: Instance) -> bool:
-        return i.lb_healthy and i.rotation in (Rotation.IN, Rotation.PARTIAL)
-
-    def ripe(i: Instance) -> bool:
-        return (
-            i.ready_since is not None and now - i.ready_since >= rules.min_ready and not i.crashed
-        )
-
-    def available(i: Instance) -> bool:
-        return i.state is State.READY and i.rotation is Rotation.IN and i.lb_healthy and ripe(i)
-
-    floor = waypoint.desired - allowed.unavailable
-    ready, serving = sum(map(available, staying)), sum(map(serves, staying))
-    going = [by_id[name] for name in decision.drain]
-    stable = [i for i in staying if i.generation in (waypoint.generation, waypoint.baseline)]
-    carried = [i for i in stable if carries(i)]
-    judged = (
-        bool(waypoint.headroom)
-        and not waypoint.switches
-        and len(carried) * (waypoint.headroom or 0) >= waypoint.desired
-    )
-    bad = {i.id for i in staying if i not in stable} if judged and not decision.failed else set()
-    assert bad <= set(decision.drain), "14: judged bad, and not needed"
-    for instance in going:
-        if instance.id in bad:
-            continue
-        assert not available(instance) or ready > floor, (
-            f"2: {instance.id} is drained at {ready} available of {floor}"
-        )
-        assert not serves(instance) or serving > floor, (
-            f"2: {instance.id} is drained at {serving} serving of {floor}"
-        )
-        ready, serving = ready - available(instance), serving - serves(instance)
-    sides = {i.generation == waypoint.generation for i in going if available(i) and i.id not in bad}
-    for i in staying:
-        useless = (i.state is not State.READY or i.crashed) and not serves(i)
-        if useless and (i.generation == waypoint.generation) in sides:
-            assert i in going, f"2: repair before replacing: {i.id} gives nothing and stays"
-    for name in decision.admit:
-        i = by_id[name]
-        assert i.state is State.READY and i.lb_healthy and i.rotation is not Rotation.IN, "3"
-        assert not (waypoint.new_idle and i in fresh), (
-            "a new instance on standby is put in rotation"
-        )
-    for name in decision.retire:
-        i = by_id[name]
-        assert i.state is State.DRAINING and i.rotation in (Rotation.OUT, Rotation.ABSENT), "3"
-        assert i.draining_since is not None, "8"
-        done = i.active == 0 and now - i.draining_since >= rules.settle
-        assert done or now - i.draining_since >= rules.drain_timeout, (
-            "3: stopped with requests in flight"
-        )
-    standing = sum(1 for i in fresh if i.state is State.READY and i.lb_healthy and ripe(i))
-    for name in decision.standby:
-        i = by_id[name]
-        assert (
-            waypoint.switches and i not in fresh and i.rotation in (Rotation.IN, Rotation.PARTIAL)
-        ), "6: on standby for nothing"
-        need = waypoint.new if waypoint.switch_at is None else min(waypoint.switch_at, waypoint.new)
-        assert standing >= max(1, need), f"6: switched with {standing} of {waypoint.new} ready"
-    names = [*decision.admit, *decision.standby, *decision.drain, *decision.retire]
-    assert len(names) == len(set(names)), "8: one thing at a time for each instance"
-    if decision.reached:
-        assert (standing if waypoint.new_idle else sum(map(available, fresh))) == waypoint.new, "6"
-        # A switch is not held up by its standby set.
-        assert not going or waypoint.switches, "6: at the waypoint, and something has to go"
-    if decision.failed:
-        assert decision.nothing_to_do and not decision.reached and decision.reasons, (
-            "8: an end has a reason"
-        )
-
-
-def some(
-    count: int,
-    generation: int = 1,
-    state: State = State.READY,
-    created: float = 0.0,
-    **fields: t.Any,
-) -> list[Instance]:
-    """So many alike: ready ones in rotation for long, others nowhere. Ids go on from `created`."""
-    ready: dict[str, t.Any] = (
-        {"ready_since": created, "rotation": Rotation.IN, "lb_healthy": True}
-        if state is State.READY
-        else {}
-    )
-    return [
-        Instance(
-            f"{generation}-{state.value}-{created:g}-{number:03}",
-            f"r{generation}",
-            generation,
-            state,
-            created,
-            **(ready | fields),
-        )
-        for number in range(count)
-    ]
-
-
-def all_new(generation: int, desired: int) -> Waypoint:
-    """Where a rolling rollout goes, or one of scaling."""
-    return rolling(generation, desired)

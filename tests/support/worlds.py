@@ -13,7 +13,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget 
     Percent,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
-from ansible_collections.progressive.rollout.tests.support.simulator import HOSTS, Life, World
+from ansible_collections.progressive.rollout.tests.support.simulator import Life, World
 from hypothesis import strategies as st
 
 DEADLINE = 60.0
@@ -39,17 +39,6 @@ def budgets(draw: st.DrawFn) -> Budget:
 
 times = st.integers(0, 5)
 working = st.builds(Life, start=times, stop=times, work=times)
-faulty = st.builds(
-    Life,
-    start=times,
-    stop=times,
-    work=times,
-    crash=st.none() | st.integers(1, 40),
-    vanish=st.none() | st.integers(1, 40),
-    flap=st.none() | st.integers(1, 8),
-    loop=st.none() | st.integers(1, 40),
-    never=st.booleans(),
-)
 rules_ = st.builds(
     Rules,
     min_ready=st.sampled_from([0.0, 0.0, 1.0, 4.0]),
@@ -70,23 +59,4 @@ calm = st.builds(
     prove=st.integers(0, 3),
     headroom=headrooms,
 )
-moments = st.integers(0, 60)
-spans = st.tuples(moments, st.integers(1, 20)).map(lambda pair: (pair[0], pair[0] + pair[1]))
-outages = st.tuples(st.integers(0, HOSTS - 1), moments, st.none() | st.integers(1, 30)).map(
-    lambda outage: (outage[0], outage[1], None if outage[2] is None else outage[1] + outage[2])
-)
-rough = st.builds(
-    World,
-    lives=st.lists(st.one_of(working, faulty), min_size=1, max_size=5),
-    repairs=st.lists(st.one_of(working, faulty), min_size=1, max_size=3),
-    unreachable=st.lists(outages, max_size=2),
-    restarts=st.lists(st.tuples(st.integers(0, 1), moments), max_size=2),
-    blips=st.lists(spans, max_size=2),
-    resize=st.dictionaries(moments, st.integers(1, 12), max_size=2),
-    balancers=st.integers(0, 2),
-    latency=st.integers(0, 2),
-    prove=st.integers(0, 3),
-    headroom=headrooms,
-)
 sizes = st.integers(1, 12)
-olds = st.lists(st.one_of(working, working, faulty, st.just(Life(crash=0))), max_size=12)

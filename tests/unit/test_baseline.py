@@ -43,7 +43,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record i
     Record,
     RolloutKind,
 )
-from ansible_collections.progressive.rollout.tests.support.simulator import some
+from ansible_collections.progressive.rollout.tests.support.decisions import some
 
 PLAN = Plan("canary", (Step("step 1", weight=30, baseline=True),))
 STABLE = Composition("1", 4, 10)

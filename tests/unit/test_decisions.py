@@ -83,13 +83,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record i
     Rollout,
     RolloutKind,
 )
+from ansible_collections.progressive.rollout.tests.support.decisions import all_new, some
 from ansible_collections.progressive.rollout.tests.support.simulator import (
     Life,
     Script,
     Simulator,
     World,
-    all_new,
-    some,
 )
 
 NOW = 100.0

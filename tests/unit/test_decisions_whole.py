@@ -37,8 +37,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.gat
     Answer,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
+from ansible_collections.progressive.rollout.tests.support.decisions import some
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
-from ansible_collections.progressive.rollout.tests.support.simulator import some
 
 TOO_LONG = 400  # calls of a driver after which a rollout that has come to no end has none
 

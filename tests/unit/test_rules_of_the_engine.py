@@ -44,7 +44,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.targets import divide
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import WeightSplit
-from ansible_collections.progressive.rollout.tests.support.simulator import some
+from ansible_collections.progressive.rollout.tests.support.decisions import some
 
 NOW = 400.0
 SINCE = ProgressTracker(NOW, new=3)

@@ -13,8 +13,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights
     MOST,
     WeightSplit,
 )
+from ansible_collections.progressive.rollout.tests.support.decisions import check_parts
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
-from ansible_collections.progressive.rollout.tests.support.simulator import check_parts
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 

@@ -47,12 +47,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.targets import divide
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import WeightSplit
+from ansible_collections.progressive.rollout.tests.support.decisions import some
 from ansible_collections.progressive.rollout.tests.support.simulator import (
     Life,
     Script,
     Seen,
     World,
-    some,
 )
 
 NOW = 100.0

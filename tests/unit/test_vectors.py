@@ -29,13 +29,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progres
     Rules,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
-from ansible_collections.progressive.rollout.tests.support.simulator import (
-    Life,
-    Simulator,
-    World,
-    all_new,
-    some,
-)
+from ansible_collections.progressive.rollout.tests.support.decisions import all_new, some
+from ansible_collections.progressive.rollout.tests.support.simulator import Life, Simulator, World
 
 NOW = 100.0
 

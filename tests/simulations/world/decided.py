@@ -6,19 +6,33 @@ no run forgets what was decided before it.
 from __future__ import annotations
 
 import typing as t
+from collections.abc import Sequence
 
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import (
+    Decision,
+    evaluate,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Instance,
     Phase,
     Rotation,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import (
+    ProgressTracker,
+    Rules,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Endpoint,
     Labels,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Target
+from ansible_collections.progressive.rollout.tests.support.decisions import check
 
 if t.TYPE_CHECKING:
-    from .world import Balancer, Instance, World
+    from .world import Balancer, World
+    from .world import Instance as Running
 
 
 class Decided:
@@ -27,6 +41,23 @@ class Decided:
     def __init__(self, world: World) -> None:
         self._world = world
         self._draining: t.Collection[str] = ()  # as last written
+
+    def evaluate(
+        self,
+        fleet: Sequence[Instance],
+        waypoint: Waypoint,
+        budget: Budget,
+        rules: Rules,
+        progress: ProgressTracker,
+        now: float,
+    ) -> Decision:
+        """Decide as the engine does, and see that the decision is one that it may take."""
+        decision = evaluate(fleet, waypoint, budget, rules, progress, now)
+        try:
+            check(fleet, decision, waypoint, budget, rules, now)
+        except AssertionError as exc:
+            self._world.broken(f"a decision: {str(exc).splitlines()[0]}")
+        return decision
 
     def check_start(self, labels: Labels) -> None:
         """An instance is started: the journal has its number, which is given once."""
@@ -59,7 +90,7 @@ class Decided:
             if name not in self._draining and instance and self._is_out(instance):
                 world.broken(f"the run has forgotten that {name} drains")
 
-    def _is_out(self, instance: Instance) -> bool:
+    def _is_out(self, instance: Running) -> bool:
         """Return whether an instance gets no requests any more, and is not to come back."""
         world, rollout = self._world, self._world.recorded("rollout") or {}
         if not instance.labels.generation:

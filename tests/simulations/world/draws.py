@@ -19,6 +19,7 @@ PER_HOST = "per_host"
 ENDS = ("promoted", "rolled_back", "aborted", "failed")
 RECEIVING = ("gets it", "gets it", "is late", "hangs", "refuses")
 LOOKS = ("status", "plan")
+FORCE = "force"  # a promotion, with the new instances that are ready
 OTHERS = ("same", "next", "rollback", "restart", "scale run", *LOOKS)
 WORDS = (
     "pause",
@@ -140,6 +141,7 @@ def drawn(seed: int) -> Story:
             given["steps"] = [{"set_weight": 30}, {"analysis": {"interval": "5s"}}]
     change = 0 if in_place else dice.choice([0, 0, 0, -2, -1, 1])
     later = PER_HOST if given["replicas"] == PER_HOST else max(1, replicas + change)
+    faults += _rare(Random(f"rare {seed}"), given, lives, in_place or bool(left))
     following = {**given, "replicas": later, "supersede": True}
     return Story(
         seed,
@@ -157,6 +159,40 @@ def drawn(seed: int) -> Story:
         dice.choice([1.0, 45.0]),
         not in_place and not left and dice.random() < 0.3,
         left,
+    )
+
+
+def _rare(dice: Random, given: dict[str, t.Any], lives: list[Life], fixed: bool) -> list[Fault]:
+    """Draw what is rare, from dice of its own, so that other seeds keep their stories: other steps,
+    a baseline for an analysis, and promotions that are forced while some instances start.
+    """
+    other, compares = dice.random() < 0.25, dice.random() < 0.25
+    steps = given.get("steps", ())
+    judged = any("analysis" in step for step in steps)
+    if steps and not fixed and other and not judged:
+        given["steps"] = _other_steps(dice)
+    for step in steps if judged and compares and not fixed else ():
+        if "analysis" in step:
+            step["analysis"] = {**step["analysis"], "baseline": True}
+    if given["strategy"] != "blue_green" or fixed or dice.random() > 0.2:
+        return []
+    lives[-1] = replace(lives[-1], start=dice.choice([20.0, math.inf]))
+    return [Fault("command", round(dice.uniform(0.5, 15), 1), 0.0, FORCE)]
+
+
+def _other_steps(dice: Random) -> t.Any:
+    """Draw steps of a canary that set more than weights."""
+    some, share = dice.randint(1, 3), dice.choice([10, 40])
+    pause = {"pause": {"duration": f"{some}s"}}
+    return dice.choice(
+        [
+            {"ramp": "geometric", "start": share, "every": f"{some}s", "ahead": some > 1},
+            {"ramp": "linear", "start": share, "increment": 20, "every": f"{some}s"},
+            {"group_size": some, "cycles": dice.randint(0, 2)},
+            [{"set_replicas": some}, pause, {"set_weight": share}],
+            [{"set_weight": share}, {"set_replicas": some}, pause],
+            [{"instance_weight": share}, pause, {"instance_weight": 80}],
+        ]
     )
 
 

@@ -30,6 +30,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import remembered
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import stage_run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.interrupt import (
     GONE,
     Guard,
@@ -72,6 +73,7 @@ def inside(world: World, seed: int) -> Iterator[None]:
     try:
         with (
             mock.patch.object(monitor, "_Worker", drivers.Worker),
+            mock.patch.object(stage_run, "evaluate", world.decided.evaluate),
             mock.patch.object(identity, "lives", lambda pid, _ticks: world.machine.lives(pid)),
             mock.patch.object(os, "kill", lambda pid, _number: world.machine.signal(pid)),
             mock.patch.object(identity, "_machine", lambda: dict(_HERE)),
@@ -228,11 +230,23 @@ class Run:
         return self.step(info if what == "status" else plan, given, show=True)
 
     def control(
-        self, word: str, given: Mapping[str, t.Any], host: str | None = None, **options: t.Any
+        self,
+        word: str,
+        given: Mapping[str, t.Any],
+        host: str | None = None,
+        force: bool | None = None,
+        **options: t.Any,
     ) -> Result:
         """`control.yml`: where no run obeys, this one continues the rollout."""
         journal = {name: given[name] for name in ("service", "store")}
-        sent = self.step(control, {**journal, **options}, command=word, host=host, continues=True)
+        sent = self.step(
+            control,
+            {**journal, **options},
+            command=word,
+            host=host,
+            force=force,
+            continues=True,
+        )
         if not sent["continues"]:
             return sent
         try:

@@ -27,7 +27,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.con
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
 
 from . import drivers, older
-from .draws import ENDS, LEASE, LOOKS, PER_HOST, WORDS, Story, size
+from .draws import ENDS, FORCE, LEASE, LOOKS, PER_HOST, WORDS, Story, size
 from .in_place import PLATFORM, InPlaceRun, labels
 from .machine import START, Dead, Job, Machine
 from .runs import DRIVERS, Run, inside, journal, lease
@@ -36,7 +36,7 @@ from .world import AT_CALLS, HOSTS, Broken, Entry, Fault, Life, World
 LONGEST = 7200.0  # seconds that a run may take
 SETTINGS = {"1": "one", "2": "two", "3": "three"}  # by revision
 # commands that may pass a gate, and a rollback to the revision
-PASSES = ("promote", "promote_full", "skip", "resume", "retry", "rollback")
+PASSES = ("promote", "promote_full", "skip", "resume", "retry", "rollback", FORCE)
 RARE = ("targets", "on_stable_lost", "notify", "autoscaler")
 TOLD = re.compile(r"ansible-playbook progressive\.rollout\.(\w+ .*)")
 
@@ -322,10 +322,15 @@ class _Telling:
     def _command(self, word: str) -> Job:
         open = journal(self.world).open
         given = self._of(open.revision if open else "2", self.story.given)
-        more = {"replicas": size(self.story.given) + 1} if word == "scale" else {}
+        more: dict[str, t.Any] = {}
+        if word == "scale":
+            more = {"replicas": size(self.story.given) + 1}
         if word in ("exclude", "include"):
             more = {"host": HOSTS[0]}
-        return self._begin(f"{word}.yml", "control", lambda run: run.control(word, given, **more))
+        if word == FORCE:
+            word, more = "promote", {"force": True}
+        what = f"{word}.yml {more or ''}".rstrip()
+        return self._begin(what, "control", lambda run: run.control(word, given, **more))
 
     def _follow(self, what: str) -> Job:
         open = journal(self.world).open

@@ -465,8 +465,13 @@ class World:
         after = self.serving(balancer)
         if self.is_unseen(balancer):
             return
-        if after < min(before, self.floor) - self.unknown(balancer):
-            self.broken(f"{what}: {after} serve at {balancer.name}, {self.floor} have to")
+        if after < min(before, least := self.least()) - self.unknown(balancer):
+            self.broken(f"{what}: {after} serve at {balancer.name}, {least} have to")
+
+    def least(self) -> int:
+        """Return how many instances have to serve: with a forced promotion, one is enough."""
+        rollout = self.recorded("rollout") or {}
+        return min(1, self.floor) if rollout.get("force") else self.floor
 
     def check_ceiling(self) -> None:
         # what is cut off and out of rotation is replaced
@@ -546,7 +551,7 @@ class World:
             and one.well(self.now)
             for one in self.alive()
         )
-        if ready < min(self.floor, stable["replicas"]) - self.lost_unseen():
+        if ready < min(self.least(), stable["replicas"]) - self.lost_unseen():
             self.broken(f"{stable['revision']} is stable with {ready} instances ready")
 
     def check_stop(self, instance: Instance, drain: float, looked: float) -> None:

@@ -347,15 +347,15 @@ def _entries(
 
 
 def _targets(
-    entries: Sequence[_Entry], split: WeightSplit | None, alike: Sequence[Sequence[_Entry]]
+    entries: Sequence[_Entry], split: WeightSplit | None, peers: Sequence[Sequence[_Entry]]
 ) -> dict[Endpoint, Target]:
-    """Return what one load balancer is to show; `alike`: the entries of all that divide their
+    """Return what one load balancer is to show; `peers`: the entries of all that divide their
     requests as it does.
     """
     weights = {True: EVEN, False: EVEN}
     if split:
         serving = [entry.new for entry in entries if entry.rotation is Rotation.IN]
-        left = Fraction(1) if split.waypoint.headroom is None else _left(entries, alike)
+        left = Fraction(1) if split.waypoint.headroom is None else _left(entries, peers)
         of_new, of_old = split.weights(serving.count(True), serving.count(False), left)
         weights = {True: of_new, False: of_old}
     targets = {}
@@ -387,7 +387,7 @@ class _Entry(t.NamedTuple):
         return self.server is not None and self.server.rotation is Rotation.IN
 
 
-def _left(entries: Sequence[_Entry], alike: Sequence[Sequence[_Entry]]) -> Fraction:
+def _left(entries: Sequence[_Entry], peers: Sequence[Sequence[_Entry]]) -> Fraction:
     """Return the part of its requests that a load balancer sends to old instances now.
 
     Where they return to it, it had lost its state, and has the part of those that had not.
@@ -396,7 +396,7 @@ def _left(entries: Sequence[_Entry], alike: Sequence[Sequence[_Entry]]) -> Fract
         entry.new is False and entry.rotation is Rotation.IN and not entry.serves
         for entry in entries
     )
-    return max(map(_sent, alike)) if returns else _sent(entries)
+    return max(map(_sent, peers)) if returns else _sent(entries)
 
 
 def _sent(entries: Iterable[_Entry]) -> Fraction:

@@ -180,7 +180,7 @@ class Instances:
         known = {**dict.fromkeys(counted, Instance()), **self.each}
         if not known or known.keys() == {""}:  # a sum, of who knows how many
             return 0
-        new = {name: one.own + counted.get(name, Counts()) for name, one in known.items()}
+        new = {name: instance.own + counted.get(name, Counts()) for name, instance in known.items()}
         name, worst = max(new.items(), key=lambda item: item[1].rate)
         of_all = sum(new.values(), Counts())
         rest, usual = of_all - worst, _usual(stable)
