@@ -222,3 +222,10 @@ def test_no_tasks_work_after_a_step_that_lost_its_lease_at_its_end() -> None:
         for at, tasks in ((38.0, 45.0), (32.0, 1.0)):  # it is at work then, or has ended
             second, frozen = Fault("second run", at, 0.0, "next"), Fault("freezes", call, 70.0)
             check(second, frozen, platform=PLATFORM, budget=batches, wait=20, tasks=tasks)
+
+
+def test_a_command_that_comes_at_the_end_of_a_rollout_is_answered() -> None:
+    """The old set is stopping, and commands are read once a second."""
+    for at in (31.2, 31.3, 31.4):
+        for command in ("scale", "hold", "exclude"):
+            check(Fault("command", at, 0.0, command), strategy="blue_green")

@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, str] = {
     "include": "Place instances on O(host) again, which was left out.",
 }
 OF_HOSTS = ("exclude", "include")
+CHANGING = ("pause", "abort", "hold", "scale", "set_target", *OF_HOSTS)  # not only continuing
 GIVE_WAY = "give_way"  # sent by a run that supersedes this rollout: leave it as it is
 WITHDRAW = "withdraw"  # withdraws the command whose number is in `of`, unless it was obeyed
 

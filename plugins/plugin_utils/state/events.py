@@ -293,6 +293,18 @@ class CommandTaken(Event):
     host: t.Annotated[str | None, "of `exclude` and `include`: which host"] = None
     refused: t.Annotated[str, "why it was refused; empty if it was obeyed"]
 
+    @classmethod
+    def of(cls, command: Mapping[str, t.Any], refused: str) -> CommandTaken:
+        """Return the event of a command as the journal has it."""
+        return cls(
+            word=command["word"],
+            by=command["by"],
+            why=command.get("why") or None,
+            replicas=command.get("replicas") or None,
+            host=command.get("place") or None,
+            refused=refused,
+        )
+
 
 class Deployed(Event):
     """The user's tasks deployed an instance [in place](../how-to/in-place.md)."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands import CHANGING
 
 if t.TYPE_CHECKING:
     from .world import Instance, World
@@ -18,7 +19,8 @@ if t.TYPE_CHECKING:
 # Checks fail three times, a look, and a start, with what else a run does meanwhile.
 REPAIRED = 8.0
 AFTER = 10.0  # seconds after a fault in which a run may still be behind
-READ = 5.0  # seconds in which a run reads commands
+READ = 5.0  # seconds in which a run reads commands,
+ANSWERED = 0.2  # and at its end
 ROUNDING = 0.1
 ABORTED = (Phase.ROLLING_BACK, Phase.HELD, Phase.FINISHED)
 ENDS_HOLD = ("skip", "promote_full", "scale")
@@ -36,6 +38,7 @@ class Waits:
         self.ending: set[int] = set()
         self.in_place = False  # commands are read between batches
         self.hold = 0.0  # seconds that old instances are kept after a switch; 0: none
+        self._obeyed = 0  # the last command that a run had read, as last written
         self._deaths: list[tuple[float, int]] = []  # when, and of which generation
         self._sent: list[Mapping[str, t.Any]] = []  # commands, each with when it was sent
         self._held: dict[str, float] = {}  # by rollout, since when it is holding
@@ -109,9 +112,9 @@ class Waits:
             if "word" in command and command["number"] not in known:
                 sent = {**command, "sent": world.now, "holder": world.holder}
                 self._sent.append(sent)
-                world.machine.at(world.now + READ, partial(self._obeyed, sent))
+                world.machine.at(world.now + READ, partial(self._check_obeyed, sent))
 
-    def _obeyed(self, command: Mapping[str, t.Any]) -> None:
+    def _check_obeyed(self, command: Mapping[str, t.Any]) -> None:
         world, rollout, since = self._world, self._rollout(), command["sent"]
         if self.in_place or not self.works(since):
             return
@@ -135,17 +138,20 @@ class Waits:
             return False
         return world.hampered.get(run.pid, 0.0) < since
 
-    def _unread_abort(self, rollout: Mapping[str, t.Any]) -> bool:
-        """Return whether a command to abort a rollout was sent before its end, and never read."""
-        world, obeyed = self._world, (self._world.recorded("obeyed") or 0)
+    def _unread(self, rollout: Mapping[str, t.Any], obeyed: int, since: float) -> list[str]:
+        """Return the commands that were sent to a rollout `since` seconds before its end, and of
+        which no run had read more than `obeyed`.
+        """
         withdrawn = {one.get("of") for one in self._sent}
-        return any(
-            (one["word"], one["rollout"]) == ("abort", rollout["id"])
+        return [
+            one["word"]
+            for one in self._sent
+            if one["rollout"] == rollout["id"]
+            and one["word"] in CHANGING
             and one["number"] > obeyed
             and one["number"] not in withdrawn
-            and self.disturbed < one["sent"] < world.now - READ
-            for one in self._sent
-        )
+            and self.disturbed < one["sent"] < self._world.now - since
+        ]
 
     # -- what is written ---------------------------------------------------------------------------
 
@@ -157,9 +163,13 @@ class Waits:
         name = rollout["id"]
         if rollout["phase"] == Phase.HOLDING:
             self._held.setdefault(name, self._world.now)
-        if rollout.get("outcome") == "promoted" and "superseded" not in rollout["reason"]:
-            if self._unread_abort(rollout):
-                self._world.broken(f"{rollout['revision']} is promoted, and abort was sent")
+        before, self._obeyed = self._obeyed, self._world.recorded("obeyed") or 0
+        if not rollout.get("outcome") or "superseded" in rollout["reason"]:
+            return
+        if rollout["outcome"] == "promoted" and "abort" in self._unread(rollout, before, READ):
+            self._world.broken(f"{rollout['revision']} is promoted, and abort was sent")
+        for name in self._unread(rollout, self._obeyed, ANSWERED):
+            self._world.broken(f"{name} was sent before the end of the rollout, and not answered")
 
     def check_hold(self, instance: Instance) -> None:
         """An instance is told to stop: one of the old set has been kept as long as asked."""

@@ -425,15 +425,7 @@ class Supervisor:
             if name in commands.OF_HOSTS:
                 refused = refused or self._report.refuse(command)
             refused = refused or commands.overtaken(command, sent_by_now)
-            taken = events.CommandTaken(
-                word=name,
-                by=command["by"],
-                why=command.get("why") or None,
-                replicas=command.get("replicas") or None,
-                host=command.get("place") or None,
-                refused=refused,
-            )
-            self._report.event(taken)
+            self._report.event(events.CommandTaken.of(command, refused))
             sent = commands.sentence(command)
             self._report.note(f"{sent}{f'; refused: {refused} [PR-700]' if refused else ''}")
             skip = (not refused and self._obey(command, sent)) or skip

@@ -17,7 +17,7 @@ from ...engine.instances import is_orphaned
 from ...engine.model import Composition, Instance, Phase, State
 from ...engine.strategy import FINISH, InvalidSteps, Plan, Stage
 from ...interfaces.platform import Notable
-from ...state import events
+from ...state import commands, events
 from ...state.record import (
     WITHOUT_VERDICT,
     GateState,
@@ -484,6 +484,7 @@ class Lifecycle(StepPart):
         self.loop.forget_dead()
         if rollout.release:
             self.step.release.note()
+        self._refuse_late_commands(rollout)
         self.loop.event(events.End(outcome=outcome, reason=reason))
         record.close(outcome, reason, clock.wall())
         prune(record)
@@ -494,6 +495,17 @@ class Lifecycle(StepPart):
         ended = outcome.replace("_", " ") + (f": {reason}" if reason else "")
         self._note(Notable.PROMOTED if promoted else Notable.ENDED, f"{ended}, {rollout.id}")
         self._report_end(rollout)
+
+    def _refuse_late_commands(self, rollout: Rollout) -> None:
+        """Say which commands came when nothing was left to do; those to continue are met."""
+        for command in commands.not_withdrawn(self.step.session.commands()):
+            self.record.obeyed = command["number"]
+            if command["rollout"] == rollout.id and command["word"] in commands.CHANGING:
+                refused = "the rollout was at its end"
+                self.loop.event(events.CommandTaken.of(command, refused))
+                title = f"{self.settings.service} {rollout.revision}"
+                sent = commands.sentence(command)
+                self.loop.print_line(f"{title}: {sent}; refused: {refused} [PR-700]")
 
     def _without_verdict(self, rollout: Rollout) -> str:
         """Return the errors that count against the new revision, though no analysis decided."""
