@@ -260,6 +260,21 @@ def test_balancers_that_lost_both_sets_have_not_switched(
     assert count_fleet(fleet, point, Rules(), 0.0, NOW).switched is switched
 
 
+@pytest.mark.parametrize(("balancers", "us", "gone"), [([], 0, 0), (["lb1"], 0, 1), ([], 1, 1)])
+def test_what_was_judged_bad_at_a_target_goes_once_the_others_carry_its_requests(
+    balancers: list[str], us: int, gone: int
+) -> None:
+    """Load balancers send requests to all targets, unless they are of one."""
+    targets = [
+        Target("eu", frozenset({"h0"}), balancers=frozenset(balancers)),
+        Target("us", frozenset({"h1"})),
+    ]
+    back = divide(Waypoint(1, 2, 0, 2, weight=100, stable=1, headroom=Fraction(5, 4)), targets)
+    fleet = [*some(1, 1, host="h0"), *some(us, 1, created=1.0, host="h1"), *some(1, 2, host="h0")]
+    decision = decide(fleet, back, ProgressTracker(NOW, new=1), Budget(2, 0))
+    assert len(decision.drain) == gone
+
+
 # Numbers
 # --------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ import heapq
 import typing as t
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 from . import targets, wording
 from .budget import Budget, ResolvedBudget
@@ -122,7 +123,7 @@ def evaluate(
         parts = _parts(fleet, waypoint, allowed, rules, began, now)
     else:
         count.pinned = _pinned(count, waypoint, rules)
-        parts = [_Part(None, waypoint, count, allowed)]
+        parts = [_Part(None, waypoint, count, allowed, _are_carried([(waypoint, count)]))]
     may_switch = all(_may_switch(part) for part in parts)
     moves = [_move(part, rules, progress, now, may_switch) for part in parts]
     starts = _bounded(
@@ -167,6 +168,7 @@ class _Part:
     waypoint: Waypoint
     count: FleetCount
     allowed: ResolvedBudget
+    carried: bool  # whether what was judged bad is not needed any more
 
 
 def _parts(
@@ -185,8 +187,21 @@ def _parts(
     shares = targets.apportion(
         allowed, [(point, count) for (_t, point, _p), count in zip(divided, counts, strict=True)]
     )
+    # Load balancers of a target send requests to it alone, and others to all targets.
+    together = [
+        (point, count)
+        for (target, point, _part), count in zip(divided, counts, strict=True)
+        if not (target and target.balancers)
+    ]
+    carried = _are_carried(together)
     parts = [
-        _Part(target, point, count, budget)
+        _Part(
+            target,
+            point,
+            count,
+            budget,
+            _are_carried([(point, count)]) if target and target.balancers else carried,
+        )
         for (target, point, _part), count, budget in zip(divided, counts, shares, strict=True)
     ]
     for part in parts:
@@ -224,7 +239,7 @@ def _move(
     count, waypoint, allowed = part.count, part.waypoint, part.allowed
     returning = _stable_to_return(count, waypoint, allowed, progress)
     create, create_old = _create(count, waypoint, allowed, rules, progress, returning)
-    drain = _drain(count, waypoint, allowed, returning)
+    drain = _drain(part, returning)
     leaving = {instance.id for instance in drain}
     admit, standby = _rotate(count, waypoint, leaving, may_switch)
     retire = [i for i in count.draining if i.state is State.DRAINING and can_stop(i, rules, now)]
@@ -443,11 +458,10 @@ def _needed_to_switch(waypoint: Waypoint) -> int:
     return max(1, min(waypoint.switch_at or waypoint.new, waypoint.new))
 
 
-def _drain(
-    count: FleetCount, waypoint: Waypoint, allowed: ResolvedBudget, returning: int
-) -> list[Instance]:
+def _drain(part: _Part, returning: int) -> list[Instance]:
     """Which instances to take out: those without use, then what is too many, old before new."""
-    if bad := _bad_to_drop(count, waypoint):
+    count, waypoint, allowed = part.count, part.waypoint, part.allowed
+    if part.carried and (bad := _judged_bad(count, waypoint)):
         return [*count.new.hopeless, *bad]
     floor = waypoint.desired - allowed.unavailable
     replaced, serving = _replaced_to_drain(count, floor)
@@ -524,24 +538,28 @@ def _excess(
     return [*free, *some, *_first(group.available, number, _by_age(waypoint))]
 
 
-def _bad_to_drop(count: FleetCount, waypoint: Waypoint) -> list[Instance]:
-    """On a rollback, the instances judged bad, once the stable ones in service can carry all
-    requests.
-    """
-    if not waypoint.headroom or waypoint.switches:
-        return []
-    old = (*count.old.pending, *count.old.prepared, *count.old.available)
-    stable = (
-        *count.new.available,
-        *count.new.pending,
-        *(i for i in old if i.generation == waypoint.baseline),
-    )
-    serving = sum(
-        1 for i in stable if i.state is State.READY and i.lb_healthy and i.rotation is Rotation.IN
-    )
-    if serving * waypoint.headroom < waypoint.desired:
-        return []
-    return [i for i in old if i.generation != waypoint.baseline]
+def _are_carried(parts: Sequence[tuple[Waypoint, FleetCount]]) -> bool:
+    """Whether it is a rollback, and the stable instances in service can carry all requests."""
+    serving, desired = Fraction(0), 0
+    for waypoint, count in parts:
+        if not waypoint.headroom or waypoint.switches:
+            return False
+        stable = (
+            *count.new.available,
+            *count.new.pending,
+            *(i for i in count.old.members if i.generation == waypoint.baseline),
+        )
+        in_service = sum(
+            i.state is State.READY and i.lb_healthy and i.rotation is Rotation.IN for i in stable
+        )
+        serving += in_service * waypoint.headroom
+        desired += waypoint.desired
+    return serving >= desired
+
+
+def _judged_bad(count: FleetCount, waypoint: Waypoint) -> list[Instance]:
+    """Return the instances that a rollback replaces."""
+    return [i for i in count.old.members if i.generation != waypoint.baseline]
 
 
 def _first(

@@ -40,6 +40,11 @@ class GroupCount:
         return len(self.available) + len(self.prepared) + len(self.pending)
 
     @property
+    def members(self) -> list[Instance]:
+        """All of them."""
+        return [*self.pending, *self.prepared, *self.available]
+
+    @property
     def arrived(self) -> int:
         """How many are where the waypoint wants them: available, or prepared out of rotation."""
         return len(self.available) + len(self.prepared)
