@@ -74,7 +74,7 @@ class Instance:
     ready_since: float | None = None  # since when it has been ready without interruption
     rotation: Rotation = Rotation.ABSENT
     lb_healthy: bool = False  # every load balancer's own health check passes
-    served: bool = False  # a load balancer whose check passes sends it requests, or more of them do
+    served: bool = False  # at least one load balancer sends it requests, and its check passes
     active: int = 0  # requests in flight, summed over the load balancers
     weight: int = 0  # its traffic weight while in rotation, summed over the load balancers
     draining_since: float | None = None  # since when it is to be stopped
