@@ -28,8 +28,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progres
     Rules,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
+from ansible_collections.progressive.rollout.tests.support.decisions import some
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
-from ansible_collections.progressive.rollout.tests.support.simulator import some
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -890,3 +890,21 @@ def test_one_slow_instance_is_named_unless_its_host_is_slow() -> None:
     host = {"n1": 10.0, "s1": 10.0, "s6": 10.0}
     slow, remark = slow_instances(fleet(host, spread=0.001), 0.5, ALPHA, 1.2)
     assert not slow
+
+
+ALONE = [span(Counts(300, 90), Counts())] * 29  # nothing served on stable
+
+
+def test_requests_while_nothing_served_on_stable_compare_nothing() -> None:
+    look = span(Counts(20), Counts(50))
+    verdict = compare_errors(after(*ALONE, look))
+    assert not verdict.worse and verdict.data is Data.LACKING
+    assert verdict.missing == compare_errors(after(look)).missing > 0
+
+
+@pytest.mark.parametrize("before", [[], ALONE])
+def test_the_only_look_at_both_sides_passes_nothing_that_fails_in_it(before: list[Span]) -> None:
+    verdict = compare_errors(after(*before, span(Counts(300, 90), Counts(700))))
+    assert not verdict.worse and verdict.data is Data.LACKING
+    assert verdict.sentence.endswith("; both sides had requests in one look only")
+    assert compare_errors(after(*before, span(Counts(300), Counts(700)))).data is Data.ENOUGH

@@ -77,6 +77,13 @@ class Span:
         )
 
     @property
+    def has_both(self) -> bool:
+        """Whether requests went to both sides."""
+        return all(
+            any(counts.requests for counts in side.values()) for side in (self.new, self.stable)
+        )
+
+    @property
     def is_partial(self) -> bool:
         """Whether a few requests went to one side, and none to the other."""
         new, stable = (

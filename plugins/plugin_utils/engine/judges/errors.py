@@ -133,6 +133,9 @@ class ErrorHistory:
 
     new: Counts = field(default_factory=Counts)
     stable: Counts = field(default_factory=Counts)
+    # of these, what was counted while both sides had requests, and in how many looks
+    beside: tuple[Counts, Counts] = field(default_factory=lambda: (Counts(), Counts()))
+    looks: int = 0
     bets: Bets = field(default_factory=lambda: Bets(ODDS, BEFORE))
     dispersion: Dispersion = field(default_factory=Dispersion)
     shown: Shown = field(default_factory=Shown)
@@ -170,6 +173,7 @@ class ErrorHistory:
         dispersion = self.dispersion.after(list(new.values()), stable)
         calm = self.calm.after(total(new), total(stable))
         lost = is_lost(total(new), calm.worst)
+        compared_spans = [span for span in look if span.has_both]
         fading = self.fading.after(
             new, total(stable), dispersion.of_stable, patience, looks, ages_of(look)
         )
@@ -177,6 +181,11 @@ class ErrorHistory:
             self,
             new=self.new + total(new),
             stable=self.stable + total(stable),
+            beside=(
+                sum((total(span.new) for span in compared_spans), self.beside[0]),
+                sum((total(span.stable) for span in compared_spans), self.beside[1]),
+            ),
+            looks=self.looks + bool(compared_spans),
             bets=self.bets.after(*trials, events=new.values()),
             fading=fading,
             dispersion=dispersion,
@@ -213,9 +222,9 @@ class ErrorHistory:
 
     @property
     def share(self) -> float:
-        """The part of the requests that went to the new side, 0 to 1, as measured."""
-        requests = self.new.requests + self.stable.requests
-        return self.new.requests / requests if requests else 0.0
+        """The part of the requests that went to the new side, 0 to 1, while both sides had some."""
+        new, stable = self.beside
+        return new.requests / (new.requests + stable.requests) if new.requests else 0.0
 
     @property
     def log_e(self) -> float:
@@ -244,6 +253,8 @@ class ErrorHistory:
         return {
             "new": [self.new.requests, self.new.errors],
             "stable": [self.stable.requests, self.stable.errors],
+            "beside": [[side.requests, side.errors] for side in self.beside],
+            "looks": self.looks,
             "bets": self.bets.dump(),
             "dispersion": self.dispersion.dump(),
             "shown": asdict(self.shown),
@@ -256,9 +267,12 @@ class ErrorHistory:
     @classmethod
     def load(cls, data: Mapping[str, t.Any], odds: Odds = ODDS) -> ErrorHistory:
         """Return the history that `dump` made the data of, with the odds that its bets have."""
+        new, stable = data.get("beside", (data["new"], data["stable"]))
         return cls(
             Counts(*data["new"]),
             Counts(*data["stable"]),
+            (Counts(*new), Counts(*stable)),
+            data.get("looks", LOOKS),
             Bets.load(odds, BEFORE, data["bets"]),
             Dispersion.load(data["dispersion"]),
             Shown(**data["shown"]),
@@ -368,6 +382,9 @@ def compare_errors(
             sentence=f"{text}; too few looks with errors, or by its hosts",
             data=Data.LACKING,
         )
+    if history.looks < LOOKS and history.bets.log_e() >= limit:
+        sentence = f"{text}; both sides had requests in one look only"
+        return replace(verdict, sentence=sentence, data=Data.LACKING)
     return _with_missing(verdict, history, (alpha, tolerance, detect))
 
 
@@ -390,7 +407,7 @@ def _with_missing(
     """Return the verdict with whether there is enough data to rely on it."""
     alpha, tolerance, detect = rules
     detect = min(1.0, max(detect, WORSE * history.stable.rate))
-    known = history.fading.warm if history.fading.fades else history.new.requests
+    known = history.fading.warm if history.fading.fades else history.beside[0].requests
     enough = _enough_requests(history, known, (alpha, tolerance, detect))
     if enough is None:
         text = f"{verdict.sentence}; stable's error rate is too high to detect {detect:.3g}"
@@ -407,8 +424,8 @@ def requests_for(share: float, alpha: float, tolerance: float, detect: float) ->
 
     It has this `share` of all (0 to 1), and stable has no errors. None: no number does.
     """
-    nothing = ErrorHistory(Counts(share / 2), Counts((1 - share) / 2))
-    return _enough_requests(nothing, nothing.new.requests, (alpha, tolerance, detect))
+    nothing = ErrorHistory(beside=(Counts(share / 2), Counts((1 - share) / 2)))
+    return _enough_requests(nothing, share / 2, (alpha, tolerance, detect))
 
 
 def _enough_requests(
@@ -422,12 +439,13 @@ def _enough_requests(
     theta, limit = tolerated(history.share, tolerance), math.log(1 / alpha)
     odds = history.bets.odds
     # errors on stable for each request to the new side
-    on_stable = history.stable.errors / history.new.requests
+    on_new, on_stable = history.beside
+    of_stable = on_stable.errors / on_new.requests
 
     def detects(requests: int) -> bool:
         failed = requests * detect
         failed = max(0.0, failed - SPREAD * math.sqrt(failed * (1 - detect)))
-        errors = failed + requests * on_stable
+        errors = failed + requests * of_stable
         if failed < EVENTS or failed <= theta * errors:
             return False
         return Bets(odds, BEFORE).after(Trial(failed, errors, theta)).log_e() >= limit
