@@ -99,7 +99,8 @@ def test_one_part_after_the_other_and_both_back(site: Site) -> None:
         reports = load.stop()
     assert failures(reports) == []
     assert all({"1", "2", "3"} <= report["by_revision"].keys() for report in reports)
-    assert watch.wrong == [] and watch.fewest >= 8 and watch.most <= 10
+    # on the way back, 7 carry all requests with the headroom of 1.25
+    assert watch.wrong == [] and watch.fewest >= 7 and watch.most <= 10
     for record in site.living():
         given = dict(
             word.split("=", 1)
