@@ -86,10 +86,8 @@ class Span:
     @property
     def is_partial(self) -> bool:
         """Whether a few requests went to one side, and none to the other."""
-        new, stable = (
-            sum(counts.requests for counts in side.values()) for side in (self.new, self.stable)
-        )
-        return 0 < new + stable <= FEW and not (new and stable)
+        sides = (*self.new.values(), *self.stable.values())
+        return 0 < sum(counts.requests for counts in sides) <= FEW and not self.has_both
 
     def dump(self) -> dict[str, t.Any]:
         """Return plain data, for the journal."""
