@@ -229,3 +229,19 @@ def test_a_command_that_comes_at_the_end_of_a_rollout_is_answered() -> None:
     for at in (31.2, 31.3, 31.4):
         for command in ("scale", "hold", "exclude"):
             check(Fault("command", at, 0.0, command), strategy="blue_green")
+
+
+def test_a_host_in_place_stays_where_too_few_serve_while_a_balancer_is_ill() -> None:
+    """Its checks fail everywhere, longer than a host has to become available, and another host is
+    down.
+    """
+    check(
+        Fault("stable dies", 11.1, 1.0),
+        Fault("balancer is blind", 15.0, 150.0, "lb2"),
+        platform=PLATFORM,
+        budget={"max_surge": 0, "max_unavailable": 1},
+        on_failure="hold",
+        min_ready=2,
+        bad=[Life(5.0, 0.2, 4), Life(2.0, 0.2, 0)],
+        seed=60000005,
+    )
