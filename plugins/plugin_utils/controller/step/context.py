@@ -92,7 +92,9 @@ class StepContext:
         asks = [action._task.action, settings.revision, *_request(options)]
         me = identity.identity(self.guard.parent, task_vars, action._task, asks)
         deadline = settings.rules.progress_deadline
-        self.store_retry = StoreRetry(deadline, self.transport.print_line, self.guard.check)
+        self.store_retry = StoreRetry(
+            deadline, self.transport.print_line, self.guard.check, known=not action.opens
+        )
         patience = self.store_retry if action.waits else None
         self.session = Session(store, settings.service, me, settings.lease, patience)
 
