@@ -262,3 +262,19 @@ def test_of_two_instances_on_a_host_the_superseded_one_leaves() -> None:
         seed=60010098,
         wait=20,
     )
+
+
+def test_a_stable_instance_that_is_started_again_gets_the_part_of_the_one_that_died() -> None:
+    """It is the only one of its side, and half of the requests are to stay there. No run is at work
+    when it dies, so that the balancers have forgotten it.
+    """
+    check(
+        Fault("host away", 16.0, 40.0, "web2"),
+        Fault("stable dies", 31.1, 10.0),
+        follows=("next",),
+        strategy="canary",
+        steps=[{"set_weight": 50}, {"pause": {}}],
+        budget={"max_surge": 0, "max_unavailable": 1},
+        seed=50021287,
+        wait=20,
+    )

@@ -396,14 +396,17 @@ class World:
                 )
 
     def asked(self, at: Endpoint) -> float:
-        """Return which part of the requests a new instance may get by the weight of its step: as
-        few carry that as the budget says are enough.
+        """Return which part of the requests an instance may get by the weight of its step: as few
+        carry that of their side as the budget says are enough. So one of the old side, too, that is
+        started again for one that died.
         """
         rollout, instance = self.recorded("rollout") or {}, self.at(at)
-        if instance is None or instance.labels.generation != rollout.get("generation"):
+        weight, previous = rollout.get("asked"), rollout.get("previous") or {}
+        if instance is None or weight is None:
             return 0.0
-        weight = (rollout.get("asked") or 0) / 100
-        return weight / max(1, math.ceil(weight * (rollout["replicas"] - self.unavailable)))
+        parts = {previous.get("generation"): 1 - weight / 100, rollout["generation"]: weight / 100}
+        part = parts.get(instance.labels.generation, 0.0)
+        return part / max(1, math.ceil(part * (rollout["replicas"] - self.unavailable)))
 
     def lost_unseen(self) -> int:
         """Return how many instances were lost so recently that the controller may not know."""
