@@ -35,11 +35,13 @@ def check(
     differ: bool = False,
     seed: int = 2040,
     tasks: float = 1.0,
+    next_replicas: int | None = None,
     **given: t.Any,
 ) -> None:
     """Every promise is kept in this story."""
     variables = {**GIVEN, **given}
-    later = {**variables, "supersede": True}
+    replicas = next_replicas or variables["replicas"]
+    later = {**variables, "supersede": True, "replicas": replicas}
     story = Story(
         seed, variables, faults, bad, follows, next_given=later, tasks=tasks, differ=differ
     )
@@ -277,4 +279,22 @@ def test_a_stable_instance_that_is_started_again_gets_the_part_of_the_one_that_d
         budget={"max_surge": 0, "max_unavailable": 1},
         seed=50021287,
         wait=20,
+    )
+
+
+def test_a_set_before_its_gate_serves_only_where_the_budget_asks_for_more() -> None:
+    """A host is lost while the next revision supersedes it: the headroom of a way back does not
+    count.
+    """
+    person = {"driver": "simulated", "after": 5, "answer": "person"}
+    check(
+        Fault("host away", 28.2, 5.0, "web1"),
+        follows=("next",),
+        strategy="blue_green",
+        replicas=6,
+        gates={"confirm_promotion": [person]},
+        next_replicas=7,
+        headroom=1.25,
+        watch_new=30,
+        seed=60040060,
     )

@@ -206,6 +206,7 @@ class World:
         self.unavailable = 0  # instances that may be missing, by the budget
         self.even = 1.0  # the part of the requests that an instance may always get
         self.unfit: set[str] = set()  # revisions that no gate passes: not to be promoted
+        self.wanted = floor  # so many are to serve, but on a way back, where `floor` is enough
         self.hidden: set[str] = set()  # of these, those that get no requests before a gate passes
         self.managed = ""  # how rollouts keep it from changing numbers, if they do
         self.settings: Mapping[str, str] = {}  # by revision, if each has a setting of its own
@@ -577,7 +578,7 @@ class World:
         ):
             self.broken(f"{balancer.name} sends requests to {endpoint}, which was never ready")
         elif instance.labels.revision in self.hidden and not self.is_unseen(balancer):
-            if self.serving(balancer) >= max(1, self.floor):
+            if self.serving(balancer) >= max(1, self.wanted):
                 self.broken(
                     f"{balancer.name} sends requests to {instance.labels.id} before its gate"
                 )
