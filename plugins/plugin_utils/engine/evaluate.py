@@ -450,7 +450,9 @@ def _kept_out(count: FleetCount, waypoint: Waypoint, allowed: ResolvedBudget) ->
     idle = [i for i in ready if i.generation not in known and not i.in_rotation]
     # as many as carried the requests until now are enough, however many more are asked for
     needed = min(waypoint.desired, waypoint.before or waypoint.desired) - allowed.unavailable
-    missing = max(1, needed) - count.available - (len(ready) - len(idle))
+    # what load balancers send requests to is in service, though its host may not answer
+    coming = sum(not is_serving(i) for i in ready) - len(idle)
+    missing = max(1, needed) - count.serving - coming
     return frozenset(ids(idle[max(0, missing) :]))
 
 
