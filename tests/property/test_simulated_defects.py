@@ -298,3 +298,22 @@ def test_a_set_before_its_gate_serves_only_where_the_budget_asks_for_more() -> N
         watch_new=30,
         seed=60040060,
     )
+
+
+def test_what_does_not_become_ready_at_one_target_waits_for_its_wave() -> None:
+    """It was left by a superseded rollout, and another target is rolled out first."""
+    check(
+        follows=("next", "same"),
+        bad=[Life(0.5, 2.0, 0), Life(0.5, 0.2, 0), Life(math.inf, 0.2, 4), Life(0.5, 0.2, 0)],
+        replicas=1,
+        budget={"max_surge": 3, "max_unavailable": 1},
+        targets=[
+            {"name": "eu", "hosts": "web1", "soak": 5},
+            {"name": "us", "hosts": "web2,web3"},
+        ],
+        on_failure="hold",
+        on_stable_lost="promote",
+        watch_new=30,
+        seed=50031492,
+        wait=20,
+    )
