@@ -141,6 +141,13 @@ def test_hosts_that_are_not_deployed_yet_are_put_back_when_another_is_lost() -> 
     )
 
 
+def test_balancers_that_all_lose_their_state_on_a_way_back() -> None:
+    """What stable instances cannot carry goes to the others again, and is not theirs alone."""
+    for kind, headroom in (("balancer restores", 0), ("balancer forgets", 1.25)):
+        lost = [Fault(kind, 5.3 + number / 20, 0.0, f"lb{number}") for number in (1, 2)]
+        check(Fault("command", 5.0, 0.0, "abort"), *lost, headroom=headroom)
+
+
 def test_a_balancer_with_an_older_state_is_not_emptied() -> None:
     """It sends requests to a drained instance again, and to no other that answers."""
     check(
