@@ -66,6 +66,7 @@ class End:
                 + (f"; begins with {story.left}" if story.left else "")
                 + ("; each revision has its settings" if story.differ else "")
                 + ("; balancers retry" if story.retries else "")
+                + (f"; what ends is restarted after {story.again:g} s" if story.again else "")
                 + (f"; tasks take {story.tasks:g} s" if story.tasks > 1 else ""),
                 "faults: " + ("; ".join(map(str, story.faults)) or "none"),
                 *self.lines,
@@ -125,6 +126,7 @@ class _Telling:
             self.world.waits.hold = float(given.get("hold", "0s").rstrip("s"))
         self.world.one_a_host = given["replicas"] == PER_HOST
         self.world.retries, self.world.tasks = story.retries, story.tasks
+        self.world.again = story.again
         self.world.settings = SETTINGS if story.differ else {}
         self.world.unfit = {"2"} if self._unfit() else set()
         self.world.hidden = self.world.unfit if given["strategy"] == "blue_green" else set()
@@ -543,6 +545,7 @@ def _smaller(story: Story) -> list[Story]:
     found += [replace(story, machines=1)] if story.machines > 1 else []
     found += [replace(story, differ=False)] if story.differ else []
     found += [replace(story, tasks=1.0)] if story.tasks > 1 else []
+    found += [replace(story, again=0.0)] if story.again else []
     for name in ("gates", "hold", "min_ready", "watch_new", *RARE):
         if story.given.get(name):
             rest = {key: value for key, value in story.given.items() if key != name}
