@@ -7,12 +7,14 @@ import typing as t
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.action.control import refuse_scale
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     InputError,
     RolloutFailed,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.command_request import (
+    refuse_scale,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.validation import (
     Validation,
 )
