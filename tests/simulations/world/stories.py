@@ -98,8 +98,9 @@ class _Telling:
         sizes += [int(one.span) for one in story.faults if one.kind == "autoscaler wants"]
         rounded = "targets" in given  # the share of each target is rounded up
         budget = given["budget"]
-        # so few may carry all requests on a way back
-        floor = math.ceil(min(sizes) / 1.25) if given["headroom"] else min(sizes)
+        # so few may carry all requests on a way back; an earlier version's rollout has the default
+        headroom = max(given["headroom"], 1.25 if story.left else 1)
+        floor = math.ceil(min(sizes) / headroom)
         double = 2 if given["strategy"] == "blue_green" or "hold" in given else 1
         self.world = World(
             self.machine,
@@ -110,8 +111,9 @@ class _Telling:
             Random(f"world {story.seed}"),
         )
         # on a way back so many are enough for all requests
-        self.world.even = (given["headroom"] or 1) / min(sizes)
+        self.world.even = headroom / min(sizes)
         self.world.unavailable = budget["max_unavailable"]
+        self._divide(min(sizes), headroom)
         self.world.receiving = story.receiving
         self.in_place = given["platform"] == PLATFORM
         if self.in_place:
@@ -134,6 +136,18 @@ class _Telling:
         self.last: Run
         self.rollouts = 0
         self.healed = self.told_bare = False
+
+    def _divide(self, least: int, headroom: float) -> None:
+        """Tell load balancers of one target what they send requests to: each target has the same
+        part, rounded up.
+        """
+        given = self.story.given
+        for target in given.get("targets", ()):
+            for name in target.get("load_balancers", ()):
+                balancer, part = self.world.balancers[name], -(-least // len(given["targets"]))
+                balancer.hosts, balancer.even = target["hosts"].split(","), headroom / part
+                few = math.ceil(part / headroom)
+                balancer.floor = max(0, few - given["budget"]["max_unavailable"])
 
     def _unfit(self) -> bool:
         """Return whether revision 2 cannot pass its gates, and no operator passes them."""
@@ -480,7 +494,7 @@ class _Telling:
         if left := [one.labels.id for one in world.instances() if one.gone]:
             raise Broken(f"left of dead instances: {', '.join(left)}")
         for balancer in world.balancers.values():
-            there = {one.labels.endpoint for one in alive}
+            there = {one.labels.endpoint for one in alive if one.labels.host in balancer.hosts}
             entries = {at: one for at, one in balancer.entries.items() if one.ours}
             others = [one for one in balancer.entries.values() if not one.ours]
             if any(one != Entry("by hand", Rotation.IN, 7, ours=False) for one in others):

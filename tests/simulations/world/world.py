@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import typing as t
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -144,6 +144,10 @@ class Balancer:
     disordered: bool = False  # it lost its state, and no controller has changed it since
     counted: float = START  # to when its requests are counted
     blind: float = 0.0  # until when its own checks fail, and its counters are wrong
+    hosts: Collection[str] = HOSTS  # to whose instances it sends requests
+    # of these: how many have to serve, and the part of the requests that each may always get
+    floor: int | None = None  # None: as of all
+    even: float | None = None
 
 
 @dataclass
@@ -400,7 +404,8 @@ class World:
         others = [self.shares(one) for one in self.balancers.values() if one is not balancer]
         for at, share in after.items():
             had = max(one.get(at, 0.0) for one in (before, *others))
-            if share > max(self.even, 1 / len(after), had, self.asked(at)) + ROUNDING:
+            even = self.even if balancer.even is None else balancer.even
+            if share > max(even, 1 / len(after), had, self.asked(at)) + ROUNDING:
                 self.broken(
                     f"{at} gets {share:.0%} of the requests at {balancer.name}, before"
                     f" {before.get(at, 0.0):.0%}, and {len(after)} serve"
@@ -476,13 +481,18 @@ class World:
         after = self.serving(balancer)
         if self.is_unseen(balancer):
             return
-        if after < min(before, least := self.least()) - self.unknown(balancer):
+        if after < min(before, least := self.least(balancer)) - self.unknown(balancer):
             self.broken(f"{what}: {after} serve at {balancer.name}, {least} have to")
 
-    def least(self) -> int:
+    def least(self, balancer: Balancer | None = None) -> int:
         """Return how many instances have to serve: with a forced promotion, one is enough."""
-        rollout = self.recorded("rollout") or {}
-        return min(1, self.floor) if rollout.get("force") else self.floor
+        rollout, floor = self.recorded("rollout") or {}, self.floor_of(balancer)
+        return min(1, floor) if rollout.get("force") else floor
+
+    def floor_of(self, balancer: Balancer | None) -> int:
+        """Return how many instances have to serve at a load balancer."""
+        own = balancer and balancer.floor
+        return self.floor if own is None else own
 
     def check_ceiling(self) -> None:
         # what is cut off and out of rotation is replaced
@@ -592,7 +602,7 @@ class World:
         ):
             self.broken(f"{balancer.name} sends requests to {endpoint}, which was never ready")
         elif instance.labels.revision in self.hidden and not self.is_unseen(balancer):
-            if self.serving(balancer) >= max(1, self.floor):
+            if self.serving(balancer) >= max(1, self.floor_of(balancer)):
                 self.broken(
                     f"{balancer.name} sends requests to {instance.labels.id} before its gate"
                 )
