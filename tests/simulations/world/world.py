@@ -746,6 +746,15 @@ class World:
             for balancer in pool.values():
                 balancer.away = balancer.blind = 0.0
 
+    def leave_servers(self, service: str, count: int) -> None:
+        """Let balancers have servers that serve, and that no platform knows."""
+        for number, host in enumerate(HOSTS[:count]):
+            at = Endpoint(ADDRESSES[host], 9000)
+            labels = Labels(f"left-{number}", service, "0", -number, host, at, 0)
+            self._last[at] = Instance(labels, Life(), self.now - 60.0)
+            for balancer in self.pool(service).values():
+                balancer.entries[at] = Entry(labels.id, Rotation.IN)
+
     def snapshot(self) -> None:
         """Keep the balancers' state, which one may return to."""
         for balancer in self.balancers.values():
