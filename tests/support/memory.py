@@ -149,6 +149,9 @@ class World:
     def traffic(self) -> TrafficDriver:
         return Traffic(self)
 
+    def store(self, service: str) -> StoreDriver:
+        return Store(self, service)
+
     def autoscaler(self) -> Autoscaler | None:
         """The autoscaler, as settings have it."""
         chosen = choice(AutoscalerDriver, lambda: Scaler(self))
@@ -356,7 +359,7 @@ class MemoryRun(StepContext):
         self.given = {**service.given, **given}
         settings, world = parse(self.given, drivers=False), service.world
         # that of the service, and that of its release
-        made = {"__new__": lambda _class, _options, context: Store(world, context.service)}
+        made = {"__new__": lambda _class, _options, context: world.store(context.service)}
         journals = type("Driver", (StoreDriver,), made)
         self.settings = replace(
             settings,
