@@ -68,7 +68,7 @@ def write(value: t.Any, omitted: Container[tuple[str, t.Any]] = ()) -> t.Any:
         return write(value._asdict(), omitted)
     if isinstance(value, (list, tuple)):
         return [write(item, omitted) for item in value]
-    if isinstance(value, (dict, Mapping)):
+    if kind is dict or isinstance(value, Mapping):
         return {
             key: item if type(item) in _PLAIN else write(item, omitted)
             for key, item in value.items()
@@ -81,7 +81,9 @@ def write(value: t.Any, omitted: Container[tuple[str, t.Any]] = ()) -> t.Any:
         return {
             name: item if plain or type(item) in _PLAIN else write(item, omitted)
             for name, plain in _written(kind)
-            if (item := getattr(value, name)) or not _left_out(name, item, omitted)
+            if (item := getattr(value, name))
+            or item not in (None, False)
+            or (name, item) not in omitted
         }
     return value
 
@@ -91,10 +93,6 @@ def _written(kind: t.Any) -> tuple[tuple[str, bool], ...]:
     """Return the names of a dataclass's fields, and whether each is plain data: annotated."""
     hints = t.get_type_hints(kind, include_extras=True)
     return tuple((name, t.get_origin(hints[name]) is t.Annotated) for name in _fields(kind))
-
-
-def _left_out(name: str, value: t.Any, omitted: Container[tuple[str, t.Any]]) -> bool:
-    return value in (None, False) and (name, value) in omitted
 
 
 @functools.cache
