@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import typing as t
-from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -48,19 +47,21 @@ def assemble(
     """
     reports = list(reports)
     # Another instance may use a dead one's endpoint: the entry belongs to the living one.
+    places = [_place(report) for report in reports]
     living = {
-        _place(report): report.labels.id
-        for report in reports
+        place: report.labels.id
+        for place, report in zip(places, reports, strict=True)
         if report.process in _ALIVE and report.labels.endpoint.known
     }
+    parted = any(target.balancers for target in targets)
     fleet = []
     entries: Sequence[Server]
-    for report in reports:
+    for place, report in zip(places, reports, strict=True):
         name = report.labels.id
         endpoint, entries = report.labels.endpoint, []
         shown: Table | None = None if table is None else {balancer: {} for balancer in table}
-        if living.get(_place(report), name) == name:
-            shown = _of_target(table, report, targets)
+        if living.get(place, name) == name:
+            shown = _of_target(table, report, targets) if table and parted else table
             entries = [servers[endpoint] for servers in previews if endpoint in servers]
         instance = _instance(
             report, shown, statuses.get(name), draining.get(name), name in known, name in crashes
@@ -80,13 +81,11 @@ def _place(report: Report) -> tuple[str, Endpoint]:
     return cluster_of(report.labels.host), report.labels.endpoint
 
 
-def _of_target(table: Table | None, report: Report, targets: Sequence[Region]) -> Table | None:
+def _of_target(table: Table, report: Report, targets: Sequence[Region]) -> Table:
     """Return the entries of the load balancers that are to send requests to an instance.
 
     One of another target is among them as long as it does; that of another cluster never does.
     """
-    if table is None or not any(target.balancers for target in targets):
-        return table
     at, host = report.labels.endpoint, report.labels.host
     return {
         balancer: servers
@@ -252,7 +251,7 @@ def targets(
     splits = {name: split.at(owner_of(name, regions)) if split else None for name in table}
     entries = {
         name: _entries(
-            [r for r in wanted if shows(name, r.labels.host, regions)],
+            [r for r in wanted if shows(name, r.labels.host, regions)] if regions else wanted,
             servers,
             admitted,
             kept_out | _early(wanted, servers, kept_out, never_ready),
@@ -427,34 +426,41 @@ def _rotation(report: Report, server: Server | None, admitted: set[str], out: se
 def differs(table: Table, wanted: Mapping[str, Mapping[Endpoint, Target]]) -> bool:
     """Return whether a load balancer differs from its targets; weights count in rotation only."""
     for name, servers in table.items():
-        shown = {
-            endpoint: _shows(server)
-            for endpoint, server in servers.items()
-            if server.ours or endpoint in wanted[name]
-        }
-        if shown != {endpoint: _shows(target) for endpoint, target in wanted[name].items()}:
+        targets = wanted[name]
+        shown = {at: server for at, server in servers.items() if server.ours or at in targets}
+        if shown.keys() != targets.keys():
             return True
+        for at, server in shown.items():
+            target = targets[at]
+            inside = target.rotation is Rotation.IN
+            if server.rotation is not target.rotation or (inside and server.weight != target.weight):
+                return True
     return False
-
-
-def _shows(entry: Server | Target) -> tuple[Rotation, int | None]:
-    return entry.rotation, entry.weight if entry.rotation is Rotation.IN else None
 
 
 _NONE = {state.value: 0 for state in State}
 
 
-def summary(fleet: Iterable[Instance]) -> dict[str, t.Any]:
+def summary(fleet: Sequence[Instance]) -> dict[str, t.Any]:
     """Return, by revision, the instances in each state and the percentage of new requests."""
     revisions: dict[str, dict[str, t.Any]] = {}
-    serving: Counter[str] = Counter()
     for instance in fleet:
         if instance.revision not in revisions:
             revisions[instance.revision] = dict(_NONE)
         revisions[instance.revision][instance.state.value] += 1
+    for revision, percentage in traffic(fleet).items():
+        revisions[revision]["traffic"] = percentage
+    return revisions
+
+
+def traffic(fleet: Sequence[Instance]) -> dict[str, float]:
+    """Return, by revision, the percentage of new requests."""
+    serving = {instance.revision: 0 for instance in fleet}
+    for instance in fleet:
         if instance.in_rotation and instance.state is not State.DRAINING:
             serving[instance.revision] += instance.weight
-    whole = serving.total()
-    for revision, counts in revisions.items():
-        counts["traffic"] = round(100 * serving[revision] / whole, 1) if whole else 0.0
-    return revisions
+    whole = sum(serving.values())
+    return {
+        revision: round(100 * weight / whole, 1) if whole else 0.0
+        for revision, weight in serving.items()
+    }
