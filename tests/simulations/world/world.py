@@ -334,14 +334,14 @@ class World:
         return None if instance is None or instance.gone else instance
 
     def reachable(self, instance: Instance) -> bool:
-        return self.hosts[instance.labels.host].away <= self.now
+        return self.hosts[instance.labels.host].away <= self.machine.time
 
     def answers(self, endpoint: Endpoint) -> bool:
         """Return whether an instance there passes a check."""
-        instance = self.at(endpoint)
-        if instance is None or not self.reachable(instance):
+        instance = self._last.get(endpoint)
+        if instance is None or instance.gone or not self.reachable(instance):
             return False
-        if well := instance.well(self.now):
+        if well := instance.well(self.machine.time):
             instance.served = True
             instance.lost = None
         return well
@@ -359,9 +359,9 @@ class World:
         sent = (self.now - balancer.counted) * REQUESTS
         balancer.counted = self.now
         serving = [
-            (entry, instance)
+            (entry, self._last[at])
             for at, entry in balancer.entries.items()
-            if entry.rotation is Rotation.IN and (instance := self.at(at)) and self.answers(at)
+            if entry.rotation is Rotation.IN and self.answers(at)
         ]
         weights = sum(entry.weight for entry, _instance in serving)
         for entry, instance in serving if weights else ():
