@@ -5,25 +5,17 @@ from __future__ import annotations
 
 import typing as t
 from collections.abc import Mapping
-from dataclasses import replace
 
 from ..plugin_utils.base import clock
-from ..plugin_utils.base.errors import InputError, RolloutFailed
 from ..plugin_utils.config import remembered
-from ..plugin_utils.config.drivers import driver
 from ..plugin_utils.config.step_options import COMMAND, COUNT, FORCE, HOST, WHY
-from ..plugin_utils.config.variables import budget
-from ..plugin_utils.controller.rollout import takeover
-from ..plugin_utils.controller.rollout.request import whole_replicas
-from ..plugin_utils.controller.step import reason
+from ..plugin_utils.controller.rollout import command_request, takeover
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
-from ..plugin_utils.engine.model import Phase
 from ..plugin_utils.inputs.options import FLAG, Field, Options, whole
-from ..plugin_utils.interfaces.platform import PlatformDriver
 from ..plugin_utils.interfaces.store import Lease
 from ..plugin_utils.state import commands, identity
-from ..plugin_utils.state.record import Record, Rollout
+from ..plugin_utils.state.record import Record
 
 
 class ActionModule(StepAction):
@@ -56,7 +48,7 @@ class ActionModule(StepAction):
     def perform(self, step: StepContext) -> Result:
         if "withdraw" in step.options:
             return withdraw(step, step.options["withdraw"])
-        asked = parse(step)
+        asked = command_request.parse(step)
         command = asked["word"]
         record = step.session.read()
         store = step.session.store
@@ -77,19 +69,13 @@ class ActionModule(StepAction):
         else:
             effect = "no run is active, it takes effect on the next run"
         last = pending(step, record)
-        if last and same(last, asked):
+        if last and command_request.same(last, asked):
             line = (
                 f"command '{command}' was sent by {last['by']} before and is still pending;"
                 f" {effect}"
             )
             return answer(step, False, last["number"], running, line)
-        rollout = fitting(record, command, last["word"] if last else "", bool(asked.get("force")))
-        if command == "scale":
-            refuse_scale(record, rollout)
-        if command == "set_target":
-            refuse_target(record, rollout, asked["replicas"])
-        if command in commands.OF_HOSTS:
-            refuse_host(step, rollout, asked)
+        rollout = command_request.accept(step, asked, last)
         if step.check_mode:
             return answer(
                 step, True, None, running, f"command '{command}' would be recorded; {effect}"
@@ -142,118 +128,6 @@ def withdraw(step: StepContext, number: int) -> Result:
     return step.report(
         True, msg=f"{title}: the command was not obeyed and is withdrawn [PR-702]", **known
     )
-
-
-def parse(step: StepContext) -> dict[str, t.Any]:
-    """Return the command, its reason and what else belongs to it, as the journal keeps them."""
-    options, command = step.options, step.options.get("command")
-    if command is None:
-        raise InputError(
-            f"rollout_command: not given; write one of {', '.join(commands.COMMANDS)}", "PR-102"
-        )
-    force = options.get("force", False)
-    if force and command != "promote":
-        raise InputError(
-            f"rollout_force: only promote can be forced, not {command}; remove it", "PR-107"
-        )
-    number = {"replicas": whole_replicas(step)} if command == "scale" else {}
-    count = options.get("count")
-    if (count is None) == (command == "set_target"):
-        raise InputError(
-            "rollout_count: required by set_target; give the number of new instances"
-            if count is None
-            else f"rollout_count: has no effect with {command}, only with set_target; remove it",
-            "PR-102" if count is None else "PR-107",
-        )
-    number = {"replicas": count} if count else number
-    return (
-        {"word": command, "why": reason.given(options)}
-        | ({"force": True} if force else {})
-        | number
-        | _place(command, options.get("host"))
-    )
-
-
-def _place(command: str, host: str | None) -> dict[str, str]:
-    """Return the host that a command is about, where it is about any."""
-    if (host is None) == (command in commands.OF_HOSTS):
-        raise InputError(
-            f"rollout_host: required by {command}; name a host"
-            if host is None
-            else f"rollout_host: has no effect with {command}, only with exclude and include;"
-            " remove it",
-            "PR-102" if host is None else "PR-107",
-        )
-    return {"place": host} if host else {}
-
-
-def same(sent: Mapping[str, t.Any], other: Mapping[str, t.Any]) -> bool:
-    """Return whether two commands ask for the same."""
-    return all(sent.get(key) == other.get(key) for key in ("word", "force", "replicas", "place"))
-
-
-def fitting(record: Record, command: str, before: str, force: bool) -> Rollout:
-    """Return the rollout in progress, if the command fits after a pending one (`before`)."""
-    rollout = record.open
-    phase = rollout.phase if rollout else Phase.FINISHED
-    phase = commands.ahead(phase, before) if before else phase
-    reason = commands.refusal(phase, command, force)
-    if rollout is None or reason:
-        last = record.rollout
-        title = (
-            f"{record.service} {last.revision} is {phase.replace('_', ' ')}"
-            if last
-            else record.service
-        )
-        raise RolloutFailed(f"cannot {command.replace('_', ' ')}: {title}: {reason}", "PR-700")
-    return rollout
-
-
-def refuse_scale(record: Record, rollout: Rollout) -> None:
-    """Refuse another number where there is one instance on each host."""
-    if rollout.per_host:
-        raise RolloutFailed(
-            f"cannot scale: {record.service} {rollout.revision}: it has one instance on each host"
-            " (rollout_replicas: per_host); leave a host out with exclude, or add hosts and run"
-            " rollout.yml again",
-            "PR-700",
-        )
-
-
-def refuse_target(record: Record, rollout: Rollout, number: int) -> None:
-    """Refuse a number of new instances that the rollout cannot have, as the journal knows it."""
-    why = ""
-    if rollout.strategy != "canary":
-        why = f"it is a {rollout.strategy.replace('_', '-')} rollout, and only a canary has steps"
-    elif (rollout.given.get("platform") or {}).get("driver") == "static":
-        why = "it is deployed in place, by your own tasks"
-    elif rollout.asked is not None:
-        why = "its steps divide the requests by weights; only a canary by number can be set"
-    elif number > rollout.replicas:
-        why = f"{number} is more than the {rollout.replicas} replicas; set at most that"
-    if why:
-        title = f"{record.service} {rollout.revision}"
-        raise RolloutFailed(f"cannot set target {number}: {title}: {why}", "PR-700")
-
-
-def refuse_host(step: StepContext, rollout: Rollout, asked: Mapping[str, t.Any]) -> None:
-    """Refuse a host that cannot be left out or brought back, as far as the journal knows."""
-    known = remembered.of_rollout(step.record)
-    if not known.get("platform"):
-        return  # an earlier version did not keep it; the run that obeys refuses
-    from ..plugin_utils.controller.loop import exclusion  # few commands are about hosts
-
-    platform = driver(PlatformDriver).parse(known["platform"], "rollout_platform")
-    sent = step.session.store.commands(step.record.obeyed)
-    why = exclusion.refusal(
-        asked,
-        replace(rollout, excluded=commands.left_out(rollout, sent)),
-        platform.make(step.context),
-        budget(known.get("budget") or {}, "rollout_budget"),
-    )
-    if why:
-        title = f"{step.record.service} {rollout.revision}"
-        raise RolloutFailed(f"cannot {asked['word']} {asked['place']}: {title}: {why}", "PR-700")
 
 
 def answer(

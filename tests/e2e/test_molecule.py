@@ -53,7 +53,8 @@ def molecule(project: Path, short: Path, scenario: str, **env: str) -> None:
         timeout=600,
     )
     output = done.stdout + done.stderr
-    assert done.returncode == 0, output
+    failed = "\n".join(re.findall(r"\[ERROR\]: .*|fatal: .*", output))
+    assert done.returncode == 0, f"{output}\n{failed}"
     for step in ("idempotence", "side_effect", "verify"):
         assert re.search(rf"{scenario}.*{step}.*Successful", output), output
     assert not (short / "state/shop").exists()

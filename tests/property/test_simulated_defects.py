@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import typing as t
 
 from ansible_collections.progressive.rollout.tests.simulations.world import draws, stories
@@ -229,3 +230,35 @@ def test_a_command_that_comes_at_the_end_of_a_rollout_is_answered() -> None:
     for at in (31.2, 31.3, 31.4):
         for command in ("scale", "hold", "exclude"):
             check(Fault("command", at, 0.0, command), strategy="blue_green")
+
+
+def test_a_host_in_place_stays_where_too_few_serve_while_a_balancer_is_ill() -> None:
+    """Its checks fail everywhere, longer than a host has to become available, and another host is
+    down.
+    """
+    check(
+        Fault("stable dies", 11.1, 1.0),
+        Fault("balancer is blind", 15.0, 150.0, "lb2"),
+        platform=PLATFORM,
+        budget={"max_surge": 0, "max_unavailable": 1},
+        on_failure="hold",
+        min_ready=2,
+        bad=[Life(5.0, 0.2, 4), Life(2.0, 0.2, 0)],
+        seed=60000005,
+    )
+
+
+def test_of_two_instances_on_a_host_the_superseded_one_leaves() -> None:
+    """Of another host, the only instance has not become ready, and stays until it is replaced."""
+    check(
+        Fault("is interrupted", 111),
+        follows=("next",),
+        replicas="per_host",
+        budget={"max_surge": 3, "max_unavailable": 1},
+        bad=[Life(2.0, 0.2, 1), Life(math.inf, 0.2, 4)],
+        headroom=1.25,
+        min_ready=2,
+        on_failure="hold",
+        seed=60010098,
+        wait=20,
+    )

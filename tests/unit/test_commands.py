@@ -8,10 +8,12 @@ import re
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.action.control import fitting
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     InputError,
     RolloutFailed,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.command_request import (
+    fitting,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.step.reason import (
     complete,

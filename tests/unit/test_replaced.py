@@ -7,10 +7,11 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.messages import ended
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
+
+pytestmark = pytest.mark.usefixtures("virtual_time")
 
 CANARY = {"strategy": "canary", "steps": [{"set_weight": 25}, {"set_weight": 50}]}
 BLUE_GREEN = {"strategy": "blue_green", "hold": 0}
@@ -25,12 +26,6 @@ CASES: list[tuple[int, int, dict[str, t.Any], str]] = [
     (6, 9, BLUE_GREEN, "6 instances replaced by 9 in"),
     (1, 2, {}, "1 instance replaced by 2 in"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "PLATFORM", (0.02, 0.02))
-    monkeypatch.setattr(timing, "GATES", 0.02)
 
 
 def service(tmp_path: Path) -> Service:

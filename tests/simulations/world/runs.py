@@ -260,7 +260,7 @@ class Run:
 
 def journal(world: World, service: str = "shop") -> Record:
     """Return the record as it is in the world, without a call."""
-    text = world.journals.get(service, {}).get("record")
+    text = world.journals[service].texts.get("record")
     return Record.load(service, _journal.record(text, "memory"), "memory")
 
 

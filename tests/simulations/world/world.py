@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import typing as t
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 from .clients import Clients
 from .decided import Decided
 from .machine import START, Machine, Process
+from .store import Journal
 from .waits import Waits
 
 HOSTS = ("web1", "web2", "web3")
@@ -171,9 +173,7 @@ class World:
         self.hosts = {name: Host(name) for name in HOSTS}
         self.balancers = {name: Balancer(name) for name in BALANCERS}
         self.pools = {"shop": self.balancers}  # by service
-        # by service, the texts of the journal and their versions
-        self.journals: dict[str, dict[str, bytes]] = {}
-        self.versions: dict[str, dict[str, int]] = {}
+        self.journals: defaultdict[str, Journal] = defaultdict(Journal)  # by service
         # by service and name, the last parts of records that were read, and the records' texts
         self._parts: dict[tuple[str, str], tuple[bytes, t.Any]] = {}
         self.store_away = 0.0  # until
@@ -222,11 +222,11 @@ class World:
     @property
     def texts(self) -> dict[str, bytes]:
         """The journal of the service that is rolled out."""
-        return self.journals.setdefault("shop", {})
+        return self.journals["shop"].texts
 
     def recorded(self, name: str, service: str = "shop") -> t.Any:
         """Return a part of the record of a service, as its journal has it."""
-        text = self.journals.get(service, {}).get("record")
+        text = self.journals[service].texts.get("record")
         if text is None:
             return None
         if (service, name) not in self._parts or self._parts[service, name][0] is not text:

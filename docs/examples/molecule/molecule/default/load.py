@@ -11,7 +11,7 @@ url, end = sys.argv[1], pathlib.Path(sys.argv[2])
 served, failed = collections.Counter(), collections.Counter()
 while not end.exists():
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=30) as answer:
             served[answer.read().decode()] += 1
     except OSError as exc:
         failed[str(exc)] += 1
