@@ -259,10 +259,8 @@ def targets(
         )
         for name, servers in table.items()
     }
-    return {
-        name: _targets(mine, splits[name], [entries[n] for n in table if splits[n] == splits[name]])
-        for name, mine in entries.items()
-    }
+    weights = {name: _weights(name, entries, splits) for name in table}
+    return {name: _targets(mine, splits[name], weights[name]) for name, mine in entries.items()}
 
 
 def with_predecessors(
@@ -345,23 +343,31 @@ def _entries(
     ]
 
 
+def _weights(
+    name: str, entries: Mapping[str, Sequence[_Entry]], splits: Mapping[str, WeightSplit | None]
+) -> tuple[int, int]:
+    """Return the weight of each new and each old instance at a load balancer."""
+    split = splits[name]
+    if split is None:
+        return EVEN, EVEN
+    serving = [entry.new for entry in entries[name] if entry.rotation is Rotation.IN]
+    new, old = serving.count(True), serving.count(False)
+    if split.waypoint.headroom is None:
+        return split.weights(new, old)
+    peers = [entries[peer] for peer, other in splits.items() if other == split]
+    return split.weights(new, old, _left(entries[name], peers))
+
+
 def _targets(
-    entries: Sequence[_Entry], split: WeightSplit | None, peers: Sequence[Sequence[_Entry]]
+    entries: Sequence[_Entry], split: WeightSplit | None, weights: tuple[int, int]
 ) -> dict[Endpoint, Target]:
-    """Return what one load balancer is to show; `peers`: the entries of all that divide their
-    requests as it does.
-    """
-    weights = {True: EVEN, False: EVEN}
-    if split:
-        serving = [entry.new for entry in entries if entry.rotation is Rotation.IN]
-        left = Fraction(1) if split.waypoint.headroom is None else _left(entries, peers)
-        of_new, of_old = split.weights(serving.count(True), serving.count(False), left)
-        weights = {True: of_new, False: of_old}
+    """Return what one load balancer is to show, with these weights of new and old instances."""
+    of_new, of_old = weights
     targets = {}
     for labels, server, rotation, new in entries:
         weight = server.weight if server else EVEN
         if new is not None and rotation is Rotation.IN:
-            weight = weights[new]
+            weight = of_new if new else of_old
         targets[labels.endpoint] = Target(
             rotation,
             max(1, weight),
@@ -431,9 +437,10 @@ def differs(table: Table, wanted: Mapping[str, Mapping[Endpoint, Target]]) -> bo
         if shown.keys() != targets.keys():
             return True
         for at, server in shown.items():
-            target = targets[at]
-            inside = target.rotation is Rotation.IN
-            if server.rotation is not target.rotation or (inside and server.weight != target.weight):
+            rotation, weight = targets[at].rotation, targets[at].weight
+            if server.rotation is not rotation:
+                return True
+            if rotation is Rotation.IN and server.weight != weight:
                 return True
     return False
 
