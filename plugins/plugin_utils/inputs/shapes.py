@@ -62,7 +62,8 @@ def write(value: t.Any, omitted: Container[tuple[str, t.Any]] = ()) -> t.Any:
     Fields of dataclasses are left out where name and value are `omitted`. Those that are annotated
     are kept as they are.
     """
-    return _writer(type(value))(value, omitted)
+    kind: t.Any = type(value)
+    return _writer(kind)(value, omitted)
 
 
 @functools.cache
@@ -79,7 +80,7 @@ def _writer(kind: t.Any) -> Writer:
     if issubclass(kind, Enum):
         return lambda value, _omitted: value.value
     if is_dataclass(kind):
-        return functools.partial(_write_dataclass, _written(kind))
+        return functools.partial(_write_dataclass, kind)
     return lambda value, _omitted: value
 
 
@@ -89,12 +90,10 @@ def _write_mapping(value: t.Any, omitted: Container[tuple[str, t.Any]]) -> t.Any
     }
 
 
-def _write_dataclass(
-    written: Sequence[tuple[str, bool]], value: t.Any, omitted: Container[tuple[str, t.Any]]
-) -> t.Any:
+def _write_dataclass(kind: t.Any, value: t.Any, omitted: Container[tuple[str, t.Any]]) -> t.Any:
     return {
         name: item if plain or type(item) in _PLAIN else write(item, omitted)
-        for name, plain in written
+        for name, plain in _written(kind)
         if (item := getattr(value, name))
         or item not in (None, False)
         or (name, item) not in omitted

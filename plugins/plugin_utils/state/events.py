@@ -32,7 +32,8 @@ class Event:
 
     def to_dict(self) -> dict[str, t.Any]:
         """Return the event as plain data, without the optional fields that have no value."""
-        known = ((name, getattr(self, name), optional) for name, optional in _fields(type(self)))
+        kind: t.Any = type(self)
+        known = ((name, getattr(self, name), optional) for name, optional in _fields(kind))
         return {"kind": self.kind} | {
             name: shapes.write(value)
             for name, value, optional in known
