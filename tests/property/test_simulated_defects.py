@@ -36,8 +36,8 @@ def check(
     seed: int = 2040,
     tasks: float = 1.0,
     **given: t.Any,
-) -> None:
-    """Every promise is kept in this story."""
+) -> stories.End:
+    """Every promise is kept in this story, which is returned."""
     variables = {**GIVEN, **given}
     later = {**variables, "supersede": True}
     story = Story(
@@ -46,6 +46,7 @@ def check(
     end = stories.run(story)
     assert not end.wrong, f"\n{end.text()}"
     assert len(faults) <= end.faults, "each fault has happened"
+    return end
 
 
 def test_a_canary_that_is_continued_gives_no_instance_more_than_its_part() -> None:
@@ -142,6 +143,13 @@ def test_hosts_that_are_not_deployed_yet_are_put_back_when_another_is_lost() -> 
     )
 
 
+def test_balancers_that_all_lose_their_state_on_a_way_back() -> None:
+    """What stable instances cannot carry goes to the others again, and is not theirs alone."""
+    for kind, headroom in (("balancer restores", 0), ("balancer forgets", 1.25)):
+        lost = [Fault(kind, 5.3 + number / 20, 0.0, f"lb{number}") for number in (1, 2)]
+        check(Fault("command", 5.0, 0.0, "abort"), *lost, headroom=headroom)
+
+
 def test_a_balancer_with_an_older_state_is_not_emptied() -> None:
     """It sends requests to a drained instance again, and to no other that answers."""
     check(
@@ -230,6 +238,15 @@ def test_a_command_that_comes_at_the_end_of_a_rollout_is_answered() -> None:
     for at in (31.2, 31.3, 31.4):
         for command in ("scale", "hold", "exclude"):
             check(Fault("command", at, 0.0, command), strategy="blue_green")
+
+
+def test_a_run_that_is_killed_before_its_last_write_has_refused_nothing() -> None:
+    """The next run obeys what came late, or refuses it."""
+    late = Fault("command", 31.3, 0.0, "abort")
+    for call in (280, 281, 282, 283):
+        story = check(late, Fault("dies before", call), follows=("same",), strategy="blue_green")
+        answers = [line for line in story.lines if "shop 2: abort sent by" in line]
+        assert len(answers) == 1, story.text()
 
 
 def test_a_host_in_place_stays_where_too_few_serve_while_a_balancer_is_ill() -> None:

@@ -275,6 +275,16 @@ def test_what_was_judged_bad_at_a_target_goes_once_the_others_carry_its_requests
     assert len(decision.drain) == gone
 
 
+def test_what_was_judged_bad_and_restarted_by_its_platform_goes_with_the_others() -> None:
+    """Once the stable instances carry all requests; a stable one that was restarted is no bad one."""
+    back = Waypoint(1, 3, 0, 3, weight=100, stable=1, headroom=Fraction(5, 4))
+    crashed, again = some(1, 2, crashed=True), some(1, 1, created=2.0, crashed=True)
+    for others in ([], some(1, 2, created=1.0)):
+        fleet = [*some(3), *again, *crashed, *others]
+        decision = decide(fleet, back, ProgressTracker(NOW, new=3), Budget(2, 0))
+        assert set(decision.drain) == {instance.id for instance in (*crashed, *others)}
+
+
 # Numbers
 # --------------------------------------------------------------------------------------------------
 

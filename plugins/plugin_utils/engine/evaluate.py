@@ -558,8 +558,9 @@ def _are_carried(parts: Sequence[tuple[Waypoint, FleetCount]]) -> bool:
 
 
 def _judged_bad(count: FleetCount, waypoint: Waypoint) -> list[Instance]:
-    """Return the instances that a rollback replaces."""
-    return [i for i in count.old.members if i.generation != waypoint.baseline]
+    """Return the instances that a rollback replaces, also those that were restarted."""
+    stable = (waypoint.generation, waypoint.baseline)
+    return [i for i in (*count.old.members, *count.replaced) if i.generation not in stable]
 
 
 def _first(
