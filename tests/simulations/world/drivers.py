@@ -432,6 +432,17 @@ class Store(MemoryStore):
         super().__init__(context.service, worlds[-1].journals[context.service])
         self._world = worlds[-1]
         self._followed = context.service == "shop"  # its promises are checked
+        self._committed: Mapping[str, t.Any] = {}  # the last that was to be written
+
+    def commit(
+        self,
+        token: str,
+        ttl: float,
+        record: Mapping[str, t.Any] | None = None,
+        events: Sequence[Mapping[str, t.Any]] = (),
+    ) -> None:
+        self._committed = self._committed if record is None else record
+        super().commit(token, ttl, record, events)
 
     def _away(self) -> None:
         if self._world.store_away > self._world.now:
@@ -455,6 +466,7 @@ class Store(MemoryStore):
         """Check what was written, and note who holds the lease."""
         world, process = self._world, self._world.machine.current.process
         if RECORD in change.texts:
+            world.committed(self._committed, "shop")
             world.check_stable(world.recorded("stable"))
             world.waits.written()
             world.decided.written()
@@ -600,6 +612,8 @@ class Worker:
 
     def _is_asked_for(self, watched: t.Any) -> bool:
         """Return whether an instance answers the check that it is asked by."""
+        if not self._world.settings:
+            return True
         at = watched.target.endpoint
         instance = self._world.at(at)
         path = instance and self._world.settings.get(instance.labels.revision)
