@@ -14,6 +14,7 @@ import time
 import typing as t
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -27,12 +28,17 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms impo
     _rights,
     kubernetes,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import (
+    Connections,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import (
     ApiError,
     Cluster,
     Expired,
     Reflector,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
+from ansible_collections.progressive.rollout.plugins.plugin_utils.stores import file
 from ansible_collections.progressive.rollout.tests.support.contexts import Knows
 from ansible_collections.progressive.rollout.tests.support.memory import Service, Traffic, World
 from ansible_collections.progressive.rollout.tests.support.namespaces import (
@@ -173,6 +179,7 @@ class Pods(World):
 
     namespace: Namespace | None = None
     kills: int = 0  # at which change of the hand-back the process is killed; 0: at none
+    path: str = ""  # of the journal, which outlives the process
     fewest: int = 0
 
     def platform(self) -> t.Any:
@@ -198,10 +205,16 @@ class Pods(World):
     def traffic(self) -> t.Any:
         return Traffic(self)  # takes no part: the pods are in a Service as soon as they are ready
 
+    def store(self, service: str) -> file.Driver:
+        cli = SimpleNamespace(timeout=10, password=None, become_pass=None)
+        context = DriverContext(service, Transport(Connections({}, cli, None)), HealthCheck())
+        return file.Driver({"path": self.path, "host": None}, context)
+
 
 def play(path: str, namespace: str, kills: int) -> None:
     """Roll revision 2 out, in a process of its own."""
-    pods = Pods(namespace=Namespace(Cluster(str(KUBECONFIG)), namespace), kills=kills)
+    cluster = Cluster(str(KUBECONFIG))
+    pods = Pods(namespace=Namespace(cluster, namespace), kills=kills, path=path)
     Service(Path(path), pods).play(revision="2")
 
 

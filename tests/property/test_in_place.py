@@ -15,8 +15,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget 
     Budget,
     ResolvedBudget,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import (
     is_available,
+    is_serving,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Instance,
@@ -292,9 +294,40 @@ def test_a_host_that_broke_elsewhere_makes_the_batch_smaller_or_wait() -> None:
     )
 
 
+def settle(fleet: Sequence[Instance], unavailable: int, since: float = NOW) -> Decision:
+    """Put the whole fleet back, of which so many may be unavailable."""
+    waypoint, allowed = rolling(NEW, len(fleet)), ResolvedBudget(0, unavailable)
+    names = [instance.id for instance in fleet]
+    return engine.admit_batch(
+        fleet, waypoint, RULES, ProgressTracker(since), NOW, allowed=allowed, names=names
+    )
+
+
 def test_what_does_not_become_available_is_taken_out_again() -> None:
     fleet = [one(1, **DONE), one(2, **DONE, **SICK, **BACK_SOON), one(3, **DONE, **BACK_SOON)]
-    settle = partial(engine.admit_batch, fleet, rolling(NEW, 3), RULES, names=["i1", "i2", "i3"])
-    soon, late = settle(ProgressTracker(NOW), NOW), settle(ProgressTracker(NOW - 61), NOW)
+    soon, late = settle(fleet, 2), settle(fleet, 2, NOW - 61)
     assert (soon.admit, soon.drain, soon.reached) == (("i3",), (), False)
     assert (late.admit, late.drain) == ((), ("i2", "i3"))
+
+
+def test_what_does_not_become_available_stays_where_too_few_others_serve() -> None:
+    """A load balancer whose checks fail everywhere says nothing about what was deployed."""
+    blind = {"lb_healthy": False, "served": True}
+    fleet = [one(1, **DONE, **blind), one(2, **DONE, **blind), one(3, **SICK, **BACK_SOON)]
+    soon, late = settle(fleet, 1), settle(fleet, 1, NOW - 61)
+    assert (soon.drain, soon.reached) == ((), False)
+    assert late.drain == ("i3",), "of no use to anybody"
+    rest = settle([*fleet[:2], one(3, **OUT)], 1, NOW - 61)
+    assert (rest.drain, rest.reached) == ((), True)
+
+
+@given(fleets, st.integers(1, 5))
+def test_no_late_instance_is_taken_out_that_is_needed(
+    fleet: list[Instance], unavailable: int
+) -> None:
+    late = settle(fleet, min(unavailable, len(fleet)), NOW - 61)
+    left = [instance for instance in fleet if instance.id not in late.drain]
+    floor = len(fleet) - min(unavailable, len(fleet))
+    serve = [sum(map(is_serving, some)) for some in (left, fleet)]
+    assert serve[0] >= min(serve[1], floor)
+    assert late.reached is not bool(late.drain), "each is taken out, or stays"

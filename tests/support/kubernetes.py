@@ -12,10 +12,13 @@ import json
 import threading
 import time
 import typing as t
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _pod, _pods
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.kubernetes import ApiError
+from ansible_collections.progressive.rollout.tests.simulations.world.store import Journal
 from ansible_collections.progressive.rollout.tests.support import deployments
 
 APPS, CORE = "/apis/apps/v1/namespaces/web", "/api/v1/namespaces/web"
@@ -59,6 +62,7 @@ class Server:
 
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
+        self.journals: defaultdict[str, Journal] = defaultdict(Journal)  # of services in it
         self.changes: list[str] = []  # each change of ours
         self.told: list[Object] = []  # Events
         self.labelled = 0  # how often a pod was given another label
@@ -84,7 +88,7 @@ class Server:
 
     def create(self, path: str, body: Object) -> Object:
         one = copy.deepcopy(body)
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(clock.wall()))
         one["metadata"] |= {
             "uid": f"uid-{self._version}",
             "generation": 1,
@@ -287,7 +291,7 @@ class Server:
             if self.stops_at_once:
                 self._remove(where)
             else:
-                now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+                now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(clock.wall()))
                 pod["metadata"]["deletionTimestamp"] = now
                 self._put(where, pod)
 
@@ -301,7 +305,7 @@ class Server:
     def _start(self, owner: Object) -> None:
         pod = copy.deepcopy(owner["spec"]["template"])
         name = f"{owner['metadata']['name']}-{self._version}"
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(clock.wall()))
         pod["metadata"] |= {
             "name": name,
             "uid": f"uid-{self._version}",

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A service in memory: drivers as a third party's would be, and the steps that a play runs over
-them. The journal is the real one.
+them. The journal keeps the rules of every shared store. With `virtual_time` waiting takes none.
 """
 
 from __future__ import annotations
 
 import typing as t
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 from ansible_collections.progressive.rollout.plugins.action import (
     begin,
@@ -67,23 +66,25 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     PlatformDriver,
     Report,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.store import (
+    StoreDriver,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import (
     Preview,
     Server,
     Target,
     TrafficDriver,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.connections import (
-    Connections,
-)
-from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transport import Transport
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.store_retry import (
     StoreRetry,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.stores import file
+from ansible_collections.progressive.rollout.tests.simulations.world.store import (
+    Journal,
+    MemoryStore,
+)
 
 
 @dataclass
@@ -111,6 +112,7 @@ class World:
     crashes: Callable[[Labels], bool] = lambda labels: False
     context: DriverContext | None = None  # of the step that runs
     missing: str = ""  # what a host lacks of what revisions need
+    journals: defaultdict[str, Journal] = field(default_factory=lambda: defaultdict(Journal))
 
     def known(self) -> Known:
         """What the journal of the present step has; the epoch stays the same."""
@@ -146,6 +148,9 @@ class World:
 
     def traffic(self) -> TrafficDriver:
         return Traffic(self)
+
+    def store(self, service: str) -> StoreDriver:
+        return Store(self, service)
 
     def autoscaler(self) -> Autoscaler | None:
         """The autoscaler, as settings have it."""
@@ -320,14 +325,7 @@ class Scaler(AutoscalerDriver):
 
 
 class Here:
-    """The transport of a journal on the controller."""
-
-    def ask(
-        self, agent: str, requests: Mapping[str, Mapping[str, t.Any]], timeout: float
-    ) -> dict[str, t.Any]:
-        return Transport(
-            Connections({}, SimpleNamespace(timeout=10, password=None, become_pass=None), None)
-        ).ask(agent, requests, timeout)
+    """The transport of a service that has no hosts."""
 
     def apart(self) -> Here:
         return self
@@ -336,10 +334,12 @@ class Here:
         """Nothing is open."""
 
 
-class Store(file.Driver):
-    """The journal in files, which may fail like everything else."""
+class Store(MemoryStore):
+    """The journal, which may fail like everything else."""
 
-    world = World()
+    def __init__(self, world: World, service: str) -> None:
+        super().__init__(service, world.journals[service])
+        self.world = world
 
     def commit(self, *args: t.Any, **kwargs: t.Any) -> None:
         self.world.called("commit")
@@ -358,10 +358,12 @@ class MemoryRun(StepContext):
     ) -> None:
         self.given = {**service.given, **given}
         settings, world = parse(self.given, drivers=False), service.world
-        files = DriverModule(type("Driver", (Store,), {"world": world}), Options())
+        # that of the service, and that of its release
+        made = {"__new__": lambda _class, _options, context: world.store(context.service)}
+        journals = type("Driver", (StoreDriver,), made)
         self.settings = replace(
             settings,
-            store=DriverChoice("file", files, {"path": service.path, "host": None}),
+            store=DriverChoice("memory", DriverModule(journals, Options()), {}),
             platform=choice(PlatformDriver, world.platform),
             traffic=choice(TrafficDriver, world.traffic),
             autoscaler=world.autoscaler(),
@@ -450,11 +452,9 @@ class Service:
         return self.step(control, {"command": word}, **given)
 
     @property
-    def store(self) -> file.Driver:
+    def store(self) -> MemoryStore:
         """The journal, which does not fail."""
-        return file.Driver(
-            {"path": self.path, "host": None}, DriverContext(self.name, t.cast(t.Any, Here()))
-        )
+        return MemoryStore(self.name, self.world.journals[self.name])
 
     def timeline(self, rollout: str) -> list[dict[str, t.Any]]:
         """Return the events of a rollout, by its id."""

@@ -12,16 +12,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     LeaseLost,
     RolloutFailed,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
+
+pytestmark = pytest.mark.usefixtures("virtual_time")
 
 
 @pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Service:
+def shop(tmp_path: Path) -> Service:
     """Three instances of revision 2, after three of revision 1."""
-    for name in ("COMMANDS", "GATES"):
-        monkeypatch.setattr(timing, name, 0.02)
-    monkeypatch.setattr(timing, "PLATFORM", (0.02, 0.02))
     service = Service(tmp_path, World(most=4, fewest=0), replicas=3, wait=60)
     service.play(revision="1")
     service.play(revision="2")

@@ -39,6 +39,8 @@ from ansible_collections.progressive.rollout.tests.support.memory import (
     World,
 )
 
+pytestmark = pytest.mark.usefixtures("virtual_time")
+
 ORIGINAL = {"min": 2, "max": 12, "off": False}
 
 
@@ -91,17 +93,9 @@ class Shop(Service):
         return [line for line in self.said if what in line]
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "PLATFORM", (0.02, 0.02))
-    monkeypatch.setattr(timing, "POLL", (0.002, 0.02))
-    monkeypatch.setattr(timing, "GATES", 0.02)
-    monkeypatch.setattr(timing, "RETRY", 0.02)
-    monkeypatch.setattr(timing, "AUTOSCALER", 0.02)
-
-
 @pytest.fixture
-def shop(tmp_path: Path) -> Shop:
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    monkeypatch.setattr(timing, "AUTOSCALER", 0.02)  # rollouts here take less than ten seconds
     return Shop(tmp_path)
 
 
@@ -499,7 +493,7 @@ def test_a_lower_number_is_followed_when_it_lasts(
     shop.world.mode, shop.world.wants = "follow", 4
     shop.play(revision="2")
     assert shop.running == {"2": 6} and shop.said_of("wants") == []
-    monkeypatch.setattr(timing, "STEADY", 0.01)
+    monkeypatch.setattr(timing, "STEADY", 0.0)
     shop.play(revision="3")
     assert shop.running == {"3": 4} and shop.said_of("scaler wants 4 instances")
 

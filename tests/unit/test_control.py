@@ -7,18 +7,17 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import control
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
+
+pytestmark = pytest.mark.usefixtures("virtual_time")
 
 WAITS = [{"set_weight": 34}, {"gate": {"driver": "approval"}}]
 NEXT = "no run is active, it takes effect on the next run"
 
 
 @pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Service:
+def shop(tmp_path: Path) -> Service:
     """A canary that is parked at an approval."""
-    monkeypatch.setattr(timing, "PLATFORM", (0.02, 0.02))
-    monkeypatch.setattr(timing, "GATES", 0.02)
     service = Service(tmp_path, World(fewest=0), replicas=3)
     service.play(revision="1")
     service.play(revision="2", strategy="canary", steps=WAITS)

@@ -40,14 +40,9 @@ from ansible_collections.progressive.rollout.tests.support.memory import Service
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.usefixtures("virtual_time")
+
 ASK = [{"driver": "approval"}]
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RETRY", "GATES", "COMMANDS"):
-        monkeypatch.setattr(timing, name, 0.0)
-    monkeypatch.setattr(timing, "PLATFORM", (0.02, 0.02))
 
 
 def check(event: dict[str, t.Any]) -> None:
@@ -79,8 +74,8 @@ def test_every_event_of_rollouts_fits_its_schema(shop: Service) -> None:
         shop.play(revision="3", replicas=4)
 
     found: set[str] = set()
-    for path in (Path(shop.path) / "journal" / "shop").glob("*.jsonl"):
-        for event in shop.timeline(path.stem):
+    for rollout in shop.world.journals["shop"].texts["timelines"].decode().split():
+        for event in shop.timeline(rollout):
             check(event)
             found.add(event["kind"])
     assert found >= {

@@ -15,18 +15,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     RolloutFailed,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import variables
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Percent
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 
+pytestmark = pytest.mark.usefixtures("virtual_time")
+
 SIZE = 8
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "RETRY", 0.0)
-    monkeypatch.setattr(timing, "PLATFORM", (0.02, 0.02))
-    monkeypatch.setattr(timing, "GATES", 0.0)
 
 
 @pytest.fixture

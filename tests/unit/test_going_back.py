@@ -31,7 +31,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import (
     stage_run,
-    timing,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.interrupt import (
     Guard,
@@ -62,11 +61,7 @@ from ansible_collections.progressive.rollout.tests.support.memory import (
     World,
 )
 
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "PLATFORM", (0.02, 0.02))
-    monkeypatch.setattr(timing, "GATES", 0.02)
+pytestmark = pytest.mark.usefixtures("virtual_time")
 
 
 @pytest.fixture

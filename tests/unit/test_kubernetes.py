@@ -63,6 +63,8 @@ from ansible_collections.progressive.rollout.tests.support.memory import Service
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.playbook import ROOT
 
+pytestmark = pytest.mark.usefixtures("virtual_time")
+
 GIVEN = {"workload": "deployment/shop", "image": "local/shop:{revision}"}
 
 
@@ -121,6 +123,9 @@ class Pods(World):
     service: bool = False  # whether a Service is the load balancer
     made: list[kubernetes.Driver] = field(default_factory=list)
     options: dict[str, t.Any] = field(default_factory=dict)  # of the platform
+
+    def __post_init__(self) -> None:
+        self.journals = self.server.journals  # they outlive a run
 
     def platform(self) -> t.Any:
         made = driver(self.server, **self.options)

@@ -58,6 +58,8 @@ from ansible_collections.progressive.rollout.tests.support.statefulsets import (
     Server,
 )
 
+pytestmark = pytest.mark.usefixtures("virtual_time")
+
 IMAGE = "local/shop:{revision}"
 BUDGET = {"max_surge": 0, "max_unavailable": 1}
 
@@ -86,6 +88,9 @@ class Pods(World):
     server: Server = field(default_factory=Server)
     fewest: int = 0
     made: list[t.Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.journals = self.server.journals  # they outlive a run
 
     def platform(self) -> t.Any:
         made = driver(self.server)

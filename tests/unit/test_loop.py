@@ -8,13 +8,11 @@ in memory.
 
 from __future__ import annotations
 
-import time
 import typing as t
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
@@ -88,6 +86,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.transpo
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
+from ansible_collections.progressive.rollout.tests.simulations.world.machine import Machine
 from ansible_collections.progressive.rollout.tests.support.memory import (
     Here,
     Previewed,
@@ -96,6 +95,8 @@ from ansible_collections.progressive.rollout.tests.support.memory import (
     World,
     choice,
 )
+
+pytestmark = pytest.mark.usefixtures("virtual_time")
 
 ARGS = {
     "service": "shop",
@@ -119,7 +120,7 @@ class Walk:
 
 
 @pytest.fixture
-def walking(tmp_path: Path) -> t.Iterator[Callable[..., Walk]]:
+def walking() -> t.Iterator[Callable[..., Walk]]:
     made: list[HealthMonitor | Session] = []
 
     def make(world: World, preview: bool = False, **args: t.Any) -> Walk:
@@ -136,7 +137,7 @@ def walking(tmp_path: Path) -> t.Iterator[Callable[..., Walk]]:
             traffic=choice(TrafficDriver, lambda: (Previewed if preview else Traffic)(world)),
         )
         guard = Guard()
-        store = Store({"path": str(tmp_path), "host": None}, context)
+        store = Store(world, "shop")
         session = Session(store, "shop", identity.identity(guard.parent), settings.lease)
         session.acquire(guard.check)
         checker = HealthMonitor(HealthCheck(), context.transport)
@@ -144,9 +145,9 @@ def walking(tmp_path: Path) -> t.Iterator[Callable[..., Walk]]:
         record = session.record
         if record.rollout is None:
             record.stable, record.generation, record.serial = Composition("1", 1, 3), 2, 3
-            record.rollout = Rollout("shop-x", "2", 2, 3, "rolling", record.stable, time.time())
+            record.rollout = Rollout("shop-x", "2", 2, 3, "rolling", record.stable, clock.now())
             session.commit()
-        store.world = world
+            world.calls.clear()
         return Walk(
             ReconcileLoop(settings, context, session, guard, checker, lambda line: None),
             session,
@@ -174,31 +175,11 @@ ERRORS = {
 }
 
 
-@pytest.fixture
-def virtual(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waiting takes no time: the clock of decisions goes on at once."""
-
-    def wait(monitor: HealthMonitor, timeout: float) -> bool:
-        if monitor._hear(0.0) is not None:
-            return True
-        monkeypatch.setattr(clock._machine, "offset", clock._machine.offset + timeout)
-        return False
-
-    monkeypatch.setattr(HealthMonitor, "wait", wait)
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "RETRY", 0.0)
-    monkeypatch.setattr(timing, "PLATFORM", (0.02, 0.02))
-
-
-def calls(walking: Callable[..., Walk], tmp_path: Path) -> list[str]:
+def calls(walking: Callable[..., Walk]) -> list[str]:
     """Every call of a walk without trouble."""
     world = World()
     walking(world).run()
     done(world)
-    (tmp_path / "journal" / "shop.json").unlink()
     return world.calls
 
 
@@ -207,14 +188,13 @@ def nth(world: World, number: int, exc: Exception) -> None:
     world.fails = lambda _call: exc if len(world.calls) == number else None
 
 
-@pytest.mark.usefixtures("virtual")
 @pytest.mark.parametrize("part", range(4))  # for as many workers
 @pytest.mark.slow
 def test_an_error_at_any_call_costs_a_turn_and_nothing_else(
-    walking: Callable[..., Walk], tmp_path: Path, part: int
+    walking: Callable[..., Walk], part: int
 ) -> None:
     # As many as it takes to replace two of the three; the third is no news.
-    every = list(enumerate(calls(walking, tmp_path), 1))
+    every = list(enumerate(calls(walking), 1))
     for number, call in every[: len(every) * 2 // 3][part::4]:
         world = World()
         walk = walking(world)
@@ -222,10 +202,8 @@ def test_an_error_at_any_call_costs_a_turn_and_nothing_else(
         walk.run()
         done(world)
         assert walk.rollout.replaced == 3, call
-        (tmp_path / "journal" / "shop.json").unlink()
 
 
-@pytest.mark.usefixtures("virtual")
 def test_a_stable_instance_that_fails_while_it_is_waited_is_replaced_told_and_recorded(
     walking: Callable[..., Walk],
 ) -> None:
@@ -268,7 +246,6 @@ def test_a_stable_instance_that_fails_while_it_is_waited_is_replaced_told_and_re
     )
 
 
-@pytest.mark.usefixtures("virtual")
 def test_time_at_a_gate_is_no_lack_of_progress_for_what_is_repaired_after_it(
     walking: Callable[..., Walk],
 ) -> None:
@@ -290,7 +267,6 @@ def test_time_at_a_gate_is_no_lack_of_progress_for_what_is_repaired_after_it(
     assert killed and [r.labels.revision for r in world.alive()].count("2") == 1
 
 
-@pytest.mark.usefixtures("virtual")
 def test_a_failed_stable_instance_is_reported_in_one_stage_and_not_again_in_the_next(
     walking: Callable[..., Walk],
 ) -> None:
@@ -337,11 +313,10 @@ def test_each_stage_gives_entries_of_instances_that_are_gone_the_same_time(
     assert actuator.is_tidy(untidy, 30.0)
 
 
-@pytest.mark.usefixtures("virtual")
 def test_nothing_is_done_once_the_lease_is_lost(
-    walking: Callable[..., Walk], tmp_path: Path
+    walking: Callable[..., Walk],
 ) -> None:
-    commits = calls(walking, tmp_path).count("commit")
+    commits = calls(walking).count("commit")
     assert commits > 6, "each change is written down before it is made"
     for number in range(1, commits - 2):
         world = World()
@@ -358,10 +333,8 @@ def test_nothing_is_done_once_the_lease_is_lost(
         with pytest.raises(LeaseLost):
             walk.run()
         assert world.calls[-1] == "commit"
-        (tmp_path / "journal" / "shop.json").unlink()
 
 
-@pytest.mark.usefixtures("virtual")
 def test_a_run_that_waits_for_a_load_balancer_ends_once_its_lease_is_lost(
     walking: Callable[..., Walk],
 ) -> None:
@@ -379,22 +352,21 @@ def test_a_run_that_waits_for_a_load_balancer_ends_once_its_lease_is_lost(
         walk.run()
 
 
-@pytest.mark.usefixtures("quick")
 @pytest.mark.slow
 def test_the_lease_is_kept_while_something_does_not_answer(walking: Callable[..., Walk]) -> None:
     """For longer than it lives: who waits for a load balancer still holds it."""
     world = World()
     walk = walking(world, lease="5s", progress_deadline="40s")
     walk.session.ttl = 0.6
-    down = time.monotonic() + 1.5
+    down = clock.monotonic() + 1.5
     lost: list[float] = []
 
     def fails(call: str) -> Exception | None:
-        if call != "observe" or time.monotonic() > down:
+        if call != "observe" or clock.monotonic() > down:
             return None
         if walk.session.store.lease() is None:
-            lost.append(time.monotonic())
-        time.sleep(0.05)
+            lost.append(clock.monotonic())
+        clock.sleep(0.05)
         return TrafficError("down")
 
     world.fails = fails
@@ -405,7 +377,6 @@ def test_the_lease_is_kept_while_something_does_not_answer(walking: Callable[...
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quick")
 def test_the_lease_is_kept_while_one_call_takes_longer_than_it_lives(
     walking: Callable[..., Walk],
 ) -> None:
@@ -417,10 +388,10 @@ def test_the_lease_is_kept_while_one_call_takes_longer_than_it_lives(
 
     def fails(call: str) -> Exception | None:
         if world.calls.count(call) == 2 and call != "commit":
-            hung = time.monotonic() + 1.3 * walk.session.ttl
-            while time.monotonic() < hung:
+            hung = clock.monotonic() + 1.3 * walk.session.ttl
+            while clock.monotonic() < hung:
                 lost.extend([call] if walk.session.store.lease() is None else [])
-                time.sleep(0.01)
+                clock.sleep(0.01)
         return None
 
     world.fails = fails
@@ -428,11 +399,10 @@ def test_the_lease_is_kept_while_one_call_takes_longer_than_it_lives(
     done(world)
     assert lost == []
     walk.session.release()
-    time.sleep(walk.session.ttl)
+    clock.sleep(walk.session.ttl)
     assert walk.session.store.lease() is None, "what was given back is not taken again"
 
 
-@pytest.mark.usefixtures("quick")
 def test_a_journal_that_cannot_be_written_for_longer_than_the_lease_lives_is_waited_for(
     walking: Callable[..., Walk],
 ) -> None:
@@ -442,11 +412,11 @@ def test_a_journal_that_cannot_be_written_for_longer_than_the_lease_lives_is_wai
     world = World()
     walk = walking(world, progress_deadline="40s")
     walk.session.ttl = 0.3
-    full = time.monotonic() + 1.0
+    full = clock.monotonic() + 1.0
     done_meanwhile: list[str] = []
 
     def fails(call: str) -> Exception | None:
-        if time.monotonic() > full:
+        if clock.monotonic() > full:
             return None
         done_meanwhile.extend([call] if call in ("apply before",) else [])
         return StoreError("No space left on device") if call == "commit" else None
@@ -454,30 +424,26 @@ def test_a_journal_that_cannot_be_written_for_longer_than_the_lease_lives_is_wai
     world.fails = fails
     walk.run()
     done(world)
-    assert done_meanwhile == [] and time.monotonic() > full
+    assert done_meanwhile == [] and clock.monotonic() > full
 
 
-@pytest.mark.usefixtures("virtual")
 @pytest.mark.parametrize("jump", [-86400.0, 86400.0])
 def test_a_clock_that_is_set_changes_nothing(
-    walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch, jump: float
+    walking: Callable[..., Walk], virtual_time: Machine, jump: float
 ) -> None:
     world = World()
     walk = walking(world, min_ready="200ms", progress_deadline="5s")
-    real = time.time
 
     def fails(_call: str) -> Exception | None:
         if len(world.calls) == 12:
-            monkeypatch.setattr(time, "time", lambda: real() + jump)
+            virtual_time.jump = jump
         return None
 
     world.fails = fails
     walk.run()
-    monkeypatch.undo()
     done(world)
 
 
-@pytest.mark.usefixtures("virtual")
 def test_the_new_ones_are_shown_to_the_end_and_on_the_way_back_no_more(
     walking: Callable[..., Walk],
 ) -> None:
@@ -503,7 +469,6 @@ def test_the_new_ones_are_shown_to_the_end_and_on_the_way_back_no_more(
     assert [report.labels.revision for report in world.alive()] == ["1"] * 3
 
 
-@pytest.mark.usefixtures("virtual")
 def test_the_counters_are_read_whenever_the_share_of_the_requests_changes(
     walking: Callable[..., Walk],
 ) -> None:
@@ -515,7 +480,6 @@ def test_the_counters_are_read_whenever_the_share_of_the_requests_changes(
     assert len(walk.loop.observer.counters.cuts) >= 6
 
 
-@pytest.mark.usefixtures("virtual")
 def test_a_baseline_is_of_the_stable_revision_and_not_shown_as_new(
     walking: Callable[..., Walk],
 ) -> None:
@@ -541,7 +505,6 @@ def test_a_baseline_is_of_the_stable_revision_and_not_shown_as_new(
     )
 
 
-@pytest.mark.usefixtures("virtual")
 def test_what_is_asked_all_along_is_asked_by_one_keeper(
     walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -574,7 +537,6 @@ def test_what_is_asked_all_along_is_asked_by_one_keeper(
     assert len(made) == 1 and list(walk.rollout.background) == ["analysis"]
 
 
-@pytest.mark.usefixtures("virtual")
 def test_copies_of_requests_are_for_a_dark_set_alone(
     walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -590,7 +552,6 @@ def test_copies_of_requests_are_for_a_dark_set_alone(
     assert world.mirror == {} and len(world.preview) == 3 and world.wrong == []
 
 
-@pytest.mark.usefixtures("virtual")
 def test_a_switch_that_fails_half_way_is_undone_forward_and_made_again_in_a_rollback(
     walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -627,7 +588,6 @@ def test_a_switch_that_fails_half_way_is_undone_forward_and_made_again_in_a_roll
     assert serving() == {1}
 
 
-@pytest.mark.usefixtures("virtual")
 def test_an_instance_has_its_time_from_when_it_is_out_of_rotation_and_not_from_the_decision(
     walking: Callable[..., Walk],
 ) -> None:
@@ -676,7 +636,6 @@ def test_an_instance_that_a_killed_run_started_is_still_starting_and_an_old_one_
     }
 
 
-@pytest.mark.usefixtures("virtual")
 def test_a_place_where_an_instance_has_failed_is_used_again_if_there_is_no_other(
     walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -697,7 +656,6 @@ def test_a_place_where_an_instance_has_failed_is_used_again_if_there_is_no_other
     done(world)
 
 
-@pytest.mark.usefixtures("virtual")
 def test_an_instance_that_a_step_drains_leaves_the_preview_and_the_others_stay(
     walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -712,7 +670,6 @@ def test_an_instance_that_a_step_drains_leaves_the_preview_and_the_others_stay(
     assert set(world.preview) == set(world.mirror) == {ports["shop-5"], ports["shop-6"]}
 
 
-@pytest.mark.usefixtures("virtual")
 def test_room_that_is_left_is_used_without_a_rest(
     walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -744,7 +701,6 @@ def test_a_preview_that_does_not_answer_does_not_keep_a_rollout_from_its_end(
     assert "the preview is not empty" in walk.session.store.timeline(walk.rollout.id)[-1]["message"]
 
 
-@pytest.mark.usefixtures("virtual")
 def test_a_stage_does_not_end_by_what_was_seen_a_while_ago(
     walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -795,7 +751,6 @@ def test_an_entry_of_no_instance_is_left_over_unless_it_only_finishes_its_reques
         walk.loop.observe_fleet()
 
 
-@pytest.mark.usefixtures("virtual")
 @pytest.mark.parametrize("doubted", [True, False])
 def test_the_last_old_instance_stays_for_a_verdict_where_the_new_side_looks_worse(
     walking: Callable[..., Walk], monkeypatch: pytest.MonkeyPatch, doubted: bool

@@ -20,6 +20,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.tra
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._placement import place
 from ansible_collections.progressive.rollout.tests.support.memory import Platform, Service, World
 
+pytestmark = pytest.mark.usefixtures("virtual_time")
+
 THEIRS = Endpoint("127.0.0.1", 8100)
 
 

@@ -17,21 +17,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     RolloutFailed,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import variables
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Bounds, whole
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Process
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 
+pytestmark = pytest.mark.usefixtures("virtual_time")
+
 GROUPS = {"group_size": 1, "cycles": 3, "acceptance": "checks", "gates": [{"driver": "approval"}]}
 CANARY: dict[str, t.Any] = {"revision": "2", "strategy": "canary", "steps": GROUPS}
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "RETRY", 0.0)
-    monkeypatch.setattr(timing, "PLATFORM", (0.02, 0.02))
-    monkeypatch.setattr(timing, "GATES", 0.0)
-    monkeypatch.setattr(timing, "COMMANDS", 0.0)
 
 
 @pytest.fixture
@@ -78,13 +71,10 @@ def test_a_journal_that_only_counts_stages_goes_on(shop: Service) -> None:
     shop.play(**CANARY, replicas=6)
     pass_(shop, 2, replicas=6)
     assert at(shop) == "group 3 gate 1"
-    path = Path(shop.path) / "journal" / "shop.json"
-    journal = json.loads(path.read_text())
-    rollout = next(
-        part["rollout"] for part in (journal, journal.get("record", {})) if "rollout" in part
-    )
-    rollout["stage"] = len(rollout.pop("passed"))
-    path.write_text(json.dumps(journal))
+    texts = shop.world.journals["shop"].texts
+    record = json.loads(texts["record"])
+    record["rollout"]["stage"] = len(record["rollout"].pop("passed"))
+    texts["record"] = json.dumps(record).encode()
     shop.world.fewest = 2
     assert shop.play(**CANARY, replicas=2)["parked"] and at(shop) == "group 2 gate 1"
     shop.play(**CANARY, replicas=6)
@@ -387,7 +377,7 @@ def test_as_many_as_there_are_where_there_is_nothing(tmp_path: Path) -> None:
 
 
 def test_a_journal_that_is_lost_is_no_reason_for_fewer(shop: Service) -> None:
-    (Path(shop.path) / "journal" / "shop.json").unlink()
+    del shop.world.journals["shop"].texts["record"]
     shop.play(revision="2", replicas={"min": 2, "max": 40})
     assert shop.running == {"2": 6}
 

@@ -21,6 +21,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 )
 from ansible_collections.progressive.rollout.tests.support.memory import Platform, Service, World
 
+pytestmark = pytest.mark.usefixtures("virtual_time")
+
 
 @dataclasses.dataclass
 class Cut(World):
@@ -64,9 +66,8 @@ def world() -> Cut:
 
 
 @pytest.fixture
-def shop(tmp_path: Path, world: Cut, monkeypatch: pytest.MonkeyPatch) -> Service:
+def shop(tmp_path: Path, world: Cut) -> Service:
     """Three instances of revision 1."""
-    monkeypatch.setattr(timing, "PLATFORM", (0.0, 0.0))
     service = Service(tmp_path, world, replicas=3)
     service.play(revision="1")
     return service
@@ -113,10 +114,7 @@ def test_an_instance_that_takes_long_to_end_is_waited_for(
     assert shop.running == {"2": 3}
 
 
-def test_a_host_that_does_not_answer_again_is_named(
-    shop: Service, world: Cut, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(timing, "LAST_LOOK", 0.1)
+def test_a_host_that_does_not_answer_again_is_named(shop: Service, world: Cut) -> None:
     name = deploy(shop, world)
     shop.said.clear()
     shop.play(revision="2")

@@ -19,10 +19,17 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rol
     Validation,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import PerHost
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Instance,
+    Rotation,
+    State,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.per_host import (
+    OnePerHost,
     fitted,
     free_hosts,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     Waypoint,
     rolling,
@@ -105,3 +112,18 @@ def test_waypoints_are_for_the_hosts_that_are_left() -> None:
     assert (second_set.new, second_set.old, second_set.desired) == (3, 3, 3)
     back = fitted(rolling(1, 12), 3)  # there were several on a host before
     assert (back.new, back.old, back.desired) == (3, 0, 3)
+
+
+def test_of_two_on_a_host_the_new_one_stays_or_else_the_stable_one() -> None:
+    """What a superseded rollout has started goes before what a rollback needs."""
+    stable, superseded, new = (
+        Instance(f"a{generation}", "", generation, State.READY, generation, 0.0, Rotation.IN, True)
+        for generation in (1, 2, 3)
+    )
+
+    def leaves(*instances: Instance) -> set[str]:
+        point, one = Waypoint(3, new=1, old=0, desired=1, stable=1), OnePerHost({})
+        return {i.id for i in one.marked(instances, point, Rules(), 9.0) if i.redundant}
+
+    assert leaves(stable, superseded) == {"a2"}
+    assert leaves(stable, superseded, new) == {"a1", "a2"}

@@ -23,7 +23,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.config.fingerp
     fingerprint,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.variables import replicas
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.stage_run import (
     frozen,
 )
@@ -57,14 +56,9 @@ from ansible_collections.progressive.rollout.tests.support.seeds import examples
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.usefixtures("virtual_time")
+
 ASK = [{"driver": "approval"}]
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "PLATFORM", (0.02, 0.02))
-    monkeypatch.setattr(timing, "GATES", 0.0)
-    monkeypatch.setattr(timing, "COMMANDS", 0.0)
 
 
 def parsed(ramp: dict[str, t.Any], **more: t.Any) -> tuple[t.Any, ...]:
@@ -297,7 +291,7 @@ def test_the_time_counts_from_when_the_share_was_there(shop: Service) -> None:
         for e in events
         if e["kind"] == "state" and e["state"] == "ready" and e.get("revision") == "2"
     ]
-    since = rollout.gates["step 1 every"].since
+    since = round(rollout.gates["step 1 every"].since, 3)  # as events are
     # two carry the share, and the two of the next share became ready later
     assert len(ready) == 4 and sorted(ready)[1] <= since <= entered["step 1 ahead"]
     assert since <= sorted(ready)[2]

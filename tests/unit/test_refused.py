@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import rollback
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.pages import junit, report_model
 from ansible_collections.progressive.rollout.plugins.plugin_utils.pages.render import facts
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report import history
@@ -19,13 +18,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record i
 )
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 
+pytestmark = pytest.mark.usefixtures("virtual_time")
+
 MISSING = "web1: /srv/shop/releases/4 does not exist"
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "PLATFORM", (0.02, 0.02))
-    monkeypatch.setattr(timing, "GATES", 0.02)
 
 
 @pytest.fixture

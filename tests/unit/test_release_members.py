@@ -30,10 +30,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.releases
     JOURNAL,
     Releases,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.stores import file
+from ansible_collections.progressive.rollout.tests.simulations.world.store import MemoryStore
 from ansible_collections.progressive.rollout.tests.support import kubernetes as api_server
 from ansible_collections.progressive.rollout.tests.support import swarm as engine
-from ansible_collections.progressive.rollout.tests.support.memory import Here, Service, World
+from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 
 EXAMPLE = yaml.safe_load(SNIPPETS["docs/how-to/release.md"]["platforms.yml"])
@@ -82,11 +82,12 @@ class Rollouts:
     """The services of a release."""
 
     def __init__(self, path: Path, managers: engine.Managers, server: engine.Server) -> None:
-        self.path, self.pods, self.swarm = path, Pods(), server
+        tasks, self.pods, self.swarm = Tasks(managers), Pods(), server
         self.hosts = World(most=3, fewest=0)
+        tasks.journals = self.pods.journals = self.hosts.journals
         self.services = {
             "api": Service(path, self.pods, service="api", replicas=3),
-            "mail": Service(path, Tasks(managers), service="mail", replicas=2),
+            "mail": Service(path, tasks, service="mail", replicas=2),
             "worker": Service(path, self.hosts, service="worker", replicas=2),
         }
 
@@ -113,8 +114,7 @@ class Rollouts:
         }
 
     def members(self, release: str) -> t.Mapping[str, Member]:
-        context = DriverContext(JOURNAL, t.cast(t.Any, Here()))
-        store = file.Driver({"path": str(self.path), "host": None}, context)
+        store = MemoryStore(JOURNAL, self.hosts.journals[JOURNAL])
         return Releases(store, "test", "test").read()[release].members
 
     def since(self, release: str, name: str) -> float:

@@ -7,10 +7,11 @@ import typing as t
 from pathlib import Path
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.messages import ended
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
+
+pytestmark = pytest.mark.usefixtures("virtual_time")
 
 CANARY = {"strategy": "canary", "steps": [{"set_weight": 25}, {"set_weight": 50}]}
 BLUE_GREEN = {"strategy": "blue_green", "hold": 0}
@@ -25,12 +26,6 @@ CASES: list[tuple[int, int, dict[str, t.Any], str]] = [
     (6, 9, BLUE_GREEN, "6 instances replaced by 9 in"),
     (1, 2, {}, "1 instance replaced by 2 in"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "PLATFORM", (0.02, 0.02))
-    monkeypatch.setattr(timing, "GATES", 0.02)
 
 
 def service(tmp_path: Path) -> Service:
@@ -68,6 +63,16 @@ def test_scaling_says_what_there_is(tmp_path: Path) -> None:
     shop.play(revision="1", replicas=4)
     shop.play(revision="1", replicas=2)
     assert "shop 1 scaled: 2 instances in" in shop.said[-1]
+
+
+def test_a_load_balancer_that_lost_its_servers_is_repaired(tmp_path: Path) -> None:
+    """Nothing is scaled where as many run as before."""
+    shop = service(tmp_path)
+    shop.play(revision="1", replicas=2)
+    shop.world.servers.clear()
+    shop.play(revision="1", replicas=2)
+    assert "shop 1 repaired: 2 instances in" in shop.said[-1]
+    assert not any("scaling" in line for line in shop.said)
 
 
 def test_a_journal_of_an_earlier_version_has_the_number_of_those_taken_out(

@@ -13,7 +13,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     InputError,
     PlatformError,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.resources import (
     demand,
 )
@@ -28,6 +27,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import podman
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
 from ansible_collections.progressive.rollout.tests.support import memory
+
+pytestmark = pytest.mark.usefixtures("virtual_time")
 
 GIB = 2**30
 KEPT = InstanceSettings("podman", {"memory": "1g"}, {})
@@ -52,9 +53,7 @@ class World(memory.World):
 
 
 @pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> memory.Service:
-    monkeypatch.setattr(timing, "RETRY", 0.0)
-    monkeypatch.setattr(timing, "PLATFORM", (0.02, 0.02))
+def shop(tmp_path: Path) -> memory.Service:
     return memory.Service(tmp_path, World(most=99, fewest=0))
 
 

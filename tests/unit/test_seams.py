@@ -19,7 +19,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     LeaseLost,
     RolloutFailed,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import (
     HealthMonitor,
@@ -38,6 +37,8 @@ from ansible_collections.progressive.rollout.tests.support.memory import (
     World,
 )
 
+pytestmark = pytest.mark.usefixtures("virtual_time")
+
 OK = {
     "name": "ok",
     "driver": "command",
@@ -49,12 +50,6 @@ CANARY = {
     "strategy": "canary",
     "steps": [{"set_weight": 20}, {"pause": {}}],
 }
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "PLATFORM", (0.02, 0.02))
-    monkeypatch.setattr(timing, "GATES", 0.02)
 
 
 @dataclass

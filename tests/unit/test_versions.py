@@ -6,14 +6,12 @@ behind (`tests/support/record_version.py`).
 from __future__ import annotations
 
 import json
-import time
 import typing as t
 from pathlib import Path
 
 import pytest
 import yaml
 from ansible_collections.progressive.rollout.plugins.action import begin, rollback
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     RolloutFailed,
     StoreError,
@@ -28,6 +26,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     Report,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server
+from ansible_collections.progressive.rollout.tests.simulations.world.machine import Machine
+from ansible_collections.progressive.rollout.tests.simulations.world.store import Journal
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 
 RECORDED = Path(__file__).parents[1] / "support" / "recorded" / "versions"
@@ -43,16 +43,22 @@ def recording(version: str, scenario: str) -> Recording:
 
 def left_behind(path: Path, found: Recording) -> Service:
     """The service as a version left it: journal, instances and servers."""
-    journal = path / "journal"
-    (journal / "shop").mkdir(parents=True)
+    world = World(fewest=2, most=8)
     record = found["record"]
     for settings in record.get("settings", {}).values():
         settings["health"] = {}  # nothing answers in memory
-    (journal / "shop.json").write_text(json.dumps(record))
-    (journal / "shop.lease.json").write_text(json.dumps(found["lease"]))
-    for rollout, lines in found["timelines"].items():
-        (journal / "shop" / f"{rollout}.jsonl").write_text("".join(f"{one}\n" for one in lines))
-    world = World(fewest=2, most=8)
+    world.journals["shop"] = Journal(
+        {
+            "record": json.dumps(record).encode(),
+            "lease": json.dumps(found["lease"]).encode(),
+            "timelines": "\n".join(found["timelines"]).encode(),
+            **{
+                f"timeline/{rollout}/{0:012d}": "".join(f"{line}\n" for line in lines).encode()
+                for rollout, lines in found["timelines"].items()
+            },
+        }
+    )
+    world.journals["shop"].versions |= dict.fromkeys(world.journals["shop"].texts, 1)
     for one in found["instances"]:
         place = Endpoint(one["address"], one["port"])
         names = ("id", "service", "revision", "generation", "host")
@@ -75,29 +81,14 @@ def left_behind(path: Path, found: Recording) -> Service:
     return Service(path, world, revision="2", replicas=3, **given)
 
 
-class Earlier(clock.Machine):
-    """This computer so many seconds ago."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__()
-        self.seconds = seconds
-        self.offset -= seconds
-
-    def wall(self) -> float:
-        return super().wall() - self.seconds
-
-
 @pytest.fixture(autouse=True)
-def shortly_after() -> t.Iterator[None]:
-    """It is a minute after the last recording, whenever the tests run: nothing is overdue."""
-    ends = max(
+def shortly_after(virtual_time: Machine) -> None:
+    """It is a minute after the last recording: nothing is overdue."""
+    virtual_time.time = 60 + max(
         recording(version, scenario)["record"]["rollout"]["updated"]
         for version in VERSIONS
         for scenario in (*OPEN, *ENDED)
     )
-    before = clock.install(Earlier(time.time() - ends - 60))
-    yield
-    clock.install(before)
 
 
 @pytest.fixture
@@ -194,8 +185,7 @@ def test_changed_steps_are_refused(begun: Service) -> None:
 
 def kept(service: Service) -> Recording:
     """The record as it is stored."""
-    path = Path(service.path) / "journal" / "shop.json"
-    return t.cast(Recording, json.loads(path.read_text()))
+    return t.cast(Recording, json.loads(service.world.journals["shop"].texts["record"]))
 
 
 @each("killed")
@@ -221,10 +211,9 @@ def test_a_run_that_continues_a_rollout_keeps_earlier_versions_out(begun: Servic
 
 @each("parked")
 def test_a_journal_of_a_newer_version_is_refused(begun: Service) -> None:
-    path = Path(begun.path) / "journal" / "shop.json"
-    text = json.dumps({**kept(begun), "schema": 4, "needs": "9.1.0"})
-    path.write_text(text)
+    texts = begun.world.journals["shop"].texts
+    texts["record"] = text = json.dumps({**kept(begun), "schema": 4, "needs": "9.1.0"}).encode()
     for step in (begin, rollback):
         with pytest.raises(StoreError, match=r"schema 4.* install 9\.1\.0 or newer") as caught:
             begun.step(step)
-        assert caught.value.id == "PR-507" and path.read_text() == text
+        assert caught.value.id == "PR-507" and texts["record"] == text

@@ -19,6 +19,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.report.notices
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 
+pytestmark = pytest.mark.usefixtures("virtual_time")
+
 TICKET = "ticket 42"
 
 

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import time
 import typing as t
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import begin, control, plan, rollback
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     InputError,
     RolloutFailed,
@@ -25,20 +25,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.config.freeze 
     parse_open,
     stopped,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
+
+pytestmark = pytest.mark.usefixtures("virtual_time")
 
 OFFICE = {"cron": "0 9 * * mon-fri", "duration": "8h", "timezone": "Europe/Zurich"}
 NIGHT = {"cron": "30 2 * * *", "duration": "1h", "timezone": "Europe/Zurich"}
 PAST = {"from": "2020-01-01", "to": "2020-01-02"}
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "PLATFORM", (0.02, 0.02))
-    monkeypatch.setattr(timing, "GATES", 0.0)
-    monkeypatch.setattr(timing, "COMMANDS", 0.0)
 
 
 @pytest.fixture
@@ -139,7 +133,7 @@ def test_windows_that_are_refused(given: t.Any, words: str) -> None:
 
 def between(begin_: float, end: float) -> list[dict[str, str]]:
     """A window from so many seconds before or after now to so many after."""
-    stamps = [datetime.fromtimestamp(time.time() + s, UTC).isoformat() for s in (begin_, end)]
+    stamps = [datetime.fromtimestamp(clock.wall() + s, UTC).isoformat() for s in (begin_, end)]
     return [{"from": stamps[0], "to": stamps[1]}]
 
 

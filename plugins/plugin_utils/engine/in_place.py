@@ -180,16 +180,18 @@ def refusal(
 
 def admit_batch(
     fleet: Sequence[Instance],
-    _waypoint: Waypoint,
+    waypoint: Waypoint,
     rules: Rules,
     progress: ProgressTracker,
     now: float,
     *,
+    allowed: ResolvedBudget,
     names: Collection[str],
 ) -> Decision:
     """Put the named instances in rotation as they become ready.
 
-    It is reached when each is available, or was taken out since it was not in time.
+    It is reached when each is available, or was not in time. What was not is taken out, except
+    where it is of use and too few others serve: it may be a load balancer that is ill.
     """
     limit = rules.ready_deadline or rules.progress_deadline
     missing = [
@@ -197,10 +199,13 @@ def admit_batch(
         for i in fleet
         if i.id in names and i.draining_since is None and not is_available(i, rules, now)
     ]
-    drain = missing if now - progress.since > limit else []
+    late = now - progress.since > limit
+    capacity = _Capacity.of(fleet, waypoint, allowed, rules, now)
+    drain = [instance for instance in missing if late and capacity.lose([instance])]
     gone = {instance.id for instance in drain}
     admit = [instance for instance in fleet if can_admit(instance) and instance.id not in gone]
-    return Decision(admit=ids(admit), drain=ids(drain), reached=not missing, progress=progress)
+    reached = not drain and (late or not missing)
+    return Decision(admit=ids(admit), drain=ids(drain), reached=reached, progress=progress)
 
 
 def hold_batch(

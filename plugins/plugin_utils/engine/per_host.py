@@ -55,7 +55,7 @@ class OnePerHost:
         staying = [i for i in fleet if i.state.counted and i.draining_since is None]
         redundant = frozenset[str]()
         if not _has_two_sets(waypoint):
-            redundant = _redundant(staying, waypoint.generation, rules, now)
+            redundant = _redundant(staying, waypoint, rules, now)
         old = [i for i in staying if i.generation != waypoint.generation]
         ordered = self._by_zone(sorted(old, key=lambda i: i.order))
         precedence = {i.id: len(ordered) - rank for rank, i in enumerate(ordered)}
@@ -91,9 +91,13 @@ def _has_two_sets(waypoint: Waypoint) -> bool:
 
 
 def _redundant(
-    staying: Iterable[Instance], generation: int, rules: Rules, now: float
+    staying: Iterable[Instance], waypoint: Waypoint, rules: Rules, now: float
 ) -> frozenset[str]:
-    """Return the instances whose host has another one that is available: a new one if there is."""
+    """Return the instances whose host has another one that is available: a new one if there is,
+    then a stable one, which a rollback needs.
+    """
+    generation = waypoint.generation
+    order = (generation, waypoint.stable)
     by_host: dict[str, list[Instance]] = {}
     for instance in staying:
         by_host.setdefault(instance.host, []).append(instance)
@@ -102,7 +106,9 @@ def _redundant(
         available = [i for i in instances if is_available(i, rules, now)] if instances[1:] else []
         if not available:
             continue
-        stays = min(available, key=lambda i: (i.generation != generation, -i.created, i.id))
+        stays = min(
+            available, key=lambda i: ([i.generation != other for other in order], -i.created, i.id)
+        )
         # What a new one that is not available yet will replace stays until then.
         redundant.update(
             i.id

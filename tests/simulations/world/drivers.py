@@ -66,10 +66,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.stores._shared
     LEASE,
     RECORD,
     Change,
-    SharedStore,
     StoredTexts,
 )
 
+from .store import MemoryStore
 from .world import ADDRESSES, HOSTS, SOON, Balancer, Entry, Host, Instance, World
 
 NAME = "simulated"
@@ -255,8 +255,11 @@ class Platform(PlatformDriver):
 def _item(one: Instance, now: float) -> dict[str, t.Any]:
     """Return an instance as an agent reports it."""
     labels = one.labels
-    sees = one.gone or (Process.STOPPING if one.told is not None else Process.RUNNING)
+    runs = Process.RUNNING if now >= one.began else Process.STARTING
+    sees = one.gone or (Process.STOPPING if one.told is not None else runs)
+    restarts = {"restarts": one.restarts, "restarted": now - one.restarted} if one.restarts else {}
     return {
+        **restarts,
         "id": labels.id,
         "service": labels.service,
         "revision": labels.revision,
@@ -339,7 +342,7 @@ class Traffic(TrafficDriver):
         """Do what was asked for at that time."""
         world = self._world
         shares = world.shares(balancer)
-        before = len(shares) - world.left_out(balancer)
+        before = len(shares) - world.uncounted(balancer)
         balancer.disordered = False
         world.count(balancer)
         if self._context.service == "shop":
@@ -384,7 +387,7 @@ class Traffic(TrafficDriver):
             instance is not None
             and self._world.reachable(instance)
             and instance.told is None
-            and self._world.now - max(instance.created, entry.since) >= PROVE
+            and self._world.now - max(instance.up, entry.since) >= PROVE
         )
 
     def _active(self, at: Endpoint, entry: Entry) -> int:
@@ -422,16 +425,13 @@ def _shown(wanted: Mapping[Endpoint, Target]) -> str:
     )
 
 
-class Store(SharedStore):
-    """The journal in memory, by the rules of every shared store."""
+class Store(MemoryStore):
+    """The journal, which may be away."""
 
     def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
-        super().__init__(context.service)
+        super().__init__(context.service, worlds[-1].journals[context.service])
         self._world = worlds[-1]
-        self._journal = self._world.journals.setdefault(context.service, {})
-        self._numbers = self._world.versions.setdefault(context.service, {})
         self._followed = context.service == "shop"  # its promises are checked
-        self.place = "memory"
 
     def _away(self) -> None:
         if self._world.store_away > self._world.now:
@@ -439,56 +439,41 @@ class Store(SharedStore):
             raise StoreAway("the journal does not answer", "PR-508")
 
     def _read(self, names: Collection[str]) -> StoredTexts:
-        world = self._world
-        with world.call("read the journal", _away):
+        with self._world.call("read the journal", _away):
             self._away()
-            return self._found(names)
+            return super()._read(names)
 
     def _write(self, change: Change) -> bool:
-        world, process, stored = self._world, self._world.machine.current.process, self._journal
-        with world.call("write the journal", _away):
+        with self._world.call("write the journal", _away):
             self._away()
-            if self._numbers.get(change.guard, 0) != change.version:
-                return False
-            dropped = tuple(change.drop)
-            for name in [one for one in stored if one.startswith(dropped)] if dropped else ():
-                del stored[name], self._numbers[name]
-            for name, text in change.texts.items():
-                stored[name] = text.encode()
-                self._numbers[name] = self._numbers.get(name, 0) + 1
-            if RECORD in change.texts and self._followed:
-                world.check_stable(world.recorded("stable"))
-                world.waits.written()
-                world.decided.written()
-            if COMMANDS in change.texts and self._followed:
-                world.waits.sent(change.texts[COMMANDS])
-            if change.ttl is not None and self._followed:
-                lease = self._held(self._found([LEASE]))[0]
-                holder = lease["details"].get("pid", 0) if lease else 0
-                world.held_since = world.held_since if holder == world.holder else world.now
-                world.holder = holder
-                world.expires = lease["until"] if lease else 0.0
-                world.written[process.run] = world.now
-                if lease and world.holder == process.run:
-                    world.leases[process.run] = lease["epoch"]
-        return True
+            written = super()._write(change)
+            if written and self._followed:
+                self._check(change)
+        return written
 
-    def _found(self, names: Collection[str]) -> StoredTexts:
-        texts = {name: self._journal[name] for name in names if name in self._journal}
-        versions = {name: self._numbers[name] for name in texts}
-        return StoredTexts(texts, versions, self._world.machine.wall())
+    def _check(self, change: Change) -> None:
+        """Check what was written, and note who holds the lease."""
+        world, process = self._world, self._world.machine.current.process
+        if RECORD in change.texts:
+            world.check_stable(world.recorded("stable"))
+            world.waits.written()
+            world.decided.written()
+        if COMMANDS in change.texts:
+            world.waits.sent(change.texts[COMMANDS])
+        if change.ttl is not None:
+            lease = self._held(super()._read([LEASE]))[0]
+            holder = lease["details"].get("pid", 0) if lease else 0
+            world.held_since = world.held_since if holder == world.holder else world.now
+            world.holder = holder
+            world.expires = lease["until"] if lease else 0.0
+            world.written[process.run] = world.now
+            if lease and world.holder == process.run:
+                world.leases[process.run] = lease["epoch"]
 
     def _texts(self, prefix: str) -> Iterable[bytes]:
         with self._world.call("read the timeline", _away):
             self._away()
-            return [text for name, text in sorted(self._journal.items()) if name.startswith(prefix)]
-
-    def _remove_all(self) -> None:
-        self._journal.clear()
-        self._numbers.clear()
-
-    def _where(self, name: str) -> str:
-        return f"{name} in memory"
+            return super()._texts(prefix)
 
 
 def _away(text: str) -> StoreError:

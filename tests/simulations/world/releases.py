@@ -68,7 +68,7 @@ class ReleaseWorld(World):
     @property
     def release(self) -> Release | None:
         """The release as its journal has it."""
-        text = self.journals.get(JOURNAL, {}).get("record")
+        text = self.journals[JOURNAL].texts.get("record")
         known = json.loads(text).get("releases", {}) if text else {}
         return shapes.read(dict[str, Release], known).get(NAME)
 

@@ -13,6 +13,7 @@ from ...base import clock
 from ...base.errors import PlatformError, RolloutFailed, TrafficError, TransportError
 from ...engine import in_place as engine
 from ...engine.evaluate import Decision
+from ...engine.instances import is_available
 from ...engine.model import Composition, FailureAction, Instance, Phase
 from ...engine.progress import ProgressTracker, Rules, failure_limits
 from ...engine.strategy import Stage, Waypoint
@@ -116,12 +117,14 @@ class InPlace(StepPart):
         record.draining = {
             name: since for name, since in record.draining.items() if name not in names
         }
-        admit = partial(engine.admit_batch, names=names)
+        allowed, rules = self.stages.allowed(rollout.replicas), self.loop.rules_for(stage, rollout)
+        admit = partial(engine.admit_batch, allowed=allowed, names=names)
         if names and self._run_stage(rollout, replace(stage, gates=(), name=rollout.name), admit):
             for instance in self.loop.fleet:
-                if instance.id in names and instance.draining_since is not None:
+                if instance.id in names and not is_available(instance, rules, clock.now()):
                     why = instance.detail or "not in rotation in time"
-                    self.deployments.fail(instance, f"not healthy: {why}")
+                    out = instance.draining_since is not None
+                    self.deployments.fail(instance, f"not healthy: {why}", out=out)
 
     def finish(self, rollout: Rollout) -> Result:
         """End the run: promoted, or raise RolloutFailed: rolled back, held, or left to the next."""
