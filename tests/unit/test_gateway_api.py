@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     InputError,
     LeaseLost,
@@ -39,6 +40,8 @@ from ansible_collections.progressive.rollout.tests.support.gateways import SERVI
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.playbook import ROOT as CHECKOUT
+
+pytestmark = pytest.mark.usefixtures("virtual_time")
 
 ROUTE = "httproute/shop"
 EXAMPLE = CHECKOUT / "docs/examples/kubernetes"
@@ -371,7 +374,7 @@ def test_a_new_run_does_not_wait_for_what_has_settled(age: float, healthy: bool)
     for ref in route["spec"]["rules"][0]["backendRefs"]:
         ref["weight"] = 0
     server.objects[server.route] = route
-    then = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - age))
+    then = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(clock.wall() - age))
     for path, one in server.objects.items():
         if path.startswith((SERVICES, api.PODS)):
             one["metadata"]["creationTimestamp"] = then

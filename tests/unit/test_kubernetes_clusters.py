@@ -43,6 +43,8 @@ from ansible_collections.progressive.rollout.tests.support.memory import Service
 from ansible_collections.progressive.rollout.tests.support.waiting import until
 from ansible_collections.progressive.rollout.tests.unit.test_kubernetes import is_ordinary
 
+pytestmark = pytest.mark.usefixtures("virtual_time")
+
 GIVEN = {"workload": "deployment/shop", "image": "local/shop:{revision}"}
 EACH_ITS_WAVE = [{"name": "first", "clusters": ["eu"]}, {"name": "second", "clusters": ["us"]}]
 

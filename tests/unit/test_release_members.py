@@ -36,6 +36,8 @@ from ansible_collections.progressive.rollout.tests.support import swarm as engin
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 
+pytestmark = pytest.mark.usefixtures("virtual_time")
+
 EXAMPLE = yaml.safe_load(SNIPPETS["docs/how-to/release.md"]["platforms.yml"])
 MEMBERS: dict[str, t.Any] = copy.deepcopy(EXAMPLE["rollout_release"]["members"])
 MEMBERS["worker"]["soak"] = "300ms"

@@ -37,6 +37,8 @@ from ansible_collections.progressive.rollout.tests.unit import (
     test_swarm,
 )
 
+pytestmark = pytest.mark.usefixtures("virtual_time")
+
 IN_PLACE = pytest.mark.parametrize(
     "given", [{"number": 3}, {"nodes": 3}], ids=["statefulset", "daemonset"]
 )

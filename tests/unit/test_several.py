@@ -80,6 +80,8 @@ from ansible_collections.progressive.rollout.tests.unit.test_kubernetes_clusters
     Cluster,
 )
 
+pytestmark = pytest.mark.usefixtures("virtual_time")
+
 HOSTS = ("web1", "web2")
 WAVES = [{"name": "first", "parts": ["vms"]}, {"name": "second", "parts": ["cloud"]}]
 

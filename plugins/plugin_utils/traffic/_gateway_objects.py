@@ -124,18 +124,18 @@ class Objects:
 
     def accepted(self, route: Object) -> Object:
         """Wait until every parent accepts the route, and return it; raises TrafficError."""
-        deadline = time.monotonic() + self.timeout
+        deadline = clock.monotonic() + self.timeout
         while True:
             accepted = routes.reported(route)
             if accepted.refused:
                 raise Refused(f"{self.where} is refused: {accepted.refused}", "PR-313")
             if not accepted.late:
                 return route
-            if time.monotonic() > deadline:
+            if clock.monotonic() > deadline:
                 raise TrafficError(
                     f"{self.where}: {accepted.late}; waited for {self.timeout:g} s", "PR-307"
                 )
-            time.sleep(self.poll)
+            clock.sleep(self.poll)
             route = self.route()
 
     def write(self, route: Object, split: Split) -> Object:
