@@ -86,9 +86,9 @@ class Pods(World):
 class Shop(Service):
     """The service `shop`, as a play rolls it out."""
 
-    def __init__(self, path: Path, server: Gateways, match: bool = False, **given: t.Any) -> None:
+    def __init__(self, server: Gateways, match: bool = False, **given: t.Any) -> None:
         options = {"match": HEADER} if match else {}
-        super().__init__(path, Pods(server=server, given=options), **given)
+        super().__init__(Pods(server=server, given=options), **given)
         self.server, self.before = server, copy.deepcopy(server.rules)
         self.service = copy.deepcopy(server.objects[f"{SERVICES}/shop"])
 
@@ -111,10 +111,10 @@ class Shop(Service):
 
 
 @pytest.mark.parametrize("kind", ["httproute", "grpcroute"])
-def test_a_canary_gets_its_share(tmp_path: Path, kind: str) -> None:
+def test_a_canary_gets_its_share(kind: str) -> None:
     server = Gateways(kind=kind)
     steps = [{"set_weight": 10}, {"set_weight": 50}]
-    shop = Shop(tmp_path, server, strategy="canary", steps=steps)
+    shop = Shop(server, strategy="canary", steps=steps)
     t.cast(Pods, shop.world).given["route"] = f"{kind}/shop"
     assert shop.play(revision="2")["rollout"]["outcome"] == "promoted"
     assert {"shop": 0, "shop-g1": 9, "shop-g2": 1} not in server.sent[:3]
@@ -125,9 +125,9 @@ def test_a_canary_gets_its_share(tmp_path: Path, kind: str) -> None:
     shop.is_as_before("2")
 
 
-def test_blue_green_is_one_switch(tmp_path: Path) -> None:
+def test_blue_green_is_one_switch() -> None:
     server = Gateways()
-    shop = Shop(tmp_path, server, match=True, strategy="blue_green", hold="0s")
+    shop = Shop(server, match=True, strategy="blue_green", hold="0s")
     previews: list[t.Any] = []
     put = server._put
 
@@ -147,9 +147,9 @@ def test_blue_green_is_one_switch(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_idle_instances_get_copies_of_requests(tmp_path: Path) -> None:
+def test_idle_instances_get_copies_of_requests() -> None:
     server = Gateways()
-    shop = Shop(tmp_path, server, strategy="blue_green", hold="0s")
+    shop = Shop(server, strategy="blue_green", hold="0s")
     t.cast(Pods, shop.world).given |= {"mirror": 10, "settle": "300ms"}
     copied: list[tuple[str, bool]] = []  # whose copies, and whether it has requests of clients
     put = server._put
@@ -198,9 +198,9 @@ def test_more_conditions_than_a_rule_can_have_are_refused() -> None:
         gateway(server, match={"header": "X-Preview", "values": values}).check()
 
 
-def test_a_rolling_rollout_leaves_the_route_alone(tmp_path: Path) -> None:
+def test_a_rolling_rollout_leaves_the_route_alone() -> None:
     server = Gateways()
-    shop = Shop(tmp_path, server)
+    shop = Shop(server)
     assert shop.play(revision="2")["rollout"]["outcome"] == "promoted"
     assert server.sent == [{"shop": 1}]
     assert server.objects[server.route]["metadata"]["generation"] == 1
@@ -208,20 +208,20 @@ def test_a_rolling_rollout_leaves_the_route_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["canary", "blue_green"])
-def test_a_broken_revision_gets_no_request(tmp_path: Path, strategy: str) -> None:
+def test_a_broken_revision_gets_no_request(strategy: str) -> None:
     server = Gateways()
     server.starts = lambda pod: not pod["spec"]["containers"][0]["image"].endswith("broken")
     steps = {"steps": [{"set_weight": 50}]} if strategy == "canary" else {}
-    shop = Shop(tmp_path, server, strategy=strategy, progress_deadline="1s", **steps)
+    shop = Shop(server, strategy=strategy, progress_deadline="1s", **steps)
     with pytest.raises(RolloutFailed):
         shop.play(revision="broken")
     assert not any(one.get("shop-g2") for one in server.sent)
     shop.is_as_before("1")
 
 
-def test_a_second_run_changes_nothing(tmp_path: Path) -> None:
+def test_a_second_run_changes_nothing() -> None:
     server = Gateways()
-    shop = Shop(tmp_path, server, strategy="canary", steps=[{"set_weight": 50}])
+    shop = Shop(server, strategy="canary", steps=[{"set_weight": 50}])
     shop.play(revision="2")
     server.changes.clear()
     assert not shop.play(revision="2")["changed"]
@@ -241,7 +241,7 @@ def test_a_run_that_is_killed_at_any_change_is_continued(tmp_path: Path) -> None
     def killed(at: int) -> bool:
         server = Gateways(replicas=1)
         steps = [{"set_weight": 50}]
-        shop = Shop(tmp_path / f"{at}", server, match=True, strategy="canary", steps=steps)
+        shop = Shop(server, match=True, strategy="canary", steps=steps)
         left = at
 
         def fails(change: str) -> None:
@@ -271,10 +271,10 @@ def test_a_run_that_is_killed_at_any_change_is_continued(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("refused", ["shop-", "shop-g2"])
-def test_a_change_that_is_refused_is_told_and_undone(tmp_path: Path, refused: str) -> None:
+def test_a_change_that_is_refused_is_told_and_undone(refused: str) -> None:
     server = Gateways()
     server.rejects = lambda route: "no such backend" if refused in str(route["spec"]) else ""
-    shop = Shop(tmp_path, server, match=True, strategy="canary", steps=[{"set_weight": 50}])
+    shop = Shop(server, match=True, strategy="canary", steps=[{"set_weight": 50}])
     words = r"Gateway edge \(acme\): ResolvedRefs: Wrong: no such backend; its rules are as they"
     with pytest.raises(RolloutFailed, match=words):
         shop.play(revision="2")

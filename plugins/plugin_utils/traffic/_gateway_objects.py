@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import time
 import typing as t
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
+from ..base import clock
 from ..base.errors import InputError, LeaseLost, RolloutFailed, TrafficError
 from ..interfaces.context import DriverContext
 from ..remote import kubernetes_notes, kubernetes_rights
