@@ -35,17 +35,20 @@ def check(
     differ: bool = False,
     seed: int = 2040,
     tasks: float = 1.0,
+    next_replicas: int | None = None,
     **given: t.Any,
-) -> None:
-    """Every promise is kept in this story."""
+) -> stories.End:
+    """Every promise is kept in this story, which is returned."""
     variables = {**GIVEN, **given}
-    later = {**variables, "supersede": True}
+    replicas = next_replicas or variables["replicas"]
+    later = {**variables, "supersede": True, "replicas": replicas}
     story = Story(
         seed, variables, faults, bad, follows, next_given=later, tasks=tasks, differ=differ
     )
     end = stories.run(story)
     assert not end.wrong, f"\n{end.text()}"
     assert len(faults) <= end.faults, "each fault has happened"
+    return end
 
 
 def test_a_canary_that_is_continued_gives_no_instance_more_than_its_part() -> None:
@@ -142,6 +145,13 @@ def test_hosts_that_are_not_deployed_yet_are_put_back_when_another_is_lost() -> 
     )
 
 
+def test_balancers_that_all_lose_their_state_on_a_way_back() -> None:
+    """What stable instances cannot carry goes to the others again, and is not theirs alone."""
+    for kind, headroom in (("balancer restores", 0), ("balancer forgets", 1.25)):
+        lost = [Fault(kind, 5.3 + number / 20, 0.0, f"lb{number}") for number in (1, 2)]
+        check(Fault("command", 5.0, 0.0, "abort"), *lost, headroom=headroom)
+
+
 def test_a_balancer_with_an_older_state_is_not_emptied() -> None:
     """It sends requests to a drained instance again, and to no other that answers."""
     check(
@@ -232,6 +242,15 @@ def test_a_command_that_comes_at_the_end_of_a_rollout_is_answered() -> None:
             check(Fault("command", at, 0.0, command), strategy="blue_green")
 
 
+def test_a_run_that_is_killed_before_its_last_write_has_refused_nothing() -> None:
+    """The next run obeys what came late, or refuses it."""
+    late = Fault("command", 31.3, 0.0, "abort")
+    for call in (280, 281, 282, 283):
+        story = check(late, Fault("dies before", call), follows=("same",), strategy="blue_green")
+        answers = [line for line in story.lines if "shop 2: abort sent by" in line]
+        assert len(answers) == 1, story.text()
+
+
 def test_a_host_in_place_stays_where_too_few_serve_while_a_balancer_is_ill() -> None:
     """Its checks fail everywhere, longer than a host has to become available, and another host is
     down.
@@ -260,5 +279,58 @@ def test_of_two_instances_on_a_host_the_superseded_one_leaves() -> None:
         min_ready=2,
         on_failure="hold",
         seed=60010098,
+        wait=20,
+    )
+
+
+def test_a_stable_instance_that_is_started_again_gets_the_part_of_the_one_that_died() -> None:
+    """It is the only one of its side, and half of the requests are to stay there. No run is at work
+    when it dies, so that the balancers have forgotten it.
+    """
+    check(
+        Fault("host away", 16.0, 40.0, "web2"),
+        Fault("stable dies", 31.1, 10.0),
+        follows=("next",),
+        strategy="canary",
+        steps=[{"set_weight": 50}, {"pause": {}}],
+        budget={"max_surge": 0, "max_unavailable": 1},
+        seed=50021287,
+        wait=20,
+    )
+
+
+def test_a_set_before_its_gate_serves_only_where_the_budget_asks_for_more() -> None:
+    """A host is lost while the next revision supersedes it: the headroom of a way back does not
+    count.
+    """
+    person = {"driver": "simulated", "after": 5, "answer": "person"}
+    check(
+        Fault("host away", 28.2, 5.0, "web1"),
+        follows=("next",),
+        strategy="blue_green",
+        replicas=6,
+        gates={"confirm_promotion": [person]},
+        next_replicas=7,
+        headroom=1.25,
+        watch_new=30,
+        seed=60040060,
+    )
+
+
+def test_what_does_not_become_ready_at_one_target_waits_for_its_wave() -> None:
+    """It was left by a superseded rollout, and another target is rolled out first."""
+    check(
+        follows=("next", "same"),
+        bad=[Life(0.5, 2.0, 0), Life(0.5, 0.2, 0), Life(math.inf, 0.2, 4), Life(0.5, 0.2, 0)],
+        replicas=1,
+        budget={"max_surge": 3, "max_unavailable": 1},
+        targets=[
+            {"name": "eu", "hosts": "web1", "soak": 5},
+            {"name": "us", "hosts": "web2,web3"},
+        ],
+        on_failure="hold",
+        on_stable_lost="promote",
+        watch_new=30,
+        seed=50031492,
         wait=20,
     )

@@ -101,6 +101,12 @@ class TestPlatform(platform_contract.HostsContract):
         return Hosts(world)
 
 
+def test_an_instance_that_its_platform_starts_again_is_reported_as_restarted(world: World) -> None:
+    world.again = 2.0
+    TestPlatform().test_one_that_ends_is_told_until_it_is_forgotten(Hosts(world))
+    assert all(instance.restarts for instance in world.born.values())
+
+
 class TestStore(store_contract.StoreContract):
     test_of_two_that_come_at_once_exactly_one_gets_it = None  # type: ignore[assignment]
     test_killed_at_any_moment_the_journal_is_whole = None  # type: ignore[assignment]

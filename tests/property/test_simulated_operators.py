@@ -215,6 +215,22 @@ def test_a_first_deployment_that_fails_leaves_nothing(shop: Shop, revision: str)
     assert shop.running == {"1": 3}
 
 
+@pytest.mark.parametrize("call", [30, 40, 50])
+def test_a_first_rollout_that_is_killed_beside_servers_that_were_left(
+    shop: Shop, call: int
+) -> None:
+    """They serve until instances do, in the run that continues, too, and then leave."""
+    shop.world.floor = 3
+    shop.world.leave_servers("shop", 3)
+    shop.world.at_calls = {call: Fault("dies before", call)}
+    assert shop.to("1") is None, "it was killed"
+    shop.machine.sleep(61.0)
+    shop.to("1")
+    assert shop.running == {"1": 3}
+    for balancer in shop.world.balancers.values():
+        assert {entry.name for entry in balancer.entries.values()} == shop.names
+
+
 @pytest.fixture
 def held(shop: Shop) -> Shop:
     """Revision 1 runs, and a rollout is held, since its first instance is not ready."""

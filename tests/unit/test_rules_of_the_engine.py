@@ -123,6 +123,26 @@ def test_more_replicas_are_no_reason_to_let_requests_pass_a_gate() -> None:
     assert len(decide([*some(2), *idle], point, SINCE, Budget(2, 0)).admit) == 1
 
 
+@pytest.mark.parametrize(("serves", "admitted"), [(True, 0), (False, 1)])
+def test_a_host_that_only_the_controller_cannot_reach_is_no_reason_either(
+    serves: bool, admitted: int
+) -> None:
+    """Load balancers send requests to its instance, and their checks pass or not."""
+    lost = replace(some(1)[0], id="lost", state=State.UNREACHABLE, lb_healthy=serves)
+    idle = some(2, 2, rotation=Rotation.OUT)
+    point = Waypoint(3, 0, 5, 3, stable=1)
+    assert len(decide([*some(2), lost, *idle], point, SINCE, Budget(2, 0)).admit) == admitted
+
+
+def test_a_stable_instance_that_one_balancer_lost_counts_once() -> None:
+    """It serves at another one, and comes back."""
+    partly = replace(some(1)[0], id="partly", rotation=Rotation.PARTIAL)
+    idle = some(2, 2, rotation=Rotation.OUT)
+    point = Waypoint(3, 0, 5, 3, stable=1)
+    admit = decide([*some(1), partly, *idle], point, SINCE, Budget(2, 0)).admit
+    assert len(admit) == 2 and "partly" in admit
+
+
 def test_an_instance_that_the_budget_can_spare_is_no_reason_to_let_requests_pass_a_gate() -> None:
     idle = some(2, 2, rotation=Rotation.OUT)
     point = Waypoint(3, 0, 4, 2, stable=1)
@@ -273,6 +293,16 @@ def test_what_was_judged_bad_at_a_target_goes_once_the_others_carry_its_requests
     fleet = [*some(1, 1, host="h0"), *some(us, 1, created=1.0, host="h1"), *some(1, 2, host="h0")]
     decision = decide(fleet, back, ProgressTracker(NOW, new=1), Budget(2, 0))
     assert len(decision.drain) == gone
+
+
+def test_what_was_judged_bad_and_restarted_by_its_platform_goes_with_the_others() -> None:
+    """Once the stable instances carry all requests; a stable one that was restarted is no bad one."""
+    back = Waypoint(1, 3, 0, 3, weight=100, stable=1, headroom=Fraction(5, 4))
+    crashed, again = some(1, 2, crashed=True), some(1, 1, created=2.0, crashed=True)
+    for others in ([], some(1, 2, created=1.0)):
+        fleet = [*some(3), *again, *crashed, *others]
+        decision = decide(fleet, back, ProgressTracker(NOW, new=3), Budget(2, 0))
+        assert set(decision.drain) == {instance.id for instance in (*crashed, *others)}
 
 
 # Numbers

@@ -57,15 +57,15 @@ class Clients:
         served = self._served.get((service, balancer.name), [])
         self._served[service, balancer.name] = list(inside.values())
         dropped = [] if inside else [entry for entry in served if self._would_serve(entry)]
-        if dropped and not balancer.disordered and self._needed(service):
+        if dropped and not balancer.disordered and self._needed(service, balancer):
             world.broken(f"requests of {service} are lost at {balancer.name}: none is in rotation")
 
-    def _needed(self, service: str) -> bool:
+    def _needed(self, service: str, balancer: Balancer) -> bool:
         """Return whether an instance of a service has to be in rotation."""
         if service != "shop":  # a first deployment that fails leaves nothing
             needed = self._world.is_deployed(service)
         else:
-            needed = self._world.floor > 0
+            needed = self._world.floor_of(balancer) > 0
         return needed and not self._world.lost_unseen()
 
     def _lost(self, balancer: Balancer, at: Endpoint, to: str) -> None:

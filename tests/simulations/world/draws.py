@@ -52,6 +52,8 @@ class Story:
     tasks: float = 1.0  # seconds that the user's tasks take on a host, in place
     differ: bool = False  # whether each revision has settings and a check of its own
     left: str = ""  # the recording of an earlier version that the story begins with
+    # seconds after which platforms start what ended by itself again; 0: they do not
+    again: float = 0.0
 
     def without(self, *faults: Fault) -> Story:
         return replace(self, faults=[one for one in self.faults if one not in faults])
@@ -159,7 +161,13 @@ def drawn(seed: int) -> Story:
         dice.choice([1.0, 45.0]),
         not in_place and not left and dice.random() < 0.3,
         left,
+        0.0 if in_place else _again(Random(f"again {seed}")),
     )
+
+
+def _again(dice: Random) -> float:
+    """Draw how soon platforms start again what ended, as systemd and containers' policies do."""
+    return dice.choice([0.1, 2.0, 2.0]) if dice.random() < 0.12 else 0.0
 
 
 def _rare(dice: Random, given: dict[str, t.Any], lives: list[Life], fixed: bool) -> list[Fault]:

@@ -255,8 +255,11 @@ class Platform(PlatformDriver):
 def _item(one: Instance, now: float) -> dict[str, t.Any]:
     """Return an instance as an agent reports it."""
     labels = one.labels
-    sees = one.gone or (Process.STOPPING if one.told is not None else Process.RUNNING)
+    runs = Process.RUNNING if now >= one.began else Process.STARTING
+    sees = one.gone or (Process.STOPPING if one.told is not None else runs)
+    restarts = {"restarts": one.restarts, "restarted": now - one.restarted} if one.restarts else {}
     return {
+        **restarts,
         "id": labels.id,
         "service": labels.service,
         "revision": labels.revision,
@@ -339,7 +342,7 @@ class Traffic(TrafficDriver):
         """Do what was asked for at that time."""
         world = self._world
         shares = world.shares(balancer)
-        before = len(shares) - world.left_out(balancer)
+        before = len(shares) - world.uncounted(balancer)
         balancer.disordered = False
         world.count(balancer)
         if self._context.service == "shop":
@@ -384,7 +387,7 @@ class Traffic(TrafficDriver):
             instance is not None
             and self._world.reachable(instance)
             and instance.told is None
-            and self._world.now - max(instance.created, entry.since) >= PROVE
+            and self._world.now - max(instance.up, entry.since) >= PROVE
         )
 
     def _active(self, at: Endpoint, entry: Entry) -> int:

@@ -66,6 +66,7 @@ class End:
                 + (f"; begins with {story.left}" if story.left else "")
                 + ("; each revision has its settings" if story.differ else "")
                 + ("; balancers retry" if story.retries else "")
+                + (f"; what ends is restarted after {story.again:g} s" if story.again else "")
                 + (f"; tasks take {story.tasks:g} s" if story.tasks > 1 else ""),
                 "faults: " + ("; ".join(map(str, story.faults)) or "none"),
                 *self.lines,
@@ -97,8 +98,9 @@ class _Telling:
         sizes += [int(one.span) for one in story.faults if one.kind == "autoscaler wants"]
         rounded = "targets" in given  # the share of each target is rounded up
         budget = given["budget"]
-        # so few may carry all requests on a way back
-        floor = math.ceil(min(sizes) / 1.25) if given["headroom"] else min(sizes)
+        # so few may carry all requests on a way back; an earlier version's rollout has the default
+        headroom = max(given["headroom"], 1.25 if story.left else 1)
+        floor = math.ceil(min(sizes) / headroom)
         double = 2 if given["strategy"] == "blue_green" or "hold" in given else 1
         self.world = World(
             self.machine,
@@ -109,8 +111,10 @@ class _Telling:
             Random(f"world {story.seed}"),
         )
         # on a way back so many are enough for all requests
-        self.world.even = (given["headroom"] or 1) / min(sizes)
+        self.world.even = headroom / min(sizes)
         self.world.unavailable = budget["max_unavailable"]
+        self.world.wanted = max(0, min(sizes) - budget["max_unavailable"])
+        self._divide(min(sizes), headroom)
         self.world.receiving = story.receiving
         self.in_place = given["platform"] == PLATFORM
         if self.in_place:
@@ -125,6 +129,7 @@ class _Telling:
             self.world.waits.hold = float(given.get("hold", "0s").rstrip("s"))
         self.world.one_a_host = given["replicas"] == PER_HOST
         self.world.retries, self.world.tasks = story.retries, story.tasks
+        self.world.again = story.again
         self.world.settings = SETTINGS if story.differ else {}
         self.world.unfit = {"2"} if self._unfit() else set()
         self.world.hidden = self.world.unfit if given["strategy"] == "blue_green" else set()
@@ -132,6 +137,18 @@ class _Telling:
         self.last: Run
         self.rollouts = 0
         self.healed = self.told_bare = False
+
+    def _divide(self, least: int, headroom: float) -> None:
+        """Tell load balancers of one target what they send requests to: each target has the same
+        part, rounded up.
+        """
+        given = self.story.given
+        for target in given.get("targets", ()):
+            for name in target.get("load_balancers", ()):
+                balancer, part = self.world.balancers[name], -(-least // len(given["targets"]))
+                balancer.hosts, balancer.even = target["hosts"].split(","), headroom / part
+                few = math.ceil(part / headroom)
+                balancer.floor = max(0, few - given["budget"]["max_unavailable"])
 
     def _unfit(self) -> bool:
         """Return whether revision 2 cannot pass its gates, and no operator passes them."""
@@ -478,7 +495,7 @@ class _Telling:
         if left := [one.labels.id for one in world.instances() if one.gone]:
             raise Broken(f"left of dead instances: {', '.join(left)}")
         for balancer in world.balancers.values():
-            there = {one.labels.endpoint for one in alive}
+            there = {one.labels.endpoint for one in alive if one.labels.host in balancer.hosts}
             entries = {at: one for at, one in balancer.entries.items() if one.ours}
             others = [one for one in balancer.entries.values() if not one.ours]
             if any(one != Entry("by hand", Rotation.IN, 7, ours=False) for one in others):
@@ -543,6 +560,7 @@ def _smaller(story: Story) -> list[Story]:
     found += [replace(story, machines=1)] if story.machines > 1 else []
     found += [replace(story, differ=False)] if story.differ else []
     found += [replace(story, tasks=1.0)] if story.tasks > 1 else []
+    found += [replace(story, again=0.0)] if story.again else []
     for name in ("gates", "hold", "min_ready", "watch_new", *RARE):
         if story.given.get(name):
             rest = {key: value for key, value in story.given.items() if key != name}

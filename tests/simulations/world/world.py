@@ -9,7 +9,7 @@ import json
 import math
 import typing as t
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -39,6 +39,7 @@ SOON = 10.0  # in which it knows by its checks that one does not answer
 REQUESTS = 100  # a second, at each balancer
 ROUNDING = 0.05  # weights are whole numbers
 MANY = 20_000  # calls of drivers that no story takes
+BURST, BURST_INTERVAL = 5, 10.0  # restarts after which, within seconds, there are no more
 IN_PLACE = 7000  # the port of instances that tasks deploy
 # A balancer that sends requests to a host again, on which tasks work, is told otherwise so soon.
 WATCHED = 5.0
@@ -99,6 +100,9 @@ class Instance:
     told: float | None = None  # to stop, since
     gone: Sees | None = None  # how it ended
     lost: float | None = None  # when it was last well before something befell it
+    began: float = 0.0  # when its platform started it again, or is to
+    restarts: int = 0  # by its platform
+    restarted: float = 0.0  # when it first was
     flaps: bool = False  # it does not answer, for a while
     served: bool = False  # whether it has answered
     patience: float = 10.0  # seconds to stop, until it is killed
@@ -108,7 +112,12 @@ class Instance:
     def well(self, now: float) -> bool:
         """Return whether it answers."""
         ended = self.gone or self.told is not None or self.flaps
-        return not ended and now - self.created >= self.life.start
+        return not ended and now - self.up >= self.life.start
+
+    @property
+    def up(self) -> float:
+        """Since when its process is there, or will be."""
+        return max(self.created, self.began)
 
 
 @dataclass
@@ -137,6 +146,10 @@ class Balancer:
     disordered: bool = False  # it lost its state, and no controller has changed it since
     counted: float = START  # to when its requests are counted
     blind: float = 0.0  # until when its own checks fail, and its counters are wrong
+    hosts: Collection[str] = HOSTS  # to whose instances it sends requests
+    # of these: how many have to serve, and the part of the requests that each may always get
+    floor: int | None = None  # None: as of all
+    even: float | None = None
 
 
 @dataclass
@@ -206,6 +219,7 @@ class World:
         self.unavailable = 0  # instances that may be missing, by the budget
         self.even = 1.0  # the part of the requests that an instance may always get
         self.unfit: set[str] = set()  # revisions that no gate passes: not to be promoted
+        self.wanted = floor  # so many are to serve, but on a way back, where `floor` is enough
         self.hidden: set[str] = set()  # of these, those that get no requests before a gate passes
         self.managed = ""  # how rollouts keep it from changing numbers, if they do
         self.settings: Mapping[str, str] = {}  # by revision, if each has a setting of its own
@@ -218,6 +232,8 @@ class World:
         self.decided = Decided(self)
         self.one_a_host = False  # whether no host may have two instances of a revision
         self.tasks = 1.0  # seconds that the user's tasks take on a host, in place
+        # seconds after which platforms start what ended by itself again; 0: they do not
+        self.again = 0.0
 
     @property
     def texts(self) -> dict[str, bytes]:
@@ -389,21 +405,25 @@ class World:
         others = [self.shares(one) for one in self.balancers.values() if one is not balancer]
         for at, share in after.items():
             had = max(one.get(at, 0.0) for one in (before, *others))
-            if share > max(self.even, 1 / len(after), had, self.asked(at)) + ROUNDING:
+            even = self.even if balancer.even is None else balancer.even
+            if share > max(even, 1 / len(after), had, self.asked(at)) + ROUNDING:
                 self.broken(
                     f"{at} gets {share:.0%} of the requests at {balancer.name}, before"
                     f" {before.get(at, 0.0):.0%}, and {len(after)} serve"
                 )
 
     def asked(self, at: Endpoint) -> float:
-        """Return which part of the requests a new instance may get by the weight of its step: as
-        few carry that as the budget says are enough.
+        """Return which part of the requests an instance may get by the weight of its step: as few
+        carry that of their side as the budget says are enough. So one of the old side, too, that is
+        started again for one that died.
         """
         rollout, instance = self.recorded("rollout") or {}, self.at(at)
-        if instance is None or instance.labels.generation != rollout.get("generation"):
+        weight, previous = rollout.get("asked"), rollout.get("previous") or {}
+        if instance is None or weight is None:
             return 0.0
-        weight = (rollout.get("asked") or 0) / 100
-        return weight / max(1, math.ceil(weight * (rollout["replicas"] - self.unavailable)))
+        parts = {previous.get("generation"): 1 - weight / 100, rollout["generation"]: weight / 100}
+        part = parts.get(instance.labels.generation, 0.0)
+        return part / max(1, math.ceil(part * (rollout["replicas"] - self.unavailable)))
 
     def lost_unseen(self) -> int:
         """Return how many instances were lost so recently that the controller may not know."""
@@ -465,13 +485,18 @@ class World:
         after = self.serving(balancer)
         if self.is_unseen(balancer):
             return
-        if after < min(before, least := self.least()) - self.unknown(balancer):
+        if after < min(before, least := self.least(balancer)) - self.unknown(balancer):
             self.broken(f"{what}: {after} serve at {balancer.name}, {least} have to")
 
-    def least(self) -> int:
+    def least(self, balancer: Balancer | None = None) -> int:
         """Return how many instances have to serve: with a forced promotion, one is enough."""
-        rollout = self.recorded("rollout") or {}
-        return min(1, self.floor) if rollout.get("force") else self.floor
+        rollout, floor = self.recorded("rollout") or {}, self.floor_of(balancer)
+        return min(1, floor) if rollout.get("force") else floor
+
+    def floor_of(self, balancer: Balancer | None) -> int:
+        """Return how many instances have to serve at a load balancer."""
+        own = balancer and balancer.floor
+        return self.floor if own is None else own
 
     def check_ceiling(self) -> None:
         # what is cut off and out of rotation is replaced
@@ -524,14 +549,21 @@ class World:
             if entry and entry.rotation is Rotation.IN and known < quiet:
                 self.broken(f"tasks work on {host.name}, and {balancer.name} sends requests there")
 
-    def left_out(self, balancer: Balancer) -> int:
-        """Return how many instances it sends requests to on hosts that an operator left out."""
+    def uncounted(self, balancer: Balancer) -> int:
+        """Return how many instances it sends requests to for the wrong reason: on hosts
+        that an operator left out, or by an older state, in which another had their endpoint.
+        """
         rollout = self.recorded("rollout") or {}
         out = [ADDRESSES[host] for host in rollout.get("excluded", ())]
         return sum(
-            at.address in out and entry.rotation is Rotation.IN
+            entry.rotation is Rotation.IN and (at.address in out or self._is_mistaken(at, entry))
             for at, entry in balancer.entries.items()
         )
+
+    def _is_mistaken(self, at: Endpoint, entry: Entry) -> bool:
+        instance = self.at(at)
+        named = instance is not None and instance.labels.id == entry.name
+        return entry.restored and not named and self.answers(at)
 
     def phase(self) -> str:
         """Return the phase of the rollout, as the journal has it."""
@@ -574,7 +606,8 @@ class World:
         ):
             self.broken(f"{balancer.name} sends requests to {endpoint}, which was never ready")
         elif instance.labels.revision in self.hidden and not self.is_unseen(balancer):
-            if self.serving(balancer) >= max(1, self.floor):
+            least = self.wanted if balancer.floor is None else balancer.floor
+            if self.serving(balancer) >= max(1, least):
                 self.broken(
                     f"{balancer.name} sends requests to {instance.labels.id} before its gate"
                 )
@@ -597,7 +630,7 @@ class World:
             host.away = max(host.away, until)
             ended = [one for one in host.instances.values() if not one.gone]
             for one in ended:
-                self.end(one, Sees.FAILED)
+                self.end(one, Sees.FAILED, again=False)
             self.machine.at(until, lambda: self.boot(host, ended))
         elif fault.kind == "balancer away":
             for pool in self.pools.values():
@@ -637,8 +670,7 @@ class World:
         instance = Instance(labels, life, self.now, lost=lost)
         self.hosts[labels.host].instances[labels.id] = self.born[labels.id] = instance
         self._last[labels.endpoint] = instance
-        if life.crash is not None:
-            self.machine.at(self.now + life.crash, lambda: self.end(instance, Sees.FAILED))
+        self._crash_later(instance)
         if life.flap:
             begins, seconds = self.now + life.flap[0], life.flap[1]
             self.machine.at(begins, lambda: self.flap(instance, seconds))
@@ -660,12 +692,38 @@ class World:
         balancer.disturbed, balancer.disordered = self.now, True
         self.clients.look()
 
-    def end(self, instance: Instance, how: Sees) -> None:
-        """An instance ends."""
+    def _crash_later(self, instance: Instance) -> None:
+        """An instance that crashes does so again each time that it is started."""
+        crash, number = instance.life.crash, instance.restarts
+        if crash is not None:
+            self.machine.at(
+                instance.up + crash,
+                lambda: self.end(instance, Sees.FAILED) if instance.restarts == number else None,
+            )
+
+    def _start_again(self, instance: Instance) -> bool:
+        """Let its platform start an instance again, unless that was in vain too often."""
+        if not self.again or not instance.labels.generation:
+            return False
+        instance.restarted = instance.restarted or self.now
+        if instance.restarts >= BURST and self.now - instance.restarted < BURST_INTERVAL:
+            return False
+        instance.restarts += 1
+        instance.began = self.now + self.again
+        instance.detail = f"restarted {instance.restarts} times: exit code 1"
+        self.tell(f"{instance.labels.id} ({instance.labels.revision}) crashed, and is restarted")
+        self._crash_later(instance)
+        self.clients.look()
+        return True
+
+    def end(self, instance: Instance, how: Sees, again: bool = True) -> None:
+        """An instance ends; `again`: its platform may start it again."""
         if not instance.gone:
             if how is Sees.FAILED and instance.told is None:
                 instance.lost = self.now
                 self.waits.lost(instance)
+                if again and self._start_again(instance):
+                    return
             instance.gone = how
             instance.detail = instance.detail or ("exit code 1" if how is Sees.FAILED else "")
             self.tell(f"{instance.labels.id} ({instance.labels.revision}) {how.value}")
@@ -682,7 +740,7 @@ class World:
         """End all faults."""
         self.at_calls = {}
         self.waits.disturbed = 0.0
-        self.store_away = self.machine.jump = 0.0
+        self.store_away = self.machine.jump = self.again = 0.0
         self.unfit = self.hidden = set()
         self.receiving = ["gets it"]
         self.lives = lambda _revision, _number: Life()
@@ -692,6 +750,15 @@ class World:
         for pool in self.pools.values():
             for balancer in pool.values():
                 balancer.away = balancer.blind = 0.0
+
+    def leave_servers(self, service: str, count: int) -> None:
+        """Let balancers have servers that serve, and that no platform knows."""
+        for number, host in enumerate(HOSTS[:count]):
+            at = Endpoint(ADDRESSES[host], 9000)
+            labels = Labels(f"left-{number}", service, "0", -number, host, at, 0)
+            self._last[at] = Instance(labels, Life(), self.now - 60.0)
+            for balancer in self.pool(service).values():
+                balancer.entries[at] = Entry(labels.id, Rotation.IN)
 
     def snapshot(self) -> None:
         """Keep the balancers' state, which one may return to."""

@@ -390,13 +390,26 @@ class _Entry(t.NamedTuple):
 def _left(entries: Sequence[_Entry], peers: Sequence[Sequence[_Entry]]) -> Fraction:
     """Return the part of its requests that a load balancer sends to old instances now.
 
-    Where they return to it, it had lost its state, and has the part of those that had not.
+    Where they return to it, it had lost its state, and has the part of those that had not. If all
+    had, old instances get what the others cannot carry.
     """
-    returns = any(
+    if not _returns(entries):
+        return _sent(entries)
+    keep = [peer for peer in peers if _serve(peer) or not _returns(peer)]
+    return max(map(_sent, keep), default=Fraction(1))
+
+
+def _returns(entries: Iterable[_Entry]) -> bool:
+    """Return whether a load balancer is to send requests to an old instance that gets none now."""
+    return any(
         entry.new is False and entry.rotation is Rotation.IN and not entry.serves
         for entry in entries
     )
-    return max(map(_sent, peers)) if returns else _sent(entries)
+
+
+def _serve(entries: Iterable[_Entry]) -> bool:
+    """Return whether a load balancer sends requests to any old instance now."""
+    return any(entry.new is False and entry.serves for entry in entries)
 
 
 def _sent(entries: Iterable[_Entry]) -> Fraction:

@@ -484,20 +484,26 @@ class Lifecycle(StepPart):
         self.loop.forget_dead()
         if rollout.release:
             self.step.release.note()
-        self._refuse_late_commands(rollout)
+        refused = self._refuse_late_commands(rollout)
         self.loop.event(events.End(outcome=outcome, reason=reason))
         record.close(outcome, reason, clock.wall())
         prune(record)
         self.places.note()
         self.loop.commit()
+        for line in refused:
+            self.loop.print_line(line)
         self.step.notify_release()
         promoted = outcome == Outcome.PROMOTED
         ended = outcome.replace("_", " ") + (f": {reason}" if reason else "")
         self._note(Notable.PROMOTED if promoted else Notable.ENDED, f"{ended}, {rollout.id}")
         self._report_end(rollout)
 
-    def _refuse_late_commands(self, rollout: Rollout) -> None:
-        """Say which commands came when nothing was left to do; those to continue are met."""
+    def _refuse_late_commands(self, rollout: Rollout) -> list[str]:
+        """Return which commands came when nothing was left to do; those to continue are met.
+
+        They are said once that is recorded: after a kill before, the next run may obey them.
+        """
+        lines = []
         for command in commands.not_withdrawn(self.step.session.commands()):
             self.record.obeyed = command["number"]
             if command["rollout"] == rollout.id and command["word"] in commands.CHANGING:
@@ -505,7 +511,8 @@ class Lifecycle(StepPart):
                 self.loop.event(events.CommandTaken.of(command, refused))
                 title = f"{self.settings.service} {rollout.revision}"
                 sent = commands.sentence(command)
-                self.loop.print_line(f"{title}: {sent}; refused: {refused} [PR-700]")
+                lines.append(f"{title}: {sent}; refused: {refused} [PR-700]")
+        return lines
 
     def _without_verdict(self, rollout: Rollout) -> str:
         """Return the errors that count against the new revision, though no analysis decided."""
