@@ -13,8 +13,6 @@ from functools import partial
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands import CHANGING
 
-from .machine import START
-
 if t.TYPE_CHECKING:
     from .world import Instance, World
 
@@ -163,7 +161,7 @@ class Waits:
         name = rollout["id"]
         if rollout["phase"] == Phase.HOLDING:
             # its run may be frozen before it writes that
-            self._held.setdefault(name, min(self._world.now, rollout["entered"] - START))
+            self._held.setdefault(name, min(self._world.now, rollout["entered"]))
         before, self._obeyed = self._obeyed, self._world.recorded("obeyed") or 0
         if not rollout.get("outcome") or "superseded" in rollout["reason"]:
             return
