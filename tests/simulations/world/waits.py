@@ -10,7 +10,10 @@ import typing as t
 from collections.abc import Mapping
 from functools import partial
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Phase,
+    Rotation,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands import CHANGING
 
 if t.TYPE_CHECKING:
@@ -166,10 +169,35 @@ class Waits:
         before, self._obeyed = self._obeyed, self._world.recorded("obeyed") or 0
         if not rollout.get("outcome") or "superseded" in rollout["reason"]:
             return
+        self._check_ended()
         if rollout["outcome"] == "promoted" and "abort" in self._unread(rollout, before, READ):
             self._world.broken(f"{rollout['revision']} is promoted, and abort was sent")
         for name in self._unread(rollout, self._obeyed, ANSWERED):
             self._world.broken(f"{name} was sent before the end of the rollout, and not answered")
+
+    def _check_ended(self) -> None:
+        """A rollout ends, and nothing befell it in its last moments: what is stable gets requests,
+        with the same weight each, and nothing else does.
+        """
+        world, stable = self._world, self._world.recorded("stable")
+        if self.in_place or not stable or self.disturbed > world.now or world.lost_unseen():
+            return
+        excluded = self._rollout().get("excluded", ())
+        for balancer in world.balancers.values():
+            weights = set()
+            for at, entry in balancer.entries.items():
+                instance = world.at(at)
+                if instance is None or not world.answers(at) or instance.labels.host in excluded:
+                    continue
+                good = (instance.labels.generation or stable["generation"]) == stable["generation"]
+                if good is not (entry.rotation is Rotation.IN):
+                    gets = "no requests" if good else "requests"
+                    world.broken(
+                        f"the rollout ends, and {instance.labels.id} gets {gets} from {balancer.name}"
+                    )
+                weights |= {entry.weight} if good else set()
+            if len(weights) > 1:
+                world.broken(f"the rollout ends, and {balancer.name} has the weights {weights}")
 
     def check_hold(self, instance: Instance) -> None:
         """An instance is told to stop: one of the old set has been kept as long as asked."""
