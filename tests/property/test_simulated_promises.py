@@ -103,6 +103,13 @@ def test_a_way_back_that_ends_before_it_is_complete(monkeypatch: pytest.MonkeyPa
     assert "the rollout ends, and" in wrong(sent, **WAITS)
 
 
+def test_failures_without_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    crashing = [Life(crash=0.0)]
+    assert not wrong(bad=crashing, failure_limit=2)
+    monkeypatch.setattr(evaluate, "failure_limits", lambda *_args: ())
+    assert "of its revision failed" in wrong(bad=crashing, failure_limit=2)
+
+
 def test_a_switch_to_a_set_that_is_not_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless an operator forces it: then the rollout is promoted with what is ready."""
     waits = [Life(), Life(start=20.0)]

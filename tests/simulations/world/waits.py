@@ -44,6 +44,7 @@ class Waits:
         self._obeyed = 0  # the last command that a run had read, as last written
         self._deaths: list[tuple[float, int]] = []  # when, and of which generation
         self._sent: list[Mapping[str, t.Any]] = []  # commands, each with when it was sent
+        self.retried: set[str] = set()  # rollouts that were held, and may be tried again
         self._held: dict[str, float] = {}  # by rollout, since when it is holding
 
     def disturb(self, span: float = 0.0) -> None:
@@ -164,6 +165,8 @@ class Waits:
         if not rollout:
             return
         name = rollout["id"]
+        if rollout["phase"] == Phase.HELD:
+            self.retried.add(name)
         if rollout["phase"] == Phase.HOLDING:
             self._held.setdefault(name, self._world.now)
         before, self._obeyed = self._obeyed, self._world.recorded("obeyed") or 0
