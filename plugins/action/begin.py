@@ -37,6 +37,7 @@ if t.TYPE_CHECKING:
 
 
 class ActionModule(StepAction):
+    opens = True
     options = Options(RESTART, REBALANCE, WHY, VARIABLE_NAMES, UNPREPARED, PLAY_HOSTS, REACHED)
 
     def _run(self, task_vars: dict[str, t.Any]) -> Result:

@@ -15,6 +15,7 @@ from ..plugin_utils.report.messages import ended
 
 
 class ActionModule(StepAction):
+    opens = True
     options = Options(
         ID,
         Field(

@@ -18,6 +18,7 @@ from ..plugin_utils.interfaces.store import StoreDriver
 
 
 class ActionModule(StepAction):
+    opens = True
     options = Options(
         Field(
             "to_store",

@@ -29,6 +29,7 @@ COMMANDS = {
 
 
 class ActionModule(StepAction):
+    opens = True
     options = Options(
         Field("command", choice(**COMMANDS), "What to do with the release.", default="show"),
         Field(

@@ -12,6 +12,7 @@ from ..plugin_utils.inputs.options import FLAG, Field, Options
 
 
 class ActionModule(StepAction):
+    opens = True
     moves = False
     options = Options(
         Field("show", FLAG, "Whether to print what is removed, a line each.", default=False)

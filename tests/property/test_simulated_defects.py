@@ -35,11 +35,13 @@ def check(
     differ: bool = False,
     seed: int = 2040,
     tasks: float = 1.0,
+    next_replicas: int | None = None,
     **given: t.Any,
 ) -> stories.End:
     """Every promise is kept in this story, which is returned."""
     variables = {**GIVEN, **given}
-    later = {**variables, "supersede": True}
+    replicas = next_replicas or variables["replicas"]
+    later = {**variables, "supersede": True, "replicas": replicas}
     story = Story(
         seed, variables, faults, bad, follows, next_given=later, tasks=tasks, differ=differ
     )
@@ -277,5 +279,58 @@ def test_of_two_instances_on_a_host_the_superseded_one_leaves() -> None:
         min_ready=2,
         on_failure="hold",
         seed=60010098,
+        wait=20,
+    )
+
+
+def test_a_stable_instance_that_is_started_again_gets_the_part_of_the_one_that_died() -> None:
+    """It is the only one of its side, and half of the requests are to stay there. No run is at work
+    when it dies, so that the balancers have forgotten it.
+    """
+    check(
+        Fault("host away", 16.0, 40.0, "web2"),
+        Fault("stable dies", 31.1, 10.0),
+        follows=("next",),
+        strategy="canary",
+        steps=[{"set_weight": 50}, {"pause": {}}],
+        budget={"max_surge": 0, "max_unavailable": 1},
+        seed=50021287,
+        wait=20,
+    )
+
+
+def test_a_set_before_its_gate_serves_only_where_the_budget_asks_for_more() -> None:
+    """A host is lost while the next revision supersedes it: the headroom of a way back does not
+    count.
+    """
+    person = {"driver": "simulated", "after": 5, "answer": "person"}
+    check(
+        Fault("host away", 28.2, 5.0, "web1"),
+        follows=("next",),
+        strategy="blue_green",
+        replicas=6,
+        gates={"confirm_promotion": [person]},
+        next_replicas=7,
+        headroom=1.25,
+        watch_new=30,
+        seed=60040060,
+    )
+
+
+def test_what_does_not_become_ready_at_one_target_waits_for_its_wave() -> None:
+    """It was left by a superseded rollout, and another target is rolled out first."""
+    check(
+        follows=("next", "same"),
+        bad=[Life(0.5, 2.0, 0), Life(0.5, 0.2, 0), Life(math.inf, 0.2, 4), Life(0.5, 0.2, 0)],
+        replicas=1,
+        budget={"max_surge": 3, "max_unavailable": 1},
+        targets=[
+            {"name": "eu", "hosts": "web1", "soak": 5},
+            {"name": "us", "hosts": "web2,web3"},
+        ],
+        on_failure="hold",
+        on_stable_lost="promote",
+        watch_new=30,
+        seed=50031492,
         wait=20,
     )

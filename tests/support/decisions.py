@@ -158,14 +158,15 @@ def check(
         others = (other for other in staying if other.host == i.host and other not in going)
         return rules.one_per_host is not None and any(map(available, others))
 
-    sides = {
-        i.generation == waypoint.generation
-        for i in going
-        if available(i) and i.id not in bad and not redundant(i)
-    }
+    def side(i: Instance) -> tuple[str, bool]:
+        """Its target and whether it is new: each target keeps what it is to have of either."""
+        targets = (target.name for target, _point in waypoint.parts if target.has(i.host))
+        return next(targets, ""), i.generation == waypoint.generation
+
+    sides = {side(i) for i in going if available(i) and i.id not in bad and not redundant(i)}
     for i in staying:
         useless = (i.state is not State.READY or i.crashed) and not serves(i)
-        if useless and (i.generation == waypoint.generation) in sides:
+        if useless and side(i) in sides:
             assert i in going, f"2: repair before replacing: {i.id} gives nothing and stays"
     for name in decision.admit:
         i = by_id[name]

@@ -59,6 +59,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progres
     ProgressTracker,
     Rules,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.shares import Target
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     FINISH,
     LISTS,
@@ -71,6 +72,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     Waypoint,
     stages,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.targets import divide
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.zones import ZoneFloor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthStatus
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Endpoint,
@@ -603,6 +606,25 @@ def test_a_new_one_that_gets_no_requests_is_named_with_the_reason(
     progress = ProgressTracker(NOW, old=1)
     failed = evaluate([*old, *new], all_new(2, 1), Budget(1, 0), Rules(), progress, late).failed
     assert failed.endswith(f"waiting for {new[0].id} ({where}: {detail})"), failed
+
+
+@pytest.mark.parametrize("divided", [False, True])
+def test_old_ones_that_stay_for_the_sake_of_their_zone_are_named(divided: bool) -> None:
+    """The zone a has two instances that serve, and is to keep as many; b has one too many."""
+    old = [replace(i, host=host) for i, host in zip(some(2), ("web1", "web2"), strict=True)]
+    new = [replace(i, host="web3") for i in some(2, 2)]
+    zones = {"web1": "a", "web2": "a", "web3": "b"}
+    rules = Rules(zone_floor=ZoneFloor(zones, 0))
+    point, names = all_new(2, 4), [i.id for i in old]
+    if divided:
+        point = divide(point, [Target("all", frozenset(zones))])
+    late = ProgressTracker(NOW, new=2, old=2)
+    evaluated = evaluate(
+        [*old, *new], point, Budget(0, 1), rules, late, NOW + rules.progress_deadline + 1
+    )
+    assert f"{', '.join(names)} stay: their zones have no more to spare" in evaluated.failed
+    free = evaluate([*old, *new], point, Budget(0, 1), Rules(), late, NOW)
+    assert free.drain, "without zones they need not stay"
 
 
 def test_new_ones_crash_after_old_ones_are_gone() -> None:

@@ -267,6 +267,27 @@ def test_a_receiver_that_hangs_holds_nothing_up(
     assert notified(service)[0] == ("begun", "webhook 1", None)
 
 
+def test_nobody_waits_for_a_run_that_waits_for_a_receiver(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is parked, gives its lease back, and writes down later what was sent."""
+    monkeypatch.setattr(announcer, "BETWEEN", 0.01)
+    service = shop(tmp_path, receiver(server, on="waiting"))
+    service.play(revision="1")
+    server.hangs.set()
+    parked = threading.Thread(target=lambda: service.play(revision="2", gates=APPROVED))
+    parked.start()
+    until(lambda: len(server.requests) == 1 and not service.store.lease(), "the lease is free")
+    assert parked.is_alive()
+    assert service.say("promote")["running"] is False
+    server.released.set()
+    parked.join()
+    assert notified(service) == [("waiting", "webhook 1", None)]
+    assert service.store.lease() is None
+    service.play(revision="2", gates=APPROVED)
+    assert len(server.requests) == 1, "nobody is told twice"
+
+
 def test_one_receiver_does_not_wait_for_another(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -128,7 +128,8 @@ def test_another_stage_has_its_name() -> None:
     ("given", "title"),
     [
         ({"previous": None}, "shop 2"),
-        ({"kind": RolloutKind.SCALE}, "shop 2 scaling to 6"),
+        ({"kind": RolloutKind.SCALE, "previous": Composition("2", 2, 4)}, "shop 2 scaling to 6"),
+        ({"kind": RolloutKind.SCALE, "previous": Composition("2", 2, 6)}, "shop 2 repairing"),
         ({"kind": RolloutKind.RESTART}, "shop 2 restarting"),
         ({"kind": RolloutKind.REBALANCE}, "shop 2 rebalancing"),
         ({"kind": RolloutKind.ROLLBACK}, "shop rolling back 1 -> 2"),

@@ -65,6 +65,16 @@ def test_scaling_says_what_there_is(tmp_path: Path) -> None:
     assert "shop 1 scaled: 2 instances in" in shop.said[-1]
 
 
+def test_a_load_balancer_that_lost_its_servers_is_repaired(tmp_path: Path) -> None:
+    """Nothing is scaled where as many run as before."""
+    shop = service(tmp_path)
+    shop.play(revision="1", replicas=2)
+    shop.world.servers.clear()
+    shop.play(revision="1", replicas=2)
+    assert "shop 1 repaired: 2 instances in" in shop.said[-1]
+    assert not any("scaling" in line for line in shop.said)
+
+
 def test_a_journal_of_an_earlier_version_has_the_number_of_those_taken_out(
     tmp_path: Path,
 ) -> None:

@@ -123,6 +123,26 @@ def test_more_replicas_are_no_reason_to_let_requests_pass_a_gate() -> None:
     assert len(decide([*some(2), *idle], point, SINCE, Budget(2, 0)).admit) == 1
 
 
+@pytest.mark.parametrize(("serves", "admitted"), [(True, 0), (False, 1)])
+def test_a_host_that_only_the_controller_cannot_reach_is_no_reason_either(
+    serves: bool, admitted: int
+) -> None:
+    """Load balancers send requests to its instance, and their checks pass or not."""
+    lost = replace(some(1)[0], id="lost", state=State.UNREACHABLE, lb_healthy=serves)
+    idle = some(2, 2, rotation=Rotation.OUT)
+    point = Waypoint(3, 0, 5, 3, stable=1)
+    assert len(decide([*some(2), lost, *idle], point, SINCE, Budget(2, 0)).admit) == admitted
+
+
+def test_a_stable_instance_that_one_balancer_lost_counts_once() -> None:
+    """It serves at another one, and comes back."""
+    partly = replace(some(1)[0], id="partly", rotation=Rotation.PARTIAL)
+    idle = some(2, 2, rotation=Rotation.OUT)
+    point = Waypoint(3, 0, 5, 3, stable=1)
+    admit = decide([*some(1), partly, *idle], point, SINCE, Budget(2, 0)).admit
+    assert len(admit) == 2 and "partly" in admit
+
+
 def test_an_instance_that_the_budget_can_spare_is_no_reason_to_let_requests_pass_a_gate() -> None:
     idle = some(2, 2, rotation=Rotation.OUT)
     point = Waypoint(3, 0, 4, 2, stable=1)

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     Interrupted,
+    LeaseHeld,
     LeaseLost,
     StoreAway,
     StoreError,
@@ -78,6 +80,31 @@ def test_a_store_that_stays_away_ends_the_run_and_is_not_waited_for_twice(
     with pytest.raises(StoreAway):
         mine.call(store.load)
     assert store.calls == 1
+
+
+def test_a_store_that_never_answered_is_waited_for_as_long_as_it_takes_to_start(
+    clock: list[float],
+) -> None:
+    """Its address may be wrong, which no wait cures."""
+    said: list[str] = []
+    first = StoreRetry(60, said.append, lambda: None, known=False)
+    with pytest.raises(StoreGone, match=r"within 10 s.*correct rollout_store.*no route to db1"):
+        first.call(Store(10**6).load)
+    assert 10 < clock[0] < 11
+    assert "up to 10 s" in said[0]
+    impatient = StoreRetry(2, said.append, lambda: None, known=False)
+    with pytest.raises(StoreGone, match="within 2 s"):
+        impatient.call(Store(10**6).load)
+
+
+@pytest.mark.parametrize("answer", [None, LeaseHeld("held by somebody")])
+def test_a_store_that_answered_once_is_the_right_one(
+    clock: list[float], answer: Exception | None
+) -> None:
+    mine = StoreRetry(60, [].append, lambda: None, known=False)
+    with suppress(LeaseHeld):
+        mine.call(Store(9, answer).load)
+    assert mine.call(Store(100).load) == "the record"
 
 
 @pytest.mark.parametrize("trouble", [LeaseLost("gone"), StoreError("damaged", "PR-506")])

@@ -531,7 +531,8 @@ MESSAGES: Mapping[str, Message] = {
     "PR-508": Message(
         "The journal's store does not answer, or cannot write at the moment. The service stays as"
         " it is. A run that begins, continues or takes back a rollout waits, for up to"
-        " `rollout_progress_deadline`; a status query and a command do not.",
+        " `rollout_progress_deadline`, or for 10 s where the store has not answered it before; a"
+        " status query and a command do not.",
         "Fix what the message names; if the run has ended in the meantime, run the playbook again.",
     ),
     "PR-509": Message(
@@ -542,9 +543,10 @@ MESSAGES: Mapping[str, Message] = {
         "Correct the user and password, or the user's privileges.",
     ),
     "PR-511": Message(
-        "The journal's store was unavailable for longer than `rollout_progress_deadline`. The"
-        " service stays as it is.",
-        "Fix the store, then run the playbook again: the rollout continues.",
+        "The journal's store was unavailable for longer than `rollout_progress_deadline`, or has"
+        " not answered at all in the first 10 s of a run. The service stays as it is.",
+        "Fix the store, or its address in `rollout_store`, then run the playbook again: a rollout"
+        " in progress continues.",
     ),
     "PR-512": Message(
         "The journal was moved to another store, or is an incomplete copy.",

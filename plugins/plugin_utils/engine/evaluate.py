@@ -108,6 +108,12 @@ def evaluate(
         count.new.arrived, count.old_total, count.failures, now, kept, count.lasting
     )
     count.kept_out = _kept_out(count, waypoint, allowed)
+    if waypoint.parts:
+        parts = _parts(fleet, waypoint, allowed, rules, began, now)
+        count.pinned = frozenset().union(*(part.count.pinned for part in parts))
+    else:
+        count.pinned = _pinned(count, waypoint, rules)
+        parts = [_Part(None, waypoint, count, allowed, _are_carried([(waypoint, count)]))]
     failed, failed_id = _failure(count, waypoint, rules, progress, now)
     if failed:
         then = FailureAction.HOLD if _only_stable_fails(count, waypoint, progress) else None
@@ -119,11 +125,6 @@ def evaluate(
             stable_lost=then is not None and _is_stable_lost(count, waypoint),
             progress=progress,
         )
-    if waypoint.parts:
-        parts = _parts(fleet, waypoint, allowed, rules, began, now)
-    else:
-        count.pinned = _pinned(count, waypoint, rules)
-        parts = [_Part(None, waypoint, count, allowed, _are_carried([(waypoint, count)]))]
     may_switch = all(_may_switch(part) for part in parts)
     moves = [_move(part, rules, progress, now, may_switch) for part in parts]
     starts = _bounded(
@@ -449,7 +450,9 @@ def _kept_out(count: FleetCount, waypoint: Waypoint, allowed: ResolvedBudget) ->
     idle = [i for i in ready if i.generation not in known and not i.in_rotation]
     # as many as carried the requests until now are enough, however many more are asked for
     needed = min(waypoint.desired, waypoint.before or waypoint.desired) - allowed.unavailable
-    missing = max(1, needed) - count.available - (len(ready) - len(idle))
+    # what load balancers send requests to is in service, though its host may not answer
+    coming = sum(not is_serving(i) for i in ready) - len(idle)
+    missing = max(1, needed) - count.serving - coming
     return frozenset(ids(idle[max(0, missing) :]))
 
 

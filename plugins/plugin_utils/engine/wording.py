@@ -49,10 +49,20 @@ def waiting_for(count: FleetCount, waypoint: Waypoint, missing: int) -> str:
         if i.state is State.UNREACHABLE or (waypoint.repairs and is_starting(i))
     ]
     if stuck:
-        more = [f"{len(stuck) - SHOWN} more"] if len(stuck) > SHOWN else []
-        parts.append(f"waiting for {', '.join([*map(_described, stuck[:SHOWN]), *more])}")
+        parts.append(f"waiting for {', '.join(map(_described, stuck[:SHOWN]))}{_more(stuck)}")
+    kept = [i for i in count.old.available if i.id in count.pinned]
+    if len(count.old) > waypoint.old and kept and len(kept) == len(count.old.available):
+        parts.append(
+            f"{names(kept[:SHOWN])}{_more(kept)} stay: their zones have no more to spare"
+            " (rollout_budget.max_unavailable_per_zone)"
+        )
     parts.extend(f"{failure.id} failed {failure.why}" for failure in count.failures[-1:])
     return "; ".join(parts)
+
+
+def _more(instances: Sequence[Instance]) -> str:
+    """Return how many instances a message leaves out, if any."""
+    return f", {len(instances) - SHOWN} more" if len(instances) > SHOWN else ""
 
 
 def _serves(instance: Instance) -> bool:

@@ -27,7 +27,8 @@ def ended(service: str, rollout: Rollout, why: bool = True) -> str:
     if rollout.outcome != Outcome.PROMOTED:
         return f"{title} {outcome}{back(rollout)} after {lasted(rollout)}{without}{failed}{reason}"
     if rollout.kind == RolloutKind.SCALE:
-        return f"{title} scaled: {count(rollout.replicas, 'instance')}{took}"
+        done = "repaired" if rollout.repairs else "scaled"
+        return f"{title} {done}: {count(rollout.replicas, 'instance')}{took}"
     if rollout.kind == RolloutKind.REBALANCE:
         return f"{title} rebalanced: {count(rollout.replaced, 'instance')} moved{took}"
     done = (

@@ -185,6 +185,8 @@ def _to(heading: Heading) -> str:
 def _title(service: str, rollout: Rollout, previous: str) -> str:
     """Return what the rollout does, from which revision to which."""
     revision = rollout.revision
+    if rollout.repairs:
+        return f"{service} {revision} repairing"
     if rollout.kind == RolloutKind.SCALE:
         return f"{service} {revision} scaling to {rollout.replicas}"
     if rollout.kind in (RolloutKind.RESTART, RolloutKind.REBALANCE):

@@ -209,6 +209,16 @@ class Rollout:
         return self.phase == Phase.FINISHED
 
     @property
+    def repairs(self) -> bool:
+        """Whether only what is missing of the stable revision comes back: as many as before."""
+        stable = self.previous
+        return (
+            self.kind == RolloutKind.SCALE
+            and stable is not None
+            and (stable.generation, stable.replicas) == (self.generation, self.replicas)
+        )
+
+    @property
     def waiting(self) -> list[str]:
         """The gates that the rollout waits at, each with its last message."""
         waiting = {key: gate for key, gate in self.gates.items() if gate.state == GateState.WAITING}

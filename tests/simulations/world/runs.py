@@ -188,15 +188,10 @@ class Run:
         asked = {name: value for name, value in parsed.items() if value is not None}
         plugin = step.ActionModule.__new__(step.ActionModule)
         needed = plugin.needs_platform({**given, **options})
-        ending = self.world.waits.ending
-        ending.discard(self.process.pid)
         with Step(self, given, asked, drivers=needed) as context:
             try:
                 return t.cast(Result, plugin.perform(context))
-            except RolloutError as exc:
-                ending.add(self.process.pid)
-                if not isinstance(exc, Parked):
-                    raise
+            except Parked as exc:
                 return context.parked(str(exc))
 
     def rollout(

@@ -113,6 +113,7 @@ class _Telling:
         # on a way back so many are enough for all requests
         self.world.even = headroom / min(sizes)
         self.world.unavailable = budget["max_unavailable"]
+        self.world.wanted = max(0, min(sizes) - budget["max_unavailable"])
         self._divide(min(sizes), headroom)
         # those that start together may all fail
         together = sum(budget.values()) + (max(sizes) if double == 2 else 0)

@@ -37,8 +37,6 @@ class Waits:
         self._world = world
         self.disturbed = 0.0  # until when a run may be kept from what it does
         self.robust = False  # whether no instance crashes by itself, or hangs
-        # runs that have failed or are parked: they wait for receivers of notices, and do no more
-        self.ending: set[int] = set()
         self.in_place = False  # commands are read between batches
         self.hold = 0.0  # seconds that old instances are kept after a switch; 0: none
         self._obeyed = 0  # the last command that a run had read, as last written
@@ -97,7 +95,7 @@ class Waits:
         """Return what stays the same while a rollout waits for the same in the same run."""
         world, rollout = self._world, self._rollout()
         run = next((one for one in world.machine.processes if one.pid == world.holder), None)
-        alive = run and run.alive and not run.interrupted and run.pid not in self.ending
+        alive = run and run.alive and not run.interrupted
         return (
             rollout.get("id"),
             rollout.get("phase"),
@@ -136,7 +134,7 @@ class Waits:
         """Return whether the run that has the lease has worked since then, and nothing befell it."""
         world = self._world
         run = next((one for one in world.machine.processes if one.pid == world.holder), None)
-        if run is None or not run.alive or run.pid in self.ending:
+        if run is None or not run.alive:
             return False
         if max(self.disturbed, world.held_since) > since:
             return False

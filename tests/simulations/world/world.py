@@ -219,6 +219,7 @@ class World:
         self.unavailable = 0  # instances that may be missing, by the budget
         self.even = 1.0  # the part of the requests that an instance may always get
         self.unfit: set[str] = set()  # revisions that no gate passes: not to be promoted
+        self.wanted = floor  # so many are to serve, but on a way back, where `floor` is enough
         self.hidden: set[str] = set()  # of these, those that get no requests before a gate passes
         self.managed = ""  # how rollouts keep it from changing numbers, if they do
         self.settings: Mapping[str, str] = {}  # by revision, if each has a setting of its own
@@ -412,14 +413,17 @@ class World:
                 )
 
     def asked(self, at: Endpoint) -> float:
-        """Return which part of the requests a new instance may get by the weight of its step: as
-        few carry that as the budget says are enough.
+        """Return which part of the requests an instance may get by the weight of its step: as few
+        carry that of their side as the budget says are enough. So one of the old side, too, that is
+        started again for one that died.
         """
         rollout, instance = self.recorded("rollout") or {}, self.at(at)
-        if instance is None or instance.labels.generation != rollout.get("generation"):
+        weight, previous = rollout.get("asked"), rollout.get("previous") or {}
+        if instance is None or weight is None:
             return 0.0
-        weight = (rollout.get("asked") or 0) / 100
-        return weight / max(1, math.ceil(weight * (rollout["replicas"] - self.unavailable)))
+        parts = {previous.get("generation"): 1 - weight / 100, rollout["generation"]: weight / 100}
+        part = parts.get(instance.labels.generation, 0.0)
+        return part / max(1, math.ceil(part * (rollout["replicas"] - self.unavailable)))
 
     def lost_unseen(self) -> int:
         """Return how many instances were lost so recently that the controller may not know."""
@@ -602,7 +606,8 @@ class World:
         ):
             self.broken(f"{balancer.name} sends requests to {endpoint}, which was never ready")
         elif instance.labels.revision in self.hidden and not self.is_unseen(balancer):
-            if self.serving(balancer) >= max(1, self.floor_of(balancer)):
+            least = self.wanted if balancer.floor is None else balancer.floor
+            if self.serving(balancer) >= max(1, least):
                 self.broken(
                     f"{balancer.name} sends requests to {instance.labels.id} before its gate"
                 )

@@ -25,8 +25,8 @@ from ...report.notices import Notices
 from ...state import events
 
 PAUSE, LONGEST = 1.0, 30.0  # seconds before the first repetition, doubled for each; at most
-BETWEEN = 2.0  # seconds that a step which others follow waits for messages under way
-AT_END = 30.0  # seconds that the last step of a run does
+BETWEEN = 2.0  # seconds that a step waits for messages under way
+AT_END = 30.0  # seconds that the last step of a run does, most of them without the lease
 RECENT = 86400.0  # seconds after which nobody is told of a rollout that is over
 LOOK = 0.05  # seconds between two looks whether all was sent
 
@@ -106,15 +106,23 @@ class Announcer:
                 self._warn(f"{self._service}: {what}; the rollout continues [PR-631]")
         return outcomes
 
-    def close(self, timeout: float, stopped: Callable[[], object]) -> None:
-        """Wait for messages under way, not for long where something stops the run, and end."""
+    @property
+    def busy(self) -> bool:
+        """Whether a message is still under way."""
+        return any(line.busy for line in self._lines)
+
+    def wait(self, timeout: float, stopped: Callable[[], object]) -> None:
+        """Wait for messages under way, not for long where something stops the run."""
         deadline = clock.monotonic() + timeout
-        while any(line.busy for line in self._lines) and clock.monotonic() < deadline:
+        while self.busy and clock.monotonic() < deadline:
             if stopped():
                 deadline = min(deadline, clock.monotonic() + BETWEEN)
             clock.sleep(LOOK)
+
+    def close(self, last: bool) -> None:
+        """End; in the `last` step of a run, warn of what was not sent."""
         for line in self._lines:
-            if line.close() and timeout > BETWEEN:
+            if line.close() and last:
                 what = f"{line.name} has not been notified of everything yet"
                 self._warn(f"{self._service}: {what}; the next run tries again [PR-631]")
 

@@ -37,6 +37,7 @@ class StepAction(ActionBase):
     options: t.ClassVar[Options] = Options()  # of this step alone, besides `COMMON`
     moves: t.ClassVar[bool] = True  # whether it may change the fleet
     waits: t.ClassVar[bool] = True  # whether it waits for a store that is away
+    opens: t.ClassVar[bool] = False  # whether runs begin with it
 
     def needs_platform(self, args: Mapping[str, t.Any]) -> bool:
         """Return whether the step, with these arguments, works with a platform."""

@@ -92,7 +92,9 @@ class StepContext:
         asks = [action._task.action, settings.revision, *_request(options)]
         me = identity.identity(self.guard.parent, task_vars, action._task, asks)
         deadline = settings.rules.progress_deadline
-        self.store_retry = StoreRetry(deadline, self.transport.print_line, self.guard.check)
+        self.store_retry = StoreRetry(
+            deadline, self.transport.print_line, self.guard.check, known=not action.opens
+        )
         patience = self.store_retry if action.waits else None
         self.session = Session(store, settings.service, me, settings.lease, patience)
 
@@ -149,8 +151,12 @@ class StepContext:
                 if isinstance(exc, RolloutError):
                     self._note_failure(exc)
             with suppress(RolloutError):
-                self._end_notices(exc)
-            self._leave(exc)
+                self._note_notices()
+            try:
+                self._leave(exc)
+            finally:
+                with suppress(RolloutError):
+                    self._end_notices(exc)
         finally:
             for connection in self.live:
                 connection.close()
@@ -289,19 +295,43 @@ class StepContext:
         self.announcer.catch_up(timelines)
         self.loop.recorder.announcer = self.announcer
 
+    def _note_notices(self) -> None:
+        """Wait a little for notices under way, and write down which were sent."""
+        if self.announcing:
+            from ..background import announcer  # as above
+
+            self.announcer.wait(announcer.BETWEEN, lambda: self.guard.stopped)
+            if self.session.epoch and self.announcer.due:
+                self.loop.commit()
+
     def _end_notices(self, exc: BaseException | None) -> None:
-        """Wait a little for notices under way, longer where no step follows; write down which were
-        sent.
+        """Wait longer for notices under way where no step follows, without the lease: nobody is to
+        wait for a run that is over.
         """
         if not self.announcing:
             return
         from ..background import announcer  # as above
 
-        follows = self._keeps_lease(exc) or isinstance(exc, Interrupted)
-        timeout = announcer.BETWEEN if follows else announcer.AT_END
-        self.announcer.close(timeout, lambda: self.guard.stopped)
-        if self.session.epoch and self.announcer.due:
-            self.loop.commit()
+        last = not (self._keeps_lease(exc) or isinstance(exc, Interrupted))
+        try:
+            if last and self.announcer.busy:
+                self.announcer.wait(announcer.AT_END, lambda: self.guard.stopped)
+                self._note_late_notices()
+        finally:
+            self.announcer.close(last)
+
+    def _note_late_notices(self) -> None:
+        """Write down which notices were sent, unless another run is at work: it sends them again,
+        under the same ids.
+        """
+        if self.announcer.due and not self.session.store.lease():
+            rollout = self.record.rollout
+            self.session.acquire(self.guard.check)
+            try:
+                if rollout and self.record.rollout and self.record.rollout.id == rollout.id:
+                    self.loop.commit()
+            finally:
+                self.session.release()
 
     def begin_once(self) -> str:
         """As `begin`, but only for the first of several hosts of a play with the same request.
