@@ -166,7 +166,8 @@ class Waits:
         if rollout["phase"] == Phase.HELD:
             self.retried.add(name)
         if rollout["phase"] == Phase.HOLDING:
-            self._held.setdefault(name, self._world.now)
+            # its run may be frozen before it writes that
+            self._held.setdefault(name, min(self._world.now, rollout["entered"]))
         before, self._obeyed = self._obeyed, self._world.recorded("obeyed") or 0
         if not rollout.get("outcome") or "superseded" in rollout["reason"]:
             return
