@@ -89,14 +89,6 @@ def plane() -> Iterator[Plane]:
             envoy.close()
 
 
-@pytest.fixture
-def backends() -> Iterator[Backends]:
-    backends = Backends()
-    yield backends
-    for endpoint in list(backends.processes):
-        backends.kill(endpoint)
-
-
 class TestContract(TrafficContract):
     # each service has a cluster, and two cannot listen at one address
     test_an_entry_of_another_service_in_the_pool_is_told_apart = None

@@ -343,13 +343,6 @@ BROWNFIELD = """\
 
 
 class TestOnlyHAProxy:
-    @pytest.fixture
-    def backends(self) -> Iterator[Backends]:
-        backends = Backends()
-        yield backends
-        for endpoint in list(backends.processes):
-            backends.kill(endpoint)
-
     def test_servers_of_the_configuration_are_drained_but_never_deleted(
         self, backends: Backends
     ) -> None:

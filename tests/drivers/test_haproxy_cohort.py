@@ -164,14 +164,6 @@ def plane(request: pytest.FixtureRequest) -> Iterator[CohortPlane]:
     plane.close()
 
 
-@pytest.fixture
-def backends() -> Iterator[Backends]:
-    backends = Backends()
-    yield backends
-    for endpoint in list(backends.processes):
-        backends.kill(endpoint)
-
-
 def test_clients_follow_a_rising_share_and_never_go_back(
     plane: CohortPlane, backends: Backends
 ) -> None:

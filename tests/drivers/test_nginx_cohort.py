@@ -54,14 +54,6 @@ def plane() -> Iterator[Plane]:
             nginx.close()
 
 
-@pytest.fixture
-def backends() -> Iterator[Backends]:
-    backends = Backends()
-    yield backends
-    for endpoint in list(backends.processes):
-        backends.kill(endpoint)
-
-
 class TestContract(TrafficContract):
     pool_of_shop: t.ClassVar = {"upstream": "shop"}
     counts = False

@@ -72,7 +72,7 @@ def shop(tmp_path: Path, **options: t.Any) -> Service:
     """A service whose second rollout failed."""
     store = {"driver": "file", "path": str(tmp_path / "store")}
     given = {"replicas": 3, "store": store, "metrics": options}
-    service = Service(tmp_path / "store", World(fewest=0, most=9), **given)
+    service = Service(World(fewest=0, most=9), **given)
     service.play(revision="1")
     failing = {"confirm_promotion": [{"driver": "command", "command": ["/nowhere"]}]}
     with pytest.raises(RolloutFailed):

@@ -411,13 +411,6 @@ class TrafficContract:
     def plane(self) -> Iterator[Plane]:
         raise NotImplementedError("give the contract a fixture `plane`")
 
-    @pytest.fixture
-    def backends(self) -> Iterator[Backends]:
-        backends = Backends()
-        yield backends
-        for endpoint in list(backends.processes):
-            backends.kill(endpoint)
-
     def test_check_accepts_the_plane_and_touches_nothing(self, plane: Plane) -> None:
         before = plane.changes()
         plane.driver().check()

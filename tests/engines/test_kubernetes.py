@@ -215,7 +215,7 @@ def play(path: str, namespace: str, kills: int) -> None:
     """Roll revision 2 out, in a process of its own."""
     cluster = Cluster(str(KUBECONFIG))
     pods = Pods(namespace=Namespace(cluster, namespace), kills=kills, path=path)
-    Service(Path(path), pods).play(revision="2")
+    Service(pods).play(revision="2")
 
 
 def played(path: Path, namespace: Namespace, kills: int = 0) -> int:

@@ -334,3 +334,18 @@ def test_what_does_not_become_ready_at_one_target_waits_for_its_wave() -> None:
         seed=50031492,
         wait=20,
     )
+
+
+def test_a_hold_lasts_from_when_it_was_entered() -> None:
+    """The run is frozen between that and the write that says so."""
+    for call in range(101, 106):
+        check(
+            Fault("freezes", call, 1.0),
+            strategy="blue_green",
+            hold="15s",
+            bad=[Life(0.5, 0.2, 4), Life(2.0, 0.2, 4), Life(0.5, 0.2, 0)],
+            budget={"max_surge": 0, "max_unavailable": 1},
+            next_replicas=4,
+            seed=50051042,
+            wait=20,
+        )

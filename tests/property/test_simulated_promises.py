@@ -13,6 +13,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loo
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.supervisor import (
     Supervisor,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.rollback import (
+    Rollback,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import evaluate
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.fleet_count import (
     FleetCount,
@@ -90,6 +93,21 @@ def test_an_action_before_its_decision_is_in_the_journal(monkeypatch: pytest.Mon
     monkeypatch.setattr(Actuator, "_commit", lambda _actuator, *args: decisions.append(args))
     monkeypatch.setattr(Actuator, "apply", act)
     assert "the journal" in wrong()
+
+
+def test_a_way_back_that_ends_before_it_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next run would complete it; requests would go to the bad revision until then."""
+    sent, listed = Fault("command", 15.0, 0.0, "abort"), Rollback._stages
+    assert not wrong(sent, **WAITS)
+    monkeypatch.setattr(Rollback, "_stages", lambda *args: listed(*args)[:-1])
+    assert "the rollout ends, and" in wrong(sent, **WAITS)
+
+
+def test_failures_without_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    crashing = [Life(crash=0.0)]
+    assert not wrong(bad=crashing, failure_limit=2)
+    monkeypatch.setattr(evaluate, "failure_limits", lambda *_args: ())
+    assert "of its revision failed" in wrong(bad=crashing, failure_limit=2)
 
 
 def test_a_switch_to_a_set_that_is_not_whole(monkeypatch: pytest.MonkeyPatch) -> None:

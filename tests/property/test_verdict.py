@@ -13,7 +13,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import numpy as np
 import pytest
 import scipy
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.evalue import ALPHA
@@ -27,6 +29,7 @@ from ansible_collections.progressive.rollout.tests.simulations.verdict import (
     steps,
 )
 from ansible_collections.progressive.rollout.tests.support.seeds import PROFILE, PROFILES
+from ansible_collections.progressive.rollout.tests.support.traffic_models import Fleet, Traffic
 
 RARE = 1e-6
 
@@ -117,6 +120,20 @@ def with_earlier_rounds(failed: Mapping[str, int]) -> tuple[int, dict[str, int]]
     total = {name: number + before.get(name, 0) for name, number in failed.items()}
     kept.write_text(json.dumps([runs + FEW, total]))
     return runs + FEW, total
+
+
+def test_an_instance_is_as_old_as_its_first_request() -> None:
+    """Errors that fade are told from those that stay by the age."""
+    fleet = Fleet(new=2, stable=1, hosts=3)
+    requests = np.array([[9, 0, 9], [9, 0, 9], [9, 9, 9], [9, 0, 9]])
+    looks = models.errors_by_look(Traffic(fleet, requests, 0 * requests, [0.5] * 4))
+    ages = [[instance["age"] for instance in _new(look)] for look in looks]
+    assert ages == [[10, 0], [20, 0], [30, 10], [40, 20]]
+
+
+def _new(look: Mapping[str, Any]) -> Iterable[Mapping[str, float]]:
+    (span,) = look["spans"]
+    return span["new"].values()
 
 
 @pytest.mark.slow

@@ -89,12 +89,17 @@ def end_of(drawn: Traffic | Latency | Requests, age: float = 0.0) -> End:
 
 
 def errors_by_look(drawn: Traffic, age: float = 0.0) -> t.Iterator[dict[str, t.Any]]:
-    """What the load balancers counted in each look, of instances that began `age` s before."""
-    for requests, errors in zip(drawn.requests.tolist(), drawn.errors.tolist(), strict=True):
-        age += INTERVAL
+    """What the load balancers counted in each look, of instances that began `age` s before, or with
+    their first request.
+    """
+    ages = np.full(drawn.fleet.size, age)
+    for requests, errors in zip(drawn.requests, drawn.errors, strict=True):
+        ages = np.where((ages > 0) | (requests > 0), ages + INTERVAL, 0.0)
         counted = [
-            {"requests": one, "errors": failed, "host": f"web{host}", "age": age}
-            for one, failed, host in zip(requests, errors, drawn.fleet.host, strict=True)
+            {"requests": one, "errors": failed, "host": f"web{host}", "age": seconds}
+            for one, failed, host, seconds in zip(
+                requests.tolist(), errors.tolist(), drawn.fleet.host, ages.tolist(), strict=True
+            )
         ]
         yield {"spans": [sides(drawn.fleet, counted)]}
 

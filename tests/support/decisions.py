@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import typing as t
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
@@ -66,6 +67,27 @@ def carries(instance: Instance) -> bool:
     )
 
 
+def judged_bad(staying: Sequence[Instance], waypoint: Waypoint) -> set[str]:
+    """Return the instances that a rollback takes out at once, since the stable ones can carry all
+    requests: of a target with load balancers of its own, else of all others together.
+    """
+    if not waypoint.headroom or waypoint.switches:
+        return set()
+    own = [(target, point) for target, point in waypoint.parts if target.balancers]
+    groups = [([i for i in staying if i.host in target.hosts], point) for target, point in own]
+    if len(own) < len(waypoint.parts) or not own:
+        alone = {host for target, _point in own for host in target.hosts}
+        desired = waypoint.desired - sum(point.desired for _target, point in own)
+        rest = [i for i in staying if i.host not in alone]
+        groups.append((rest, replace(waypoint, desired=desired)))
+    bad: set[str] = set()
+    for among, point in groups:
+        stable = [i for i in among if i.generation in (waypoint.generation, waypoint.baseline)]
+        if sum(map(carries, stable)) * waypoint.headroom >= point.desired:
+            bad |= {i.id for i in among if i not in stable}
+    return bad
+
+
 def check(
     fleet: Sequence[Instance],
     decision: Decision,
@@ -118,14 +140,7 @@ def check(
     floor = waypoint.desired - allowed.unavailable
     ready, serving = sum(map(available, staying)), sum(map(serves, staying))
     going = [by_id[name] for name in decision.drain]
-    stable = [i for i in staying if i.generation in (waypoint.generation, waypoint.baseline)]
-    carried = [i for i in stable if carries(i)]
-    judged = (
-        bool(waypoint.headroom)
-        and not waypoint.switches
-        and len(carried) * (waypoint.headroom or 0) >= waypoint.desired
-    )
-    bad = {i.id for i in staying if i not in stable} if judged and not decision.failed else set()
+    bad = set() if decision.failed else judged_bad(staying, waypoint)
     assert bad <= set(decision.drain), "14: judged bad, and not needed"
     for instance in going:
         if instance.id in bad:

@@ -9,7 +9,6 @@ import typing as t
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from ansible_collections.progressive.rollout.plugins.action import (
     begin,
@@ -397,8 +396,8 @@ class MemoryRun(StepContext):
 class Service:
     """`shop`, or another service, in memory. `play` is what the role does with these variables, step by step."""
 
-    def __init__(self, path: Path, world: World, **given: t.Any) -> None:
-        self.path, self.world = str(path), world
+    def __init__(self, world: World, **given: t.Any) -> None:
+        self.world = world
         self.given = {
             "service": "shop",
             "budget": {"max_surge": 1, "max_unavailable": 0},

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("virtual_time")
 @pytest.fixture
 def shop(tmp_path: Path) -> Service:
     """Three instances of revision 2, after three of revision 1."""
-    service = Service(tmp_path, World(most=4, fewest=0), replicas=3, wait=60)
+    service = Service(World(most=4, fewest=0), replicas=3, wait=60)
     service.play(revision="1")
     service.play(revision="2")
     service.given["gates"] = gates(tmp_path)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import typing as t
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -54,10 +53,10 @@ class Shop(Service):
     `numbers` are the moments at which the fleet moved while it was free to act: none.
     """
 
-    def __init__(self, path: Path, **given: t.Any) -> None:
+    def __init__(self, **given: t.Any) -> None:
         world = World(most=8, fewest=0)
         budget = {"max_surge": 2, "max_unavailable": 0}
-        super().__init__(path, world, **{"lease": 5, "budget": budget, "replicas": 6, **given})
+        super().__init__(world, **{"lease": 5, "budget": budget, "replicas": 6, **given})
         self.play(revision="1")
         world.scaler = dict(ORIGINAL)
         world.fails = self._happens
@@ -94,9 +93,9 @@ class Shop(Service):
 
 
 @pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+def shop(monkeypatch: pytest.MonkeyPatch) -> Shop:
     monkeypatch.setattr(timing, "AUTOSCALER", 0.02)  # rollouts here take less than ten seconds
-    return Shop(tmp_path)
+    return Shop()
 
 
 def seen(shop: Shop) -> list[dict[str, t.Any]]:
@@ -294,10 +293,10 @@ def gives_way(shop: Shop) -> dict[str, int]:
 )
 @pytest.mark.slow
 def test_after_a_kill_at_any_action_the_next_run_puts_it_back(
-    tmp_path: Path, dice: Random, then: Callable[[Shop], dict[str, int]], mode: str
+    dice: Random, then: Callable[[Shop], dict[str, int]], mode: str
 ) -> None:
     for number in seeds.every(5, dice):
-        shop = Shop(tmp_path / str(number), replicas=3)
+        shop = Shop(replicas=3)
         shop.world.mode, shop.world.wants = mode, 3
         if then is goes_on_back:
             shop.world.crashes = lambda labels: labels.revision == "2"

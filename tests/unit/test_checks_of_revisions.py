@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import typing as t
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import begin, plan, rollback
@@ -15,7 +14,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     InputError,
     RolloutFailed,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health import monitor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
     HealthCheck,
@@ -31,6 +29,8 @@ from ansible_collections.progressive.rollout.tests.support.memory import (
     Traffic,
     World,
 )
+
+pytestmark = pytest.mark.usefixtures("virtual_time")
 
 # the paths that instances of each revision answer
 PATHS = {"1": ("/healthz", "/"), "2": ("/healthz", "/ready"), "3": ("/ready",)}
@@ -68,20 +68,18 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     monkeypatch.setattr(monitor, "_Worker", Worker)
     kept = Capabilities(host_options=())
     monkeypatch.setattr(PlatformDriver, "capabilities", kept)  # settings are kept
-    monkeypatch.setattr(timing, "PLATFORM", (0.02, 0.02))
-    monkeypatch.setattr(timing, "GATES", 0.02)
     Worker.world = World(most=4, fewest=3)
     questions.append(Worker)  # type: ignore[arg-type]
     return questions
 
 
 @pytest.fixture
-def shop(tmp_path: Path, asked: list[t.Any]) -> Service:
+def shop(asked: list[t.Any]) -> Service:
     """Three instances of revision 1, promoted with /healthz."""
     world = asked.pop().world
     world.fewest = 0
     settings = {"replicas": 3, "failure_limit": 1, "progress_deadline": 4}
-    service = Service(tmp_path, world, health=check("/healthz"), **settings)
+    service = Service(world, health=check("/healthz"), **settings)
     service.play(revision="1")
     world.fewest = 3
     asked.clear()

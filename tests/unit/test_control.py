@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import control
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
@@ -16,9 +14,9 @@ NEXT = "no run is active, it takes effect on the next run"
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Service:
+def shop() -> Service:
     """A canary that is parked at an approval."""
-    service = Service(tmp_path, World(fewest=0), replicas=3)
+    service = Service(World(fewest=0), replicas=3)
     service.play(revision="1")
     service.play(revision="2", strategy="canary", steps=WAITS)
     return service

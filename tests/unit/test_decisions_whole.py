@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import re
 import typing as t
-from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
@@ -44,9 +43,9 @@ TOO_LONG = 400  # calls of a driver after which a rollout that has come to no en
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Service:
+def shop() -> Service:
     """Three instances of revision 1."""
-    service = Service(tmp_path, World(fewest=0), replicas=3)
+    service = Service(World(fewest=0), replicas=3)
     service.play(revision="1")
     service.world.fewest = 3
     service.said.clear()
@@ -61,8 +60,8 @@ def events(shop: Service, kind: str) -> list[dict[str, t.Any]]:
     return [event for event in shop.timeline(rollout_of(shop).id) if event["kind"] == kind]
 
 
-def test_a_first_deployment_that_fails_is_failed_and_nothing_of_it_is_left(tmp_path: Path) -> None:
-    service = Service(tmp_path, World(fewest=0, crashes=lambda labels: True), replicas=3)
+def test_a_first_deployment_that_fails_is_failed_and_nothing_of_it_is_left() -> None:
+    service = Service(World(fewest=0, crashes=lambda labels: True), replicas=3)
     with pytest.raises(RolloutFailed, match=r"\(rollout_failure_limit 3\)"):
         service.play(revision="1")
     journal = service.journal
@@ -74,11 +73,9 @@ def test_a_first_deployment_that_fails_is_failed_and_nothing_of_it_is_left(tmp_p
     assert (service.running, service.world.instances, service.world.servers) == ({}, {}, {})
 
 
-def test_what_of_a_first_deployment_works_goes_too(tmp_path: Path) -> None:
+def test_what_of_a_first_deployment_works_goes_too() -> None:
     started = itertools.count()
-    service = Service(
-        tmp_path, World(fewest=0, crashes=lambda labels: next(started) > 0), replicas=3
-    )
+    service = Service(World(fewest=0, crashes=lambda labels: next(started) > 0), replicas=3)
     with pytest.raises(RolloutFailed, match=r"\(rollout_failure_limit 3\)"):
         service.play(revision="1")
     assert (rollout_of(service).outcome, service.running, service.world.servers) == (

@@ -7,7 +7,6 @@ import dataclasses
 import itertools
 import json
 import typing as t
-from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.counters import (
@@ -57,8 +56,8 @@ def check(event: dict[str, t.Any]) -> None:
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Service:
-    service = Service(tmp_path, World(fewest=0, most=9), replicas=3)
+def shop() -> Service:
+    service = Service(World(fewest=0, most=9), replicas=3)
     service.play(revision="1")
     return service
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import typing as t
 from collections.abc import Iterable
-from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
@@ -24,9 +23,9 @@ SIZE = 8
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Service:
+def shop() -> Service:
     """Eight instances of revision 1."""
-    service = Service(tmp_path, World(most=SIZE + 1, fewest=0), replicas=SIZE)
+    service = Service(World(most=SIZE + 1, fewest=0), replicas=SIZE)
     service.play(revision="1")
     service.world.fewest = SIZE
     return service

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     InputError,
     LeaseLost,
@@ -39,6 +40,8 @@ from ansible_collections.progressive.rollout.tests.support.gateways import SERVI
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.playbook import ROOT as CHECKOUT
+
+pytestmark = pytest.mark.usefixtures("virtual_time")
 
 ROUTE = "httproute/shop"
 EXAMPLE = CHECKOUT / "docs/examples/kubernetes"
@@ -83,9 +86,9 @@ class Pods(World):
 class Shop(Service):
     """The service `shop`, as a play rolls it out."""
 
-    def __init__(self, path: Path, server: Gateways, match: bool = False, **given: t.Any) -> None:
+    def __init__(self, server: Gateways, match: bool = False, **given: t.Any) -> None:
         options = {"match": HEADER} if match else {}
-        super().__init__(path, Pods(server=server, given=options), **given)
+        super().__init__(Pods(server=server, given=options), **given)
         self.server, self.before = server, copy.deepcopy(server.rules)
         self.service = copy.deepcopy(server.objects[f"{SERVICES}/shop"])
 
@@ -108,10 +111,10 @@ class Shop(Service):
 
 
 @pytest.mark.parametrize("kind", ["httproute", "grpcroute"])
-def test_a_canary_gets_its_share(tmp_path: Path, kind: str) -> None:
+def test_a_canary_gets_its_share(kind: str) -> None:
     server = Gateways(kind=kind)
     steps = [{"set_weight": 10}, {"set_weight": 50}]
-    shop = Shop(tmp_path, server, strategy="canary", steps=steps)
+    shop = Shop(server, strategy="canary", steps=steps)
     t.cast(Pods, shop.world).given["route"] = f"{kind}/shop"
     assert shop.play(revision="2")["rollout"]["outcome"] == "promoted"
     assert {"shop": 0, "shop-g1": 9, "shop-g2": 1} not in server.sent[:3]
@@ -122,9 +125,9 @@ def test_a_canary_gets_its_share(tmp_path: Path, kind: str) -> None:
     shop.is_as_before("2")
 
 
-def test_blue_green_is_one_switch(tmp_path: Path) -> None:
+def test_blue_green_is_one_switch() -> None:
     server = Gateways()
-    shop = Shop(tmp_path, server, match=True, strategy="blue_green", hold="0s")
+    shop = Shop(server, match=True, strategy="blue_green", hold="0s")
     previews: list[t.Any] = []
     put = server._put
 
@@ -144,9 +147,9 @@ def test_blue_green_is_one_switch(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_idle_instances_get_copies_of_requests(tmp_path: Path) -> None:
+def test_idle_instances_get_copies_of_requests() -> None:
     server = Gateways()
-    shop = Shop(tmp_path, server, strategy="blue_green", hold="0s")
+    shop = Shop(server, strategy="blue_green", hold="0s")
     t.cast(Pods, shop.world).given |= {"mirror": 10, "settle": "300ms"}
     copied: list[tuple[str, bool]] = []  # whose copies, and whether it has requests of clients
     put = server._put
@@ -195,9 +198,9 @@ def test_more_conditions_than_a_rule_can_have_are_refused() -> None:
         gateway(server, match={"header": "X-Preview", "values": values}).check()
 
 
-def test_a_rolling_rollout_leaves_the_route_alone(tmp_path: Path) -> None:
+def test_a_rolling_rollout_leaves_the_route_alone() -> None:
     server = Gateways()
-    shop = Shop(tmp_path, server)
+    shop = Shop(server)
     assert shop.play(revision="2")["rollout"]["outcome"] == "promoted"
     assert server.sent == [{"shop": 1}]
     assert server.objects[server.route]["metadata"]["generation"] == 1
@@ -205,20 +208,20 @@ def test_a_rolling_rollout_leaves_the_route_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["canary", "blue_green"])
-def test_a_broken_revision_gets_no_request(tmp_path: Path, strategy: str) -> None:
+def test_a_broken_revision_gets_no_request(strategy: str) -> None:
     server = Gateways()
     server.starts = lambda pod: not pod["spec"]["containers"][0]["image"].endswith("broken")
     steps = {"steps": [{"set_weight": 50}]} if strategy == "canary" else {}
-    shop = Shop(tmp_path, server, strategy=strategy, progress_deadline="1s", **steps)
+    shop = Shop(server, strategy=strategy, progress_deadline="1s", **steps)
     with pytest.raises(RolloutFailed):
         shop.play(revision="broken")
     assert not any(one.get("shop-g2") for one in server.sent)
     shop.is_as_before("1")
 
 
-def test_a_second_run_changes_nothing(tmp_path: Path) -> None:
+def test_a_second_run_changes_nothing() -> None:
     server = Gateways()
-    shop = Shop(tmp_path, server, strategy="canary", steps=[{"set_weight": 50}])
+    shop = Shop(server, strategy="canary", steps=[{"set_weight": 50}])
     shop.play(revision="2")
     server.changes.clear()
     assert not shop.play(revision="2")["changed"]
@@ -238,7 +241,7 @@ def test_a_run_that_is_killed_at_any_change_is_continued(tmp_path: Path) -> None
     def killed(at: int) -> bool:
         server = Gateways(replicas=1)
         steps = [{"set_weight": 50}]
-        shop = Shop(tmp_path / f"{at}", server, match=True, strategy="canary", steps=steps)
+        shop = Shop(server, match=True, strategy="canary", steps=steps)
         left = at
 
         def fails(change: str) -> None:
@@ -268,10 +271,10 @@ def test_a_run_that_is_killed_at_any_change_is_continued(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("refused", ["shop-", "shop-g2"])
-def test_a_change_that_is_refused_is_told_and_undone(tmp_path: Path, refused: str) -> None:
+def test_a_change_that_is_refused_is_told_and_undone(refused: str) -> None:
     server = Gateways()
     server.rejects = lambda route: "no such backend" if refused in str(route["spec"]) else ""
-    shop = Shop(tmp_path, server, match=True, strategy="canary", steps=[{"set_weight": 50}])
+    shop = Shop(server, match=True, strategy="canary", steps=[{"set_weight": 50}])
     words = r"Gateway edge \(acme\): ResolvedRefs: Wrong: no such backend; its rules are as they"
     with pytest.raises(RolloutFailed, match=words):
         shop.play(revision="2")
@@ -371,7 +374,7 @@ def test_a_new_run_does_not_wait_for_what_has_settled(age: float, healthy: bool)
     for ref in route["spec"]["rules"][0]["backendRefs"]:
         ref["weight"] = 0
     server.objects[server.route] = route
-    then = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() - age))
+    then = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(clock.wall() - age))
     for path, one in server.objects.items():
         if path.startswith((SERVICES, api.PODS)):
             one["metadata"]["creationTimestamp"] = then

@@ -65,10 +65,9 @@ pytestmark = pytest.mark.usefixtures("virtual_time")
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Service:
+def shop() -> Service:
     """Six instances of revision 1."""
     service = Service(
-        tmp_path,
         World(most=8, fewest=0),
         budget={"max_surge": 2, "max_unavailable": 0},
         replicas=6,

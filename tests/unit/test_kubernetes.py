@@ -11,7 +11,6 @@ import typing as t
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -142,9 +141,9 @@ class Shop(Service):
 
     world: Pods
 
-    def __init__(self, path: Path, server: api.Server, **given: t.Any) -> None:
+    def __init__(self, server: api.Server, **given: t.Any) -> None:
         pods = Pods(server=server, service=api.SERVICE in server.objects)
-        super().__init__(path, pods, **given)
+        super().__init__(pods, **given)
         self.server = server
         self.least, self.most = api.serving(server), len(server.living())
         put = server._put
@@ -183,12 +182,10 @@ def is_ordinary(
 
 @pytest.mark.parametrize("service", [True, False])
 @pytest.mark.parametrize("steers", [True, False])
-def test_a_deployment_is_rolled_out_and_handed_back(
-    tmp_path: Path, steers: bool, service: bool
-) -> None:
+def test_a_deployment_is_rolled_out_and_handed_back(steers: bool, service: bool) -> None:
     server = with_service() if service else cluster()
     server.steers = steers
-    shop = Shop(tmp_path, server)
+    shop = Shop(server)
     old = {pod["metadata"]["name"] for pod in server.living()}
     assert shop.play(revision="2")["rollout"]["outcome"] == "promoted"
     is_ordinary(server, "2", 4)
@@ -201,9 +198,9 @@ def test_a_deployment_is_rolled_out_and_handed_back(
     assert len([path for path in server.objects if path.startswith(api.SETS)]) == 3, "the history"
 
 
-def test_what_rollouts_left_is_removed_and_pods_run_on(tmp_path: Path) -> None:
+def test_what_rollouts_left_is_removed_and_pods_run_on() -> None:
     server = with_service()
-    Shop(tmp_path, server).play(revision="2")
+    Shop(server).play(revision="2")
     pods = {pod["metadata"]["name"] for pod in server.living()}
     made, balancer = driver(server, epoch=9), service(server, epoch=9)
     with pytest.raises(PlatformError, match="without a lease"):
@@ -222,9 +219,9 @@ def test_what_rollouts_left_is_removed_and_pods_run_on(tmp_path: Path) -> None:
         assert not ours, path
 
 
-def test_the_pods_stay_when_the_deployment_takes_them_over(tmp_path: Path) -> None:
+def test_the_pods_stay_when_the_deployment_takes_them_over() -> None:
     server = cluster()
-    shop, pods = Shop(tmp_path, server), set()
+    shop, pods = Shop(server), set()
 
     def note(change: str) -> None:
         if _pods.PENDING in _pod.notes_of(server.objects[api.SHOP]):
@@ -238,10 +235,10 @@ def test_the_pods_stay_when_the_deployment_takes_them_over(tmp_path: Path) -> No
     assert server.changes[-8:] == [f"patch {name}" for name in hand_back + tidied]
 
 
-def test_a_revision_that_does_not_get_ready_is_rolled_back(tmp_path: Path) -> None:
+def test_a_revision_that_does_not_get_ready_is_rolled_back() -> None:
     server = cluster()
     server.starts = lambda pod: not pod["spec"]["containers"][0]["image"].endswith("broken")
-    shop = Shop(tmp_path, server, progress_deadline="1s")
+    shop = Shop(server, progress_deadline="1s")
     before = server.objects[api.SHOP]["spec"]
     with pytest.raises(RolloutFailed):
         shop.play(revision="broken")
@@ -253,9 +250,7 @@ def test_a_revision_that_does_not_get_ready_is_rolled_back(tmp_path: Path) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("times", [1, 99], ids=["for a while", "for too long"])
-def test_a_server_that_does_not_answer_is_waited_for_before_anything_is_started(
-    tmp_path: Path, times: int
-) -> None:
+def test_a_server_that_does_not_answer_is_waited_for_before_anything_is_started(times: int) -> None:
     server = cluster()
     post, failures = server.post, iter(range(times))
 
@@ -265,7 +260,7 @@ def test_a_server_that_does_not_answer_is_waited_for_before_anything_is_started(
         return post(path, body, **query)
 
     server.post = silent  # type: ignore[method-assign]
-    shop = Shop(tmp_path, server, progress_deadline="2s")
+    shop = Shop(server, progress_deadline="2s")
     if times == 1:
         assert shop.play(revision="2")["rollout"]["outcome"] == "promoted"
         return is_ordinary(server, "2", 4)
@@ -274,9 +269,9 @@ def test_a_server_that_does_not_answer_is_waited_for_before_anything_is_started(
     is_ordinary(server, "1", 4)
 
 
-def test_a_promoted_revision_is_rolled_back(tmp_path: Path) -> None:
+def test_a_promoted_revision_is_rolled_back() -> None:
     server = cluster()
-    shop = Shop(tmp_path, server)
+    shop = Shop(server)
     shop.play(revision="2")
     shop.step(rollback)
     is_ordinary(server, "1", 4)
@@ -305,20 +300,20 @@ def kill_at(server: api.Server, number: int, lost: bool) -> None:
     server.fails = kill
 
 
-def changes_of_a_rollout(path: Path) -> int:
+def changes_of_a_rollout() -> int:
     server = cluster(2)
-    Shop(path, server).play(revision="2")
+    Shop(server).play(revision="2")
     return len(server.changes)
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["before it", "after it"])
 @pytest.mark.slow
-def test_a_run_that_is_killed_at_a_change_is_continued(tmp_path: Path, lost: bool) -> None:
-    count = changes_of_a_rollout(tmp_path / "whole")
+def test_a_run_that_is_killed_at_a_change_is_continued(lost: bool) -> None:
+    count = changes_of_a_rollout()
     assert count >= 12
     for number in range(count):
         server = cluster(2)
-        shop = Shop(tmp_path / f"{lost}{number}", server)
+        shop = Shop(server)
         kill_at(server, number, lost)
         try:
             shop.play(revision="2")
@@ -330,10 +325,10 @@ def test_a_run_that_is_killed_at_a_change_is_continued(tmp_path: Path, lost: boo
 
 
 @pytest.mark.slow
-def test_looks_between_changes_are_watches(tmp_path: Path) -> None:
+def test_looks_between_changes_are_watches() -> None:
     server = cluster()
     server.watches = True
-    shop = Shop(tmp_path, server, min_ready="1s")
+    shop = Shop(server, min_ready="1s")
     shop.play(revision="2")
     is_ordinary(server, "2", 4)
     assert (shop.least, shop.most) == (4, 5)
@@ -346,10 +341,10 @@ def test_looks_between_changes_are_watches(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_service_is_looked_at_by_watches_between_changes(tmp_path: Path) -> None:
+def test_a_service_is_looked_at_by_watches_between_changes() -> None:
     server = with_service()
     server.watches = True
-    Shop(tmp_path, server, strategy="blue_green", hold="0s", min_ready="1s").play(revision="2")
+    Shop(server, strategy="blue_green", hold="0s", min_ready="1s").play(revision="2")
     is_ordinary(server, "2", 4)
     assert server.objects[api.SERVICE]["spec"]["selector"] == {"app": "shop"}
     changes = [one for one in server.requests if one.startswith("PATCH")]
@@ -357,10 +352,10 @@ def test_a_service_is_looked_at_by_watches_between_changes(tmp_path: Path) -> No
     assert len(reads) <= len(changes), Counter(server.requests)
 
 
-def test_why_no_pods_are_made_is_told_at_once(tmp_path: Path) -> None:
+def test_why_no_pods_are_made_is_told_at_once() -> None:
     server = cluster()
     server.quota = 4
-    shop = Shop(tmp_path, server, progress_deadline="1s")
+    shop = Shop(server, progress_deadline="1s")
     with pytest.raises(RolloutFailed):
         shop.play(revision="2")
     said = [line for made in shop.world.made for line in made.context.transport.said]  # type: ignore[attr-defined]
@@ -370,7 +365,7 @@ def test_why_no_pods_are_made_is_told_at_once(tmp_path: Path) -> None:
     is_ordinary(server, "1", 4)
 
 
-def test_the_last_reason_stands_in_the_final_message(tmp_path: Path) -> None:
+def test_the_last_reason_stands_in_the_final_message() -> None:
     server = cluster()
 
     def refused(change: str) -> None:
@@ -378,7 +373,7 @@ def test_the_last_reason_stands_in_the_final_message(tmp_path: Path) -> None:
             raise ApiError("POST replicasets: denied by the policy of the month (500)", 500)
 
     server.fails = refused
-    shop = Shop(tmp_path, server, progress_deadline="1s")
+    shop = Shop(server, progress_deadline="1s")
     with pytest.raises(RolloutFailed, match=r"no progress .* denied by the policy of the month"):
         shop.play(revision="2")
     assert shop.journal.rollout and "denied by the policy" in shop.journal.rollout.reason
@@ -422,11 +417,11 @@ def test_one_that_is_to_stop_counts_until_it_is_gone_and_is_asked_for_once() -> 
 
 
 @pytest.mark.parametrize("steers", [True, False])
-def test_the_very_pod_goes_that_is_out_of_rotation(tmp_path: Path, steers: bool) -> None:
+def test_the_very_pod_goes_that_is_out_of_rotation(steers: bool) -> None:
     """The oldest, which the controller would choose last."""
     server = cluster()
     server.steers, wrong = steers, []
-    shop = Shop(tmp_path, server)
+    shop = Shop(server)
     remove = server._remove
 
     def removed(path: str) -> None:
@@ -448,9 +443,7 @@ def costs(server: api.Server) -> set[str]:
     return {one["metadata"]["name"] for one in pods if _pod.notes_of(one).get(_pod.COST)}
 
 
-def test_which_pod_goes_is_said_when_its_drain_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_which_pod_goes_is_said_when_its_drain_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not with the number: the controller may hear of the number first.
 
     https://github.com/kubernetes/kubernetes/issues/126138
@@ -463,7 +456,7 @@ def test_which_pod_goes_is_said_when_its_drain_begins(
         return sync(self, start, stop, forget)
 
     monkeypatch.setattr(kubernetes.Driver, "sync", watched)
-    Shop(tmp_path, server).play(revision="2")
+    Shop(server).play(revision="2")
     is_ordinary(server, "2", 4)
     assert (late, costs(server)) == ([], set())
 
@@ -589,11 +582,9 @@ def test_a_number_that_somebody_else_has_changed_is_not_overwritten() -> None:
     assert server.counts() == {"1": 6}
 
 
-def begun(
-    path: Path, server: api.Server, pods: int = 1, revision: str = "2", **given: t.Any
-) -> Shop:
+def begun(server: api.Server, pods: int = 1, revision: str = "2", **given: t.Any) -> Shop:
     """A rollout whose run was killed when so many of its pods were there."""
-    shop = Shop(path, server, **given)
+    shop = Shop(server, **given)
 
     def kill(change: str) -> None:
         if server.counts().get(revision, 0) >= pods:
@@ -606,13 +597,11 @@ def begun(
     return shop
 
 
-def test_another_template_in_the_middle_waits_for_a_person_and_is_not_overwritten(
-    tmp_path: Path,
-) -> None:
+def test_another_template_in_the_middle_waits_for_a_person_and_is_not_overwritten() -> None:
     server = cluster()
-    begun(tmp_path, server)
+    begun(server)
     server.patch(api.SHOP, {"spec": {"template": api.template("hotfix")}})
-    shop = Shop(tmp_path, server, progress_deadline="1s")
+    shop = Shop(server, progress_deadline="1s")
     result = shop.play(revision="2")
     assert (result["parked"], result["rollout"]["phase"]) == (True, "paused")
     assert "somebody else has changed the pod template" in result["msg"]
@@ -625,12 +614,12 @@ def test_another_template_in_the_middle_waits_for_a_person_and_is_not_overwritte
     assert shop.least == 4
 
 
-def test_another_template_of_a_revision_that_was_rolled_out_is_gone_back_to(tmp_path: Path) -> None:
+def test_another_template_of_a_revision_that_was_rolled_out_is_gone_back_to() -> None:
     server = cluster()
-    Shop(tmp_path, server).play(revision="2")
-    begun(tmp_path, server, revision="3")
+    Shop(server).play(revision="2")
+    begun(server, revision="3")
     server.patch(api.SHOP, {"spec": {"template": api.template("hotfix")}})
-    shop = Shop(tmp_path, server)
+    shop = Shop(server)
     assert shop.play(revision="3")["parked"]
     shop.say("abort")
     with pytest.raises(RolloutFailed):
@@ -639,13 +628,13 @@ def test_another_template_of_a_revision_that_was_rolled_out_is_gone_back_to(tmp_
     assert shop.least == 4
 
 
-def test_a_template_that_is_changed_back_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_template_that_is_changed_back_is_no_obstacle() -> None:
     server = cluster()
-    begun(tmp_path, server)
+    begun(server)
     server.patch(api.SHOP, {"spec": {"template": api.template("hotfix")}})
-    assert Shop(tmp_path, server).play(revision="2")["parked"]
+    assert Shop(server).play(revision="2")["parked"]
     server.patch(api.SHOP, {"spec": {"template": api.template("1")}})
-    Shop(tmp_path, server).play(revision="2")
+    Shop(server).play(revision="2")
     is_ordinary(server, "2", 4)
 
 
@@ -672,7 +661,7 @@ def containers(server: api.Server, name: str) -> dict[str, t.Any]:
     return {one["name"]: one for one in spec["containers"]}
 
 
-def test_a_patch_of_the_pod_template_is_rolled_out_and_kept(tmp_path: Path) -> None:
+def test_a_patch_of_the_pod_template_is_rolled_out_and_kept() -> None:
     server = cluster()
     server.patch(
         api.SHOP,
@@ -684,7 +673,7 @@ def test_a_patch_of_the_pod_template_is_rolled_out_and_kept(tmp_path: Path) -> N
             }
         ],
     )
-    shop = Shop(tmp_path, server)
+    shop = Shop(server)
     shop.world.options = {"container": "shop", "template": CHANGES}
     shop.play(revision="2")
     new = containers(server, "shop-g2")
@@ -712,12 +701,10 @@ def test_instances_get_the_changes_that_their_generation_was_begun_with() -> Non
 
 
 @pytest.mark.parametrize("earlier", ["1", "2"], ids=["its first pods", "a revision rolled out"])
-def test_a_revision_that_ran_before_gets_the_pod_template_that_it_had(
-    tmp_path: Path, earlier: str
-) -> None:
+def test_a_revision_that_ran_before_gets_the_pod_template_that_it_had(earlier: str) -> None:
     """Not the present one with another image: what was changed since is not of that revision."""
     server = cluster()
-    shop = Shop(tmp_path, server)
+    shop = Shop(server)
     if earlier == "2":
         shop.play(revision="2")
     shop.world.options = {"container": "shop", "template": CHANGES}
@@ -736,10 +723,10 @@ def test_a_revision_that_ran_before_gets_the_pod_template_that_it_had(
 
 
 def test_a_rollback_of_a_promoted_revision_goes_to_the_earlier_pod_template(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     server = cluster()
-    shop = Shop(tmp_path, server)
+    shop = Shop(server)
     shop.play(revision="2")
     shop.world.options = {"container": "shop", "template": CHANGES}
     shop.play(revision="3")
@@ -771,12 +758,10 @@ def pause(server: api.Server, revision: str) -> dict[str, t.Any]:
 
 
 @pytest.mark.parametrize("steers", [True, False])
-def test_a_deployment_paused_with_another_template_is_rolled_out_as_it_is(
-    tmp_path: Path, steers: bool
-) -> None:
+def test_a_deployment_paused_with_another_template_is_rolled_out_as_it_is(steers: bool) -> None:
     server = cluster()
     server.steers = steers
-    shop = Shop(tmp_path, server)
+    shop = Shop(server)
     for revision in ("2", "3"):
         git = pause(server, revision)
         assert shop.play(revision=revision)["rollout"]["outcome"] == "promoted"
@@ -792,13 +777,11 @@ def test_a_deployment_paused_with_another_template_is_rolled_out_as_it_is(
 
 
 @pytest.mark.slow
-def test_a_paused_template_that_fails_is_rolled_back_and_stays_to_be_rolled_out(
-    tmp_path: Path,
-) -> None:
+def test_a_paused_template_that_fails_is_rolled_back_and_stays_to_be_rolled_out() -> None:
     server = cluster()
     server.starts = lambda pod: not pod["spec"]["containers"][0]["image"].endswith("broken")
     git = pause(server, "broken")
-    shop = Shop(tmp_path, server, progress_deadline="1s")
+    shop = Shop(server, progress_deadline="1s")
     for _again in range(2):
         with pytest.raises(RolloutFailed):
             shop.play(revision="broken")
@@ -811,14 +794,14 @@ def test_a_paused_template_that_fails_is_rolled_back_and_stays_to_be_rolled_out(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", [False, True], ids=["before it", "after it"])
-def test_a_run_of_a_paused_template_that_is_killed_is_continued(tmp_path: Path, lost: bool) -> None:
+def test_a_run_of_a_paused_template_that_is_killed_is_continued(lost: bool) -> None:
     server = cluster(2)
     pause(server, "2")
-    Shop(tmp_path / "whole", server).play(revision="2")
+    Shop(server).play(revision="2")
     for number in range(len(server.changes) - 1):
         killed = cluster(2)
         git = pause(killed, "2")
-        shop = Shop(tmp_path / str(number), killed)
+        shop = Shop(killed)
         kill_at(killed, len(killed.changes) + number, lost)
         try:
             shop.play(revision="2")
@@ -845,9 +828,9 @@ def test_another_revision_than_the_paused_one_is_refused() -> None:
         made.prepare("3")
 
 
-def test_a_paused_deployment_that_runs_its_template_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_paused_deployment_that_runs_its_template_is_left_as_it_is() -> None:
     server = cluster()
-    shop = Shop(tmp_path, server)
+    shop = Shop(server)
     git = pause(server, "2")
     shop.play(revision="2")
     assert not shop.play(revision="2")["changed"]
@@ -867,11 +850,11 @@ def restart(server: api.Server) -> None:
 
 
 @pytest.mark.parametrize("pods", [1, 4], ids=["at the beginning", "at the end"])
-def test_a_restart_in_the_middle_is_taken_over(tmp_path: Path, pods: int) -> None:
+def test_a_restart_in_the_middle_is_taken_over(pods: int) -> None:
     server = cluster()
-    begun(tmp_path, server, pods)
+    begun(server, pods)
     restart(server)
-    shop = Shop(tmp_path, server)
+    shop = Shop(server)
     shop.play(revision="2")
     is_ordinary(server, "2", 4, RESTARTED)
     assert (shop.least, shop.most) == (4, 5)
@@ -880,10 +863,10 @@ def test_a_restart_in_the_middle_is_taken_over(tmp_path: Path, pods: int) -> Non
 
 
 @pytest.mark.parametrize("after", [1, 2, 3])
-def test_a_restart_during_the_hand_back_is_taken_over(tmp_path: Path, after: int) -> None:
+def test_a_restart_during_the_hand_back_is_taken_over(after: int) -> None:
     """Before the Deployment has the new template, and before and after the adoption."""
     server = cluster()
-    shop = Shop(tmp_path, server)
+    shop = Shop(server)
 
     def restarted(change: str) -> None:
         pending = _pods.PENDING in _pod.notes_of(server.objects[api.SHOP])
@@ -900,10 +883,10 @@ def test_a_restart_during_the_hand_back_is_taken_over(tmp_path: Path, after: int
 
 
 @pytest.mark.slow
-def test_a_rollback_after_a_restart_goes_to_the_restarted_pods(tmp_path: Path) -> None:
+def test_a_rollback_after_a_restart_goes_to_the_restarted_pods() -> None:
     server = cluster()
     server.starts = lambda pod: not pod["spec"]["containers"][0]["image"].endswith("broken")
-    shop = Shop(tmp_path, server, progress_deadline="1s")
+    shop = Shop(server, progress_deadline="1s")
     shop.play(revision="2")
     restart(server)
     shop.least = 4  # the model replaces all pods at once
@@ -931,24 +914,24 @@ def test_no_pod_is_taken_while_the_deployment_restarts_its_own() -> None:
     assert server.objects[api.SHOP]["spec"]["replicas"] == before - 1
 
 
-def test_a_deployment_that_is_deleted_in_the_middle_ends_the_run(tmp_path: Path) -> None:
+def test_a_deployment_that_is_deleted_in_the_middle_ends_the_run() -> None:
     server = cluster()
-    begun(tmp_path, server)
+    begun(server)
     mine = server.objects.pop(api.SHOP)
     for path, one in list(server.objects.items()):
         if "made-" in path:  # it owned them
             del server.objects[path]
         assert one
     with pytest.raises(InputError, match="there is no deployment shop"):
-        Shop(tmp_path, server).play(revision="2")
+        Shop(server).play(revision="2")
     assert server.counts() == {"2": 1}
     mine = api.deployment("1", mine["spec"]["replicas"])
     server.create(f"{api.APPS}/deployments", mine)
-    Shop(tmp_path, server).play(revision="2")
+    Shop(server).play(revision="2")
     is_ordinary(server, "2", 4)
 
 
-def test_without_its_journal_the_epoch_can_be_removed(tmp_path: Path) -> None:
+def test_without_its_journal_the_epoch_can_be_removed() -> None:
     server = cluster()
     driver(server, epoch=8).sync(start=ordered(1))
     with pytest.raises(LeaseLost):
@@ -974,12 +957,12 @@ def scale(server: api.Server, replicas: int) -> None:
     ids=["rolling", "canary"],
 )
 def test_a_number_that_the_owner_sets_in_the_middle_is_followed_and_told(
-    tmp_path: Path, replicas: int, given: dict[str, t.Any]
+    replicas: int, given: dict[str, t.Any]
 ) -> None:
     server = cluster()
-    begun(tmp_path, server, **given)
+    begun(server, **given)
     scale(server, replicas)
-    shop = Shop(tmp_path, server, **given)
+    shop = Shop(server, **given)
     shop.play(revision="2")
     is_ordinary(server, "2", replicas)
     told = [line for line in shop.said if "PR-264" in line]
@@ -992,33 +975,31 @@ def test_a_number_that_the_owner_sets_in_the_middle_is_followed_and_told(
     is_ordinary(server, "3", replicas)
 
 
-def test_a_number_that_is_raised_before_the_first_pod_goes_is_followed(tmp_path: Path) -> None:
+def test_a_number_that_is_raised_before_the_first_pod_goes_is_followed() -> None:
     server = cluster()
-    shop = Shop(tmp_path, server)
+    shop = Shop(server)
     server.fails = lambda change: scale(server, 6) if "create shop-g2" in change else None
     shop.play(revision="2")
     is_ordinary(server, "2", 6)
 
 
 @pytest.mark.slow
-def test_a_rollback_keeps_the_number_that_the_owner_set_in_the_middle(tmp_path: Path) -> None:
+def test_a_rollback_keeps_the_number_that_the_owner_set_in_the_middle() -> None:
     server = cluster()
-    begun(tmp_path, server)
+    begun(server)
     scale(server, 9)
     server.starts = lambda pod: "shop:1" in pod["spec"]["containers"][0]["image"]
     with pytest.raises(RolloutFailed):
-        Shop(tmp_path, server, progress_deadline="1s").play(revision="2")
+        Shop(server, progress_deadline="1s").play(revision="2")
     is_ordinary(server, "1", 9)
 
 
 @pytest.mark.parametrize("replicas", [6, 2])
 @pytest.mark.slow
-def test_a_number_that_the_owner_sets_during_a_rollback_is_followed(
-    tmp_path: Path, replicas: int
-) -> None:
+def test_a_number_that_the_owner_sets_during_a_rollback_is_followed(replicas: int) -> None:
     server = cluster()
     server.starts = lambda pod: not pod["spec"]["containers"][0]["image"].endswith("broken")
-    shop = Shop(tmp_path, server, progress_deadline="1s", budget={"max_surge": 1})
+    shop = Shop(server, progress_deadline="1s", budget={"max_surge": 1})
 
     def scaled(change: str) -> None:
         if shop.journal.open and shop.journal.open.phase == Phase.ROLLING_BACK:
@@ -1034,11 +1015,11 @@ def test_a_number_that_the_owner_sets_during_a_rollback_is_followed(
 @pytest.mark.parametrize("given", [{}, {"replicas": 6}], ids=["its own number", "a given number"])
 @pytest.mark.slow
 def test_a_rollback_leaves_the_number_that_the_owner_has_lowered_before(
-    tmp_path: Path, given: dict[str, int]
+    given: dict[str, int],
 ) -> None:
     server = cluster()
     server.starts = lambda pod: not pod["spec"]["containers"][0]["image"].endswith("broken")
-    shop = Shop(tmp_path, server, progress_deadline="1s")
+    shop = Shop(server, progress_deadline="1s")
     shop.play(revision="2")
     scale(server, 2)
     with pytest.raises(RolloutFailed):
@@ -1048,9 +1029,9 @@ def test_a_rollback_leaves_the_number_that_the_owner_has_lowered_before(
     is_ordinary(server, "1", 2)
 
 
-def test_a_number_is_given_back_that_the_owner_set_in_the_hand_back(tmp_path: Path) -> None:
+def test_a_number_is_given_back_that_the_owner_set_in_the_hand_back() -> None:
     server = cluster()
-    shop = Shop(tmp_path, server)
+    shop = Shop(server)
 
     def scaled(change: str) -> None:
         if _pods.PENDING in _pod.notes_of(server.objects[api.SHOP]):
@@ -1062,11 +1043,11 @@ def test_a_number_is_given_back_that_the_owner_set_in_the_hand_back(tmp_path: Pa
     is_ordinary(server, "2", 7)
 
 
-def test_a_given_number_is_kept_and_the_other_one_is_told(tmp_path: Path) -> None:
+def test_a_given_number_is_kept_and_the_other_one_is_told() -> None:
     server = cluster()
-    begun(tmp_path, server, replicas=4)
+    begun(server, replicas=4)
     scale(server, 9)
-    shop = Shop(tmp_path, server, replicas=4)
+    shop = Shop(server, replicas=4)
     shop.play(revision="2")
     is_ordinary(server, "2", 4)
     assert [
@@ -1076,7 +1057,7 @@ def test_a_given_number_is_kept_and_the_other_one_is_told(tmp_path: Path) -> Non
     ]
 
 
-def test_a_pause_of_somebody_else_is_left_to_him(tmp_path: Path) -> None:
+def test_a_pause_of_somebody_else_is_left_to_him() -> None:
     server = cluster()
     made = driver(server)
     made.sync(start=ordered(4))
@@ -1108,9 +1089,9 @@ def test_a_hand_back_that_something_undoes_is_given_up_for_a_while(
     assert server.counts() == {"2": 4}
 
 
-def test_without_a_journal_the_number_is_that_of_all_pods(tmp_path: Path) -> None:
+def test_without_a_journal_the_number_is_that_of_all_pods() -> None:
     server = cluster()
-    begun(tmp_path, server, pods=3)
+    begun(server, pods=3)
     assert server.objects[api.SHOP]["spec"]["replicas"] < 4
     assert (driver(server, epoch=0).replicas() or 0) >= 4
 
@@ -1129,7 +1110,7 @@ def test_a_conflict_with_a_controller_is_looked_at_again() -> None:
     assert _pod.notes_of(server.objects[api.SHOP])[_pods.EPOCH] == "1"
 
 
-def test_a_name_that_is_longer_than_a_label(tmp_path: Path) -> None:
+def test_a_name_that_is_longer_than_a_label() -> None:
     name = "shop-" + "a" * 70
     found = [
         _pods.service_of({"metadata": {"name": f"{name}{end}"}})
@@ -1154,13 +1135,13 @@ def test_each_order_has_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("note", ["5", "[", "null", '{"a": 1}'])
-def test_annotations_that_somebody_else_has_spoilt(tmp_path: Path, note: str) -> None:
+def test_annotations_that_somebody_else_has_spoilt(note: str) -> None:
     server = cluster()
     names = (_pods.STOPPED, _pods.MARK, _pods.PENDING, _pods.NUMBER, _pods.WANTED)
     notes = {**dict.fromkeys(names, note), _pods.EPOCH: note * 9000}
     server.patch(api.SHOP, {"metadata": {"annotations": {**notes, _pods.EPOCH: "x"}}})
     server.patch(f"{api.SETS}/made-0", {"metadata": {"annotations": notes}})
-    Shop(tmp_path, server).play(revision="2")
+    Shop(server).play(revision="2")
     is_ordinary(server, "2", 4)
 
 
@@ -1177,9 +1158,9 @@ def test_a_webhook_that_would_keep_the_deployment_from_taking_the_pods_over() ->
     assert (found.value.id, server.changes) == ("PR-243", [])
 
 
-def test_pods_of_a_template_that_somebody_else_replaced_are_not_started(tmp_path: Path) -> None:
+def test_pods_of_a_template_that_somebody_else_replaced_are_not_started() -> None:
     server = cluster()
-    Shop(tmp_path, server).play(revision="2")
+    Shop(server).play(revision="2")
     server.patch(api.SHOP, {"spec": {"template": api.template("9")}})
     with pytest.raises(PlatformError, match="somebody else has changed its pod template"):
         driver(server, epoch=9).sync(start=ordered(1))
@@ -1452,8 +1433,8 @@ def test_the_revision_of_pods_that_no_rollout_started(image: str, revision: str)
 class Watched(Shop):
     """Notes which revisions the Service sends requests to, whenever something has changed."""
 
-    def __init__(self, path: Path, server: api.Server, **given: t.Any) -> None:
-        super().__init__(path, server, **given)
+    def __init__(self, server: api.Server, **given: t.Any) -> None:
+        super().__init__(server, **given)
         self.sent: list[dict[str, int]] = []
         put = server._put
 
@@ -1471,19 +1452,19 @@ class Watched(Shop):
         server._put = watched  # type: ignore[method-assign]
 
 
-def test_blue_green_switches_all_requests_by_one_patch(tmp_path: Path) -> None:
+def test_blue_green_switches_all_requests_by_one_patch() -> None:
     server = with_service()
-    shop = Watched(tmp_path, server, strategy="blue_green", hold="0s")
+    shop = Watched(server, strategy="blue_green", hold="0s")
     shop.play(revision="2")
     assert shop.sent == [{"1": 4}, {"2": 4}]
     assert server.objects[api.SERVICE]["spec"]["selector"] == {"app": "shop"}
     is_ordinary(server, "2", 4)
 
 
-def test_a_canary_by_numbers_of_pods(tmp_path: Path) -> None:
+def test_a_canary_by_numbers_of_pods() -> None:
     server = with_service()
     steps = [{"set_replicas": 1}, {"set_replicas": 2}]
-    shop = Watched(tmp_path, server, strategy="canary", steps=steps)
+    shop = Watched(server, strategy="canary", steps=steps)
     shop.play(revision="2")
     assert all(sum(counts.values()) >= 4 for counts in shop.sent)
     assert {"1": 3, "2": 1} in shop.sent or {"1": 4, "2": 1} in shop.sent
@@ -1491,10 +1472,10 @@ def test_a_canary_by_numbers_of_pods(tmp_path: Path) -> None:
     is_ordinary(server, "2", 4)
 
 
-def test_a_broken_revision_gets_no_request_and_leaves_the_service_as_it_was(tmp_path: Path) -> None:
+def test_a_broken_revision_gets_no_request_and_leaves_the_service_as_it_was() -> None:
     server = with_service()
     server.starts = lambda pod: not pod["spec"]["containers"][0]["image"].endswith("broken")
-    shop = Watched(tmp_path, server, strategy="blue_green", progress_deadline="1s")
+    shop = Watched(server, strategy="blue_green", progress_deadline="1s")
     with pytest.raises(RolloutFailed):
         shop.play(revision="broken")
     assert shop.sent == [{"1": 4}]
@@ -1502,8 +1483,8 @@ def test_a_broken_revision_gets_no_request_and_leaves_the_service_as_it_was(tmp_
     is_ordinary(server, "1", 4)
 
 
-def test_weights_are_refused(tmp_path: Path) -> None:
-    shop = Shop(tmp_path, with_service(), strategy="canary", steps=[{"set_weight": 20}])
+def test_weights_are_refused() -> None:
+    shop = Shop(with_service(), strategy="canary", steps=[{"set_weight": 20}])
     with pytest.raises(InputError, match="cannot divide requests by weights; use set_replicas"):
         shop.play(revision="2")
 

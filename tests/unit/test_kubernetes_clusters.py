@@ -9,7 +9,6 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
@@ -122,7 +121,6 @@ class Shop(Service):
 
     def __init__(
         self,
-        path: Path,
         replicas: int = 4,
         factors: t.Any = (),
         balanced: bool = False,
@@ -140,7 +138,7 @@ class Shop(Service):
             _claim_again(server)
         self.eu, self.us = servers.values()
         world = Clusters(apis=servers, factors=dict(factors), balanced=balanced)
-        super().__init__(path, world, replicas=replicas, **given)
+        super().__init__(world, replicas=replicas, **given)
         self.least, self.most = self.total, self.total
         for server in servers.values():
             self._watch(server)
@@ -170,8 +168,8 @@ def _claim_again(server: Cluster) -> None:
 
 
 @pytest.mark.parametrize("balanced", [False, True])
-def test_one_walk_over_both(tmp_path: Path, balanced: bool) -> None:
-    shop = Shop(tmp_path, 8, {"us": 2}, balanced)
+def test_one_walk_over_both(balanced: bool) -> None:
+    shop = Shop(8, {"us": 2}, balanced)
     shop.play(revision="2")
     is_ordinary(shop.eu, "2", 4)
     is_ordinary(shop.us, "2", 8)
@@ -182,8 +180,8 @@ def test_one_walk_over_both(tmp_path: Path, balanced: bool) -> None:
 
 
 @pytest.mark.parametrize("balanced", [False, True])
-def test_a_canary_has_its_part_in_each_cluster(tmp_path: Path, balanced: bool) -> None:
-    shop = Shop(tmp_path, 8, {}, balanced)
+def test_a_canary_has_its_part_in_each_cluster(balanced: bool) -> None:
+    shop = Shop(8, {}, balanced)
     given = {"strategy": "canary", "steps": [{"set_replicas": "25%"}, {"pause": {}}]}
     shop.play(revision="2", **given)
     assert [server.counts() for server in (shop.eu, shop.us)] == [{"1": 3, "2": 1}] * 2
@@ -194,8 +192,8 @@ def test_a_canary_has_its_part_in_each_cluster(tmp_path: Path, balanced: bool) -
     assert (shop.least, shop.most) == (8, 9)
 
 
-def test_a_cluster_after_the_other(tmp_path: Path) -> None:
-    shop = Shop(tmp_path, targets=EACH_ITS_WAVE, balanced=True)
+def test_a_cluster_after_the_other() -> None:
+    shop = Shop(targets=EACH_ITS_WAVE, balanced=True)
     at_first_change: list[dict[str, int]] = []
     shop.us.fails = lambda change: (
         at_first_change.append(shop.eu.counts()) if change == "create shop-g2" else None
@@ -207,8 +205,8 @@ def test_a_cluster_after_the_other(tmp_path: Path) -> None:
     assert (shop.least, shop.most) == (4, 5)
 
 
-def test_a_failure_in_the_second_takes_the_first_back(tmp_path: Path) -> None:
-    shop = Shop(tmp_path, targets=EACH_ITS_WAVE, progress_deadline="1s")
+def test_a_failure_in_the_second_takes_the_first_back() -> None:
+    shop = Shop(targets=EACH_ITS_WAVE, progress_deadline="1s")
     shop.us.starts = lambda pod: not pod["spec"]["containers"][0]["image"].endswith("2")
     with pytest.raises(RolloutFailed):
         shop.play(revision="2")
@@ -220,11 +218,9 @@ def test_a_failure_in_the_second_takes_the_first_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("balanced", [False, True])
 @pytest.mark.slow
-def test_a_cluster_that_is_gone_holds_the_rollout_until_it_is_back(
-    tmp_path: Path, balanced: bool
-) -> None:
+def test_a_cluster_that_is_gone_holds_the_rollout_until_it_is_back(balanced: bool) -> None:
     """Of the other cluster, the rollout goes on where the budget lets it."""
-    shop = Shop(tmp_path, 8, {}, balanced, budget={"max_surge": 2, "max_unavailable": 4})
+    shop = Shop(8, {}, balanced, budget={"max_surge": 2, "max_unavailable": 4})
     seen: list[dict[str, int]] = []
 
     def asked() -> None:
@@ -247,8 +243,8 @@ def test_a_cluster_that_is_gone_holds_the_rollout_until_it_is_back(
     assert any("eu does not answer" in line for line in shop.said)
 
 
-def test_without_a_cluster_nothing_begins(tmp_path: Path) -> None:
-    shop = Shop(tmp_path)
+def test_without_a_cluster_nothing_begins() -> None:
+    shop = Shop()
     shop.us.gone = True
     with pytest.raises((ApiError, RolloutFailed), match="cluster us: the API server does not"):
         shop.play(revision="2", progress_deadline="1s")
@@ -259,15 +255,15 @@ def test_without_a_cluster_nothing_begins(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def both(tmp_path: Path) -> tuple[Shop, t.Any]:
-    shop = Shop(tmp_path)
+def both() -> tuple[Shop, t.Any]:
+    shop = Shop()
     transport = t.cast(t.Any, None)
     shop.world.context = DriverContext("shop", transport, HealthCheck(), known=Knows(epoch=1))
     return shop, shop.world.platform()
 
 
-def test_instances_have_the_names_of_their_clusters(tmp_path: Path) -> None:
-    _shop, driver = both(tmp_path)
+def test_instances_have_the_names_of_their_clusters() -> None:
+    _shop, driver = both()
     found = driver.sync()
     assert {report.labels.id.partition("/")[0] for report in found} == {"eu", "us"}
     assert {report.labels.host for report in found} == {"eu/node1", "us/node1"}
@@ -278,8 +274,8 @@ def test_instances_have_the_names_of_their_clusters(tmp_path: Path) -> None:
     }
 
 
-def test_what_a_lost_cluster_may_have_started_counts(tmp_path: Path) -> None:
-    shop, driver = both(tmp_path)
+def test_what_a_lost_cluster_may_have_started_counts() -> None:
+    shop, driver = both()
     driver.sync()
     shop.eu.gone = True
     found = driver.sync([Labels("", "shop", "2", 2, "eu", NOWHERE, 0)])
@@ -301,16 +297,16 @@ def until_answered(driver: t.Any) -> None:
     until(lambda: driver.sync() and not driver.away)
 
 
-def test_a_newer_lease_in_one_cluster_ends_the_run(tmp_path: Path) -> None:
-    shop, driver = both(tmp_path)
+def test_a_newer_lease_in_one_cluster_ends_the_run() -> None:
+    shop, driver = both()
     driver.sync()
     shop.us.objects[api.SHOP]["metadata"]["annotations"] = {_pods.EPOCH: "7"}
     with pytest.raises(LeaseLost, match=r"cluster us: .*epoch 7"):
         driver.sync()
 
 
-def test_the_same_deployment_twice_is_refused(tmp_path: Path) -> None:
-    shop, driver = both(tmp_path)
+def test_the_same_deployment_twice_is_refused() -> None:
+    shop, driver = both()
     driver._members["us"].driver.__dict__["_cluster"] = shop.eu
     with pytest.raises(InputError, match="'us' and 'eu' lead to the same workload"):
         driver.check()
@@ -339,8 +335,8 @@ def made(given: dict[str, t.Any]) -> None:
     kubernetes.Driver.variant(options)(options, DriverContext("shop", t.cast(t.Any, None)))
 
 
-def test_another_template_in_a_cluster_waits_for_a_person(tmp_path: Path) -> None:
-    shop = Shop(tmp_path)
+def test_another_template_in_a_cluster_waits_for_a_person() -> None:
+    shop = Shop()
     us = shop.world.apis["us"]
 
     def edited(change: str) -> None:

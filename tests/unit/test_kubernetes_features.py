@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
 from ansible_collections.progressive.rollout.tests.support import kubernetes as api
@@ -34,9 +32,9 @@ def is_over(server: kubernetes_features.Server, revision: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("features", CHOICES, ids=NAMES)
-def test_a_rollout_on_a_server_with_this(tmp_path: Path, features: tuple[str, ...]) -> None:
+def test_a_rollout_on_a_server_with_this(features: tuple[str, ...]) -> None:
     server = server_with(*features)
-    shop = Shop(tmp_path, server)
+    shop = Shop(server)
     shop.play(revision="2")
     is_over(server, "2")
     assert shop.least == 4
@@ -45,10 +43,10 @@ def test_a_rollout_on_a_server_with_this(tmp_path: Path, features: tuple[str, ..
 
 @pytest.mark.slow
 @pytest.mark.parametrize("features", CHOICES, ids=NAMES)
-def test_a_rollback_on_a_server_with_this(tmp_path: Path, features: tuple[str, ...]) -> None:
+def test_a_rollback_on_a_server_with_this(features: tuple[str, ...]) -> None:
     server = server_with(*features)
     server.starts = lambda pod: not pod["spec"]["containers"][0]["image"].endswith("broken")
-    shop = Shop(tmp_path, server, progress_deadline="1s")
+    shop = Shop(server, progress_deadline="1s")
     with pytest.raises(RolloutFailed):
         shop.play(revision="broken")
     is_over(server, "1")

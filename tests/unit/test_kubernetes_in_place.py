@@ -6,7 +6,6 @@ from __future__ import annotations
 import copy
 import typing as t
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -104,9 +103,9 @@ class Shop(Service):
 
     world: Pods
 
-    def __init__(self, path: Path, server: Server, **given: t.Any) -> None:
+    def __init__(self, server: Server, **given: t.Any) -> None:
         more = {"budget": BUDGET, "headroom": 0, "progress_deadline": "5s", **given}
-        super().__init__(path, Pods(server=server), **more)
+        super().__init__(Pods(server=server), **more)
         self.server, self.least = server, len(server.living())
         ends = server.end
 
@@ -138,12 +137,10 @@ def deleted(server: Server) -> list[str]:
 @pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize("watches", [True, False])
 @pytest.mark.slow
-def test_a_statefulset_is_walked_from_its_highest_number(
-    tmp_path: Path, ordered: bool, watches: bool
-) -> None:
+def test_a_statefulset_is_walked_from_its_highest_number(ordered: bool, watches: bool) -> None:
     server = Server(4, ordered=ordered)
     server.watches = watches
-    shop = Shop(tmp_path, server)
+    shop = Shop(server)
     assert shop.play(revision="2")["rollout"]["outcome"] == "promoted"
     is_over(server, "2", 4)
     assert deleted(server) == ["db-3", "db-2", "db-1", "db-0"]
@@ -153,9 +150,9 @@ def test_a_statefulset_is_walked_from_its_highest_number(
     is_over(server, "3", 4)
 
 
-def test_a_daemonset_is_walked(tmp_path: Path) -> None:
+def test_a_daemonset_is_walked() -> None:
     server = Server(nodes=3)
-    shop = Shop(tmp_path, server)
+    shop = Shop(server)
     shop.play(revision="2")
     is_over(server, "2", 3)
     assert (len(deleted(server)), shop.least) == (3, 2)
@@ -163,10 +160,10 @@ def test_a_daemonset_is_walked(tmp_path: Path) -> None:
     is_over(server, "1", 3)
 
 
-def test_the_stable_template_is_that_from_before_to_the_letter(tmp_path: Path) -> None:
+def test_the_stable_template_is_that_from_before_to_the_letter() -> None:
     server = Server()
     server.starts = lambda pod: not pod["spec"]["containers"][0]["image"].endswith("broken")
-    shop = Shop(tmp_path, server, progress_deadline="1s")
+    shop = Shop(server, progress_deadline="1s")
     before = server.objects[DB]["spec"]
     with pytest.raises(RolloutFailed):
         shop.play(revision="broken")
@@ -177,9 +174,9 @@ def test_the_stable_template_is_that_from_before_to_the_letter(tmp_path: Path) -
     assert shop.least == 2
 
 
-def test_a_restart_replaces_each_pod(tmp_path: Path) -> None:
+def test_a_restart_replaces_each_pod() -> None:
     server = Server()
-    shop = Shop(tmp_path, server)
+    shop = Shop(server)
     shop.play(revision="2")
     before = {pod["metadata"]["uid"] for pod in server.living()}
     shop.step(begin, {"restart": True})
@@ -197,10 +194,10 @@ CANARY: t.Any = {
 
 
 @pytest.fixture(params=["statefulset", "daemonset"])
-def waiting(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
+def waiting(request: pytest.FixtureRequest) -> Shop:
     """With a canary of one, which a person is waited for; the run has ended."""
     nodes = 3 if request.param == "daemonset" else 0
-    shop = Shop(tmp_path, Server(3, nodes=nodes), **CANARY)
+    shop = Shop(Server(3, nodes=nodes), **CANARY)
     assert shop.play()["parked"]
     assert sorted(shop.server.revisions().values()) == ["1", "1", "2"]
     return shop
@@ -258,10 +255,10 @@ def test_a_workload_is_scaled_while_a_canary_waits(waiting: Shop) -> None:
 
 
 @pytest.mark.slow
-def test_a_held_rollout_leaves_the_stable_template(tmp_path: Path) -> None:
+def test_a_held_rollout_leaves_the_stable_template() -> None:
     server = Server()
     server.starts = lambda pod: not pod["spec"]["containers"][0]["image"].endswith("broken")
-    shop = Shop(tmp_path, server, progress_deadline="1s", on_failure="hold")
+    shop = Shop(server, progress_deadline="1s", on_failure="hold")
     with pytest.raises(RolloutFailed):
         shop.play(revision="broken")
     assert server.revisions()["db-2"] == "broken"
@@ -269,11 +266,11 @@ def test_a_held_rollout_leaves_the_stable_template(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_why_no_pod_comes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_why_no_pod_comes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_on_delete, "TOLD_AFTER", 0.0)
     server = Server()
     server.denies = "create Pod db-2 failed error: exceeded quota: q"
-    shop = Shop(tmp_path, server, progress_deadline="1s")
+    shop = Shop(server, progress_deadline="1s")
     with pytest.raises(RolloutFailed):
         shop.play(revision="2")
     said = [line for made in shop.world.made for line in made.context.transport.said]
@@ -287,16 +284,14 @@ def test_why_no_pod_comes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("lost", [False, True], ids=["before it", "after it"])
 @pytest.mark.parametrize("nodes", [0, 2])
 @pytest.mark.slow
-def test_a_run_that_is_killed_at_a_change_is_continued(
-    tmp_path: Path, lost: bool, nodes: int
-) -> None:
+def test_a_run_that_is_killed_at_a_change_is_continued(lost: bool, nodes: int) -> None:
     """And a pod ends by itself before the next run."""
     whole = Server(2, nodes=nodes)
-    Shop(tmp_path / "whole", whole).play(revision="2")
+    Shop(whole).play(revision="2")
     assert len(whole.changes) >= 4, "the lease, the template, each pod"
     for number in range(len(whole.changes)):
         server = Server(2, nodes=nodes)
-        shop = Shop(tmp_path / str(number), server)
+        shop = Shop(server)
         note = server._changes
 
         def changes(
@@ -581,17 +576,17 @@ def test_steps_that_move_nothing_need_no_budget() -> None:
 
 
 @pytest.mark.parametrize("replicas", [2, 4])
-def test_another_number_is_refused(tmp_path: Path, replicas: int) -> None:
+def test_another_number_is_refused(replicas: int) -> None:
     server = Server(3)
     with pytest.raises(InputError, match=f"rollout_replicas: {replicas} asked for"):
-        Shop(tmp_path, server).play(revision="2", replicas=replicas)
+        Shop(server).play(revision="2", replicas=replicas)
     assert (server.template, deleted(server)) == ("1", [])
 
 
-def test_the_step_that_scales_is_refused(tmp_path: Path) -> None:
+def test_the_step_that_scales_is_refused() -> None:
     server = Server(3)
     with pytest.raises(InputError, match="scale the workload itself"):
-        Shop(tmp_path, server).step(scale, revision="1", replicas=4)
+        Shop(server).step(scale, revision="1", replicas=4)
     assert (server.template, len(server.living()), deleted(server)) == ("1", 3, [])
 
 
@@ -602,24 +597,24 @@ def test_an_operator_cannot_scale_a_rollout(waiting: Shop) -> None:
     assert sorted(waiting.server.revisions().values()) == ["1", "1", "2"]
 
 
-def test_a_plan_names_the_pods_as_they_go(tmp_path: Path) -> None:
+def test_a_plan_names_the_pods_as_they_go() -> None:
     server = Server(3)
-    found = Shop(tmp_path, server).step(plan, revision="2")
+    found = Shop(server).step(plan, revision="2")
     assert [name.partition("/")[0] for name in found["order"]] == ["db-2", "db-1", "db-0"]
     assert (found["surge"], found["unavailable"], found["minimum_available"]) == (0, 1, 2)
     assert "no preStop" in "".join(found["risks"])
     assert (server.template, deleted(server)) == ("1", [])
 
 
-def test_check_mode_changes_nothing(tmp_path: Path) -> None:
+def test_check_mode_changes_nothing() -> None:
     server = Server(3)
-    assert Shop(tmp_path, server).step(begin, check_mode=True, revision="2")["changed"]
+    assert Shop(server).step(begin, check_mode=True, revision="2")["changed"]
     assert (server.template, deleted(server)) == ("1", [])
 
 
-def test_the_same_number_is_fine(tmp_path: Path) -> None:
+def test_the_same_number_is_fine() -> None:
     server = Server(3)
-    Shop(tmp_path, server).play(revision="2", replicas=3)
+    Shop(server).play(revision="2", replicas=3)
     is_over(server, "2", 3)
 
 
@@ -640,11 +635,11 @@ def test_the_first_pods_are_the_most_common_ones() -> None:
     assert "nodeSelector" not in server.objects[DB]["spec"]["template"]["spec"]
 
 
-def test_a_rollout_that_kubectl_has_undone_is_followed_by_others(tmp_path: Path) -> None:
+def test_a_rollout_that_kubectl_has_undone_is_followed_by_others() -> None:
     """`kubectl rollout undo` gives the workload the template before, and moves no pod."""
     server = Server(2)
     before = copy.deepcopy(server.objects[DB]["spec"]["template"])
-    shop = Shop(tmp_path, server)
+    shop = Shop(server)
     shop.play(revision="2")
     server._put(
         DB, {**server.objects[DB], "spec": {**server.objects[DB]["spec"], "template": before}}
@@ -656,11 +651,11 @@ def test_a_rollout_that_kubectl_has_undone_is_followed_by_others(tmp_path: Path)
     is_over(server, "2", 2)
 
 
-def test_a_statefulset_needs_no_service(tmp_path: Path) -> None:
+def test_a_statefulset_needs_no_service() -> None:
     """Since https://github.com/kubernetes/kubernetes/pull/130233, `serviceName` is optional."""
     server = Server(3)
     del server.objects[DB]["spec"]["serviceName"]
-    Shop(tmp_path, server).play(revision="2")
+    Shop(server).play(revision="2")
     is_over(server, "2", 3)
     assert deleted(server) == ["db-2", "db-1", "db-0"]
 

@@ -52,11 +52,9 @@ def lines(shop: Shop, said: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("path", "name"), [(CONFIG, "ConfigMap shop"), (SECRET, "Secret login")])
-def test_what_pods_read_and_was_changed_is_said_until_a_restart(
-    tmp_path: Path, path: str, name: str
-) -> None:
+def test_what_pods_read_and_was_changed_is_said_until_a_restart(path: str, name: str) -> None:
     server = server_with_references()
-    shop, changed = Shop(tmp_path, server), f"{name} has changed since 2 was rolled out"
+    shop, changed = Shop(server), f"{name} has changed since 2 was rolled out"
     shop.play(revision="2")
     assert not shop.play(revision="2")["changed"]
     assert not lines(shop, "has changed")
@@ -76,9 +74,9 @@ def test_what_pods_read_and_was_changed_is_said_until_a_restart(
     assert lines(shop, f"{changed}: instances of it"), "2 runs with another one than it had"
 
 
-def test_a_restart_reads_what_is_there_now(tmp_path: Path) -> None:
+def test_a_restart_reads_what_is_there_now() -> None:
     server = server_with_references()
-    shop = Shop(tmp_path, server)
+    shop = Shop(server)
     shop.play(revision="2")
     before = {pod["metadata"]["uid"] for pod in server.living()}
     write(server, CONFIG, "other")
@@ -92,7 +90,7 @@ def test_a_restart_reads_what_is_there_now(tmp_path: Path) -> None:
 
 
 def test_the_journal_has_digests_and_never_what_is_in_them(tmp_path: Path) -> None:
-    shop = Shop(tmp_path, server_with_references())
+    shop = Shop(server_with_references())
     shop.play(revision="2")
     (found,) = [one.references for one in shop.journal.settings.values()]
     assert set(found) == {"ConfigMap shop", "Secret login"}
@@ -101,10 +99,10 @@ def test_the_journal_has_digests_and_never_what_is_in_them(tmp_path: Path) -> No
     ]
 
 
-def test_objects_that_may_not_be_read_are_not_known(tmp_path: Path) -> None:
+def test_objects_that_may_not_be_read_are_not_known() -> None:
     server = server_with_references()
     server.refuses = lambda path: "/secrets/" in path
-    shop = Shop(tmp_path, server)
+    shop = Shop(server)
     shop.play(revision="2")
     assert lines(shop, "not known: whether configmaps and secrets that the pods of"), shop.said
     write(server, CONFIG, "other")
@@ -112,10 +110,10 @@ def test_objects_that_may_not_be_read_are_not_known(tmp_path: Path) -> None:
     assert not lines(shop, "has changed")
 
 
-def test_an_object_that_is_not_there_is_one_that_may_come(tmp_path: Path) -> None:
+def test_an_object_that_is_not_there_is_one_that_may_come() -> None:
     server = server_with_references()
     gone = server.objects.pop(CONFIG)
-    shop = Shop(tmp_path, server)
+    shop = Shop(server)
     shop.play(revision="2")
     server.objects[CONFIG] = gone
     shop.play(revision="2")

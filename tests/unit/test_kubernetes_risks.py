@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 import typing as t
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
@@ -374,8 +373,8 @@ def test_what_a_pod_of_today_takes(spec: t.Any, cpu: str) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_a_rollout_begins_with_its_risks(tmp_path: Path) -> None:
+def test_a_rollout_begins_with_its_risks() -> None:
     server = cluster(2)
-    shop = Shop(tmp_path, server)
+    shop = Shop(server)
     shop.play(revision="2")
     assert [line for line in shop.said if "container shop has no preStop" in line]

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms import _pod, _pods
@@ -31,9 +29,9 @@ def roles(server: api.Server) -> dict[tuple[str, str], int]:
     return found
 
 
-def test_a_rollout_is_shown_by_events_on_the_deployment(tmp_path: Path) -> None:
+def test_a_rollout_is_shown_by_events_on_the_deployment() -> None:
     server = cluster()
-    Shop(tmp_path, server).play(revision="2")
+    Shop(server).play(revision="2")
     told = [(one["reason"], one["type"]) for one in server.told]
     assert (told[0], told[-1]) == (("RolloutBegun", "Normal"), ("RolloutPromoted", "Normal"))
     assert {one["message"].partition(":")[0] for one in server.told} == {"shop 2"}
@@ -44,27 +42,27 @@ def test_a_rollout_is_shown_by_events_on_the_deployment(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_rollout_that_fails_is_shown_as_a_warning(tmp_path: Path) -> None:
+def test_a_rollout_that_fails_is_shown_as_a_warning() -> None:
     server = cluster()
     server.starts = lambda pod: not pod["spec"]["containers"][0]["image"].endswith("broken")
     with pytest.raises(RolloutFailed):
-        Shop(tmp_path, server, progress_deadline="1s").play(revision="broken")
+        Shop(server, progress_deadline="1s").play(revision="broken")
     last = server.told[-1]
     assert (last["type"], last["reason"]) == ("Warning", "RolloutEnded")
     assert "rolled back" in last["message"]
 
 
-def test_without_the_right_to_make_events_the_rollout_goes_on(tmp_path: Path) -> None:
+def test_without_the_right_to_make_events_the_rollout_goes_on() -> None:
     server = cluster()
     server.refuses = lambda path: path.endswith("/events")
-    Shop(tmp_path, server).play(revision="2")
+    Shop(server).play(revision="2")
     assert server.counts() == {"2": 4}
     assert server.requests.count(f"POST {api.CORE}/events") < 6, "a step asks once"
 
 
-def test_pods_have_their_role_as_a_label_which_no_template_has(tmp_path: Path) -> None:
+def test_pods_have_their_role_as_a_label_which_no_template_has() -> None:
     server = cluster(8)
-    shop = Shop(tmp_path, server, strategy="canary", steps=[{"set_replicas": 2}, {"pause": {}}])
+    shop = Shop(server, strategy="canary", steps=[{"set_replicas": 2}, {"pause": {}}])
     shop.play(revision="2")
     assert roles(server) == {("1", "stable"): 6, ("2", "canary"): 2}
     shop.say("promote")
@@ -76,12 +74,10 @@ def test_pods_have_their_role_as_a_label_which_no_template_has(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("given", [{"number": 8}, {"nodes": 8}], ids=["statefulset", "daemonset"])
-def test_pods_that_are_replaced_at_their_places_have_their_role(
-    tmp_path: Path, given: dict[str, int]
-) -> None:
+def test_pods_that_are_replaced_at_their_places_have_their_role(given: dict[str, int]) -> None:
     server = Server(**given)
     steps = [{"set_replicas": 2}, {"pause": {}}]
-    shop = InPlace(tmp_path, server, strategy="canary", steps=steps)
+    shop = InPlace(server, strategy="canary", steps=steps)
     shop.play(revision="2")
     assert roles(server) == {("1", "stable"): 6, ("2", "canary"): 2}
     shop.say("abort")
@@ -96,16 +92,16 @@ def test_pods_that_are_replaced_at_their_places_have_their_role(
     assert _pods.ROLE not in server.objects[server.path]["spec"]["template"]["metadata"]["labels"]
 
 
-def test_why_the_template_has_changed_stands_in_the_history(tmp_path: Path) -> None:
+def test_why_the_template_has_changed_stands_in_the_history() -> None:
     server = cluster()
-    shop = Shop(tmp_path, server)
+    shop = Shop(server)
     shop.play(revision="2")
     assert _pod.notes_of(server.objects[api.SHOP])[CAUSE] == "progressive.rollout: shop 2"
 
 
-def test_the_cause_of_a_template_that_the_owner_wrote_is_left_to_the_owner(tmp_path: Path) -> None:
+def test_the_cause_of_a_template_that_the_owner_wrote_is_left_to_the_owner() -> None:
     server = cluster()
     pause(server, "2")
     server.patch(api.SHOP, {"metadata": {"annotations": {CAUSE: "mine"}}})
-    Shop(tmp_path, server).play(revision="2")
+    Shop(server).play(revision="2")
     assert _pod.notes_of(server.objects[api.SHOP])[CAUSE] == "mine"

@@ -29,11 +29,9 @@ def server(service: str) -> Server:
     return Server(Rotation.IN, True, 0, ours=False, name=f"{service}-1", service=service)
 
 
-def test_a_pool_with_servers_of_another_service_is_refused_before_anything_is_touched(
-    tmp_path: Path,
-) -> None:
+def test_a_pool_with_servers_of_another_service_is_refused_before_anything_is_touched() -> None:
     world = World(fewest=0)
-    shop = Service(str(tmp_path), world, replicas=2)  # type: ignore[arg-type]
+    shop = Service(world, replicas=2)
     shop.play(revision="1")
     servers = dict(world.servers)
     world.servers[THEIRS] = server("shop2")
@@ -51,12 +49,10 @@ def test_a_pool_with_servers_of_another_service_is_refused_before_anything_is_to
     assert shop.running == {"2": 2} and not world.wrong
 
 
-def test_a_name_that_looks_like_another_service_is_ours_where_our_instance_is(
-    tmp_path: Path,
-) -> None:
+def test_a_name_that_looks_like_another_service_is_ours_where_our_instance_is() -> None:
     """As older versions named the servers of pods."""
     world = World(fewest=0)
-    shop = Service(str(tmp_path), world, replicas=2)  # type: ignore[arg-type]
+    shop = Service(world, replicas=2)
     shop.play(revision="1")
     world.servers = dict.fromkeys(world.servers, server("shop-7d9f8b"))
     shop.play(revision="2")
@@ -83,7 +79,7 @@ def test_ports_of_neighbours_are_looked_up_without_reading_the_service_s_own_rec
     assert not list(_service.neighbours(str(tmp_path / "nowhere"), "shop"))
 
 
-def test_a_port_that_was_passed_over_is_no_failure(tmp_path: Path) -> None:
+def test_a_port_that_was_passed_over_is_no_failure() -> None:
     class Occupied(Platform):
         def sync(self, start: t.Sequence[Labels] = (), *work: t.Any, **more: t.Any) -> t.Any:
             taken = [labels.endpoint.port for labels in start if labels.endpoint.port < 3]
@@ -103,7 +99,7 @@ def test_a_port_that_was_passed_over_is_no_failure(tmp_path: Path) -> None:
 
     occupied: set[int] = set()
     world = Street(fewest=0)
-    shop = Service(str(tmp_path), world, replicas=2, failure_limit=1)  # type: ignore[arg-type]
+    shop = Service(world, replicas=2, failure_limit=1)
     result = shop.play(revision="1")
     assert shop.running == {"1": 2} and occupied == {1, 2}
     states = [event.get("state") for event in shop.timeline(result["rollout"]["id"])]

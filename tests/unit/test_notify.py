@@ -9,7 +9,6 @@ import threading
 import typing as t
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import yaml
@@ -61,9 +60,9 @@ def receiver(server: Server, **changes: t.Any) -> dict[str, t.Any]:
     return {"driver": "webhook", "on": ALL, "url": f"{server.url}/t0ken-of-the-hook", **changes}
 
 
-def shop(tmp_path: Path, *receivers: dict[str, t.Any]) -> Service:
+def shop(*receivers: dict[str, t.Any]) -> Service:
     given = {"replicas": 2, "notify": list(receivers)}
-    return Service(tmp_path / "store", World(fewest=0, most=9), **given)
+    return Service(World(fewest=0, most=9), **given)
 
 
 def told(server: Server) -> list[tuple[str, str]]:
@@ -92,8 +91,8 @@ def with_token(service: Service) -> list[str]:
 # -- what is told ----------------------------------------------------------------------------------
 
 
-def test_a_rollout_is_told_from_its_beginning_to_its_end(server: Server, tmp_path: Path) -> None:
-    service = shop(tmp_path, receiver(server))
+def test_a_rollout_is_told_from_its_beginning_to_its_end(server: Server) -> None:
+    service = shop(receiver(server))
     service.play(revision="1")
     service.play(revision="2", gates=APPROVED)
     service.say("promote")
@@ -110,15 +109,15 @@ def test_a_rollout_is_told_from_its_beginning_to_its_end(server: Server, tmp_pat
     assert ("waiting", "webhook 1", None) in notified(service)
 
 
-def test_only_what_is_asked_for_is_told(server: Server, tmp_path: Path) -> None:
+def test_only_what_is_asked_for_is_told(server: Server) -> None:
     with_template = receiver(server, on="promoted", template="{{ service }}: {{ event }} <b>")
-    shop(tmp_path, with_template).play(revision="1")
+    shop(with_template).play(revision="1")
     assert [one.body for one in server.requests] == [b"shop: promoted <b>"]
 
 
 @pytest.mark.parametrize("on_failure", ["rollback", "hold"])
-def test_a_failure_is_told_with_its_reason(server: Server, tmp_path: Path, on_failure: str) -> None:
-    service = shop(tmp_path, receiver(server))
+def test_a_failure_is_told_with_its_reason(server: Server, on_failure: str) -> None:
+    service = shop(receiver(server))
     service.play(revision="1")
     failing = {"confirm_promotion": [{"driver": "command", "command": ["/nowhere"]}]}
     with pytest.raises(RolloutFailed):
@@ -130,8 +129,8 @@ def test_a_failure_is_told_with_its_reason(server: Server, tmp_path: Path, on_fa
     assert ("was rolled back to 1 after" in data["text"]) == (event == "rolled_back")
 
 
-def test_an_abort_is_told_as_one(server: Server, tmp_path: Path) -> None:
-    service = shop(tmp_path, receiver(server))
+def test_an_abort_is_told_as_one(server: Server) -> None:
+    service = shop(receiver(server))
     service.play(revision="1")
     service.play(revision="2", gates=APPROVED)
     service.say("abort")
@@ -143,8 +142,8 @@ def test_an_abort_is_told_as_one(server: Server, tmp_path: Path) -> None:
 # -- once, whatever happens ------------------------------------------------------------------------
 
 
-def test_what_was_told_is_not_told_again_by_the_next_run(server: Server, tmp_path: Path) -> None:
-    service = shop(tmp_path, receiver(server))
+def test_what_was_told_is_not_told_again_by_the_next_run(server: Server) -> None:
+    service = shop(receiver(server))
     service.play(revision="1")
     for _run in range(3):  # each waits for a person, and is parked
         service.play(revision="2", gates=APPROVED)
@@ -152,9 +151,9 @@ def test_what_was_told_is_not_told_again_by_the_next_run(server: Server, tmp_pat
 
 
 def test_what_a_killed_run_did_not_tell_the_next_one_tells(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service = shop(tmp_path, receiver(server))
+    service = shop(receiver(server))
     with monkeypatch.context() as killed:  # as if the process ended before any thread ran
         killed.setattr(announcer._Line, "send", lambda *_args: None)
         service.play(revision="1")
@@ -169,9 +168,9 @@ def test_what_a_killed_run_did_not_tell_the_next_one_tells(
 
 
 def test_the_last_rollout_is_told_even_where_another_has_begun(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service = shop(tmp_path, receiver(server))
+    service = shop(receiver(server))
     with monkeypatch.context() as away:
         away.setattr(announcer._Line, "send", lambda *_args: None)
         service.play(revision="1")
@@ -181,8 +180,8 @@ def test_the_last_rollout_is_told_even_where_another_has_begun(
     assert [event for event, revision in told(server) if revision == "1"] == ["begun", "promoted"]
 
 
-def test_a_receiver_that_is_new_is_not_told_of_the_past(server: Server, tmp_path: Path) -> None:
-    service = shop(tmp_path)
+def test_a_receiver_that_is_new_is_not_told_of_the_past(server: Server) -> None:
+    service = shop()
     service.play(revision="1")
     service.play(revision="2", gates=APPROVED)
     service.say("promote")
@@ -191,9 +190,9 @@ def test_a_receiver_that_is_new_is_not_told_of_the_past(server: Server, tmp_path
 
 
 def test_a_rollout_of_last_week_is_not_told(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service = shop(tmp_path, receiver(server))
+    service = shop(receiver(server))
     with monkeypatch.context() as away:
         away.setattr(announcer._Line, "send", lambda *_args: None)
         service.play(revision="1")
@@ -202,10 +201,8 @@ def test_a_rollout_of_last_week_is_not_told(
     assert not server.requests
 
 
-def test_nobody_is_told_in_check_mode(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service = shop(tmp_path, receiver(server))
+def test_nobody_is_told_in_check_mode(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = shop(receiver(server))
     with monkeypatch.context() as away:
         away.setattr(announcer._Line, "send", lambda *_args: None)
         service.play(revision="1")
@@ -218,9 +215,9 @@ def test_nobody_is_told_in_check_mode(
 # -- failures --------------------------------------------------------------------------------------
 
 
-def test_a_receiver_that_fails_is_asked_again(server: Server, tmp_path: Path) -> None:
+def test_a_receiver_that_fails_is_asked_again(server: Server) -> None:
     server.replies = [(500, ""), None, (429, ""), (200, "")]
-    service = shop(tmp_path, receiver(server, on="promoted"))
+    service = shop(receiver(server, on="promoted"))
     service.play(revision="1")
     assert told(server) == [("promoted", "1")] * 4
     assert len({json.loads(one.body)["id"] for one in server.requests}) == 1
@@ -229,11 +226,9 @@ def test_a_receiver_that_fails_is_asked_again(server: Server, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("status", "attempts"), [(500, 3), (404, 1)])
-def test_a_failure_is_told_and_holds_nothing_up(
-    server: Server, tmp_path: Path, status: int, attempts: int
-) -> None:
+def test_a_failure_is_told_and_holds_nothing_up(server: Server, status: int, attempts: int) -> None:
     server.replies = [(status, "no t0ken-of-the-hook here")]
-    service = shop(tmp_path, receiver(server, on="begun", retries=2))
+    service = shop(receiver(server, on="begun", retries=2))
     service.play(revision="1")
     assert service.journal.rollout and service.journal.rollout.outcome == "promoted"
     assert len(server.requests) == attempts
@@ -248,12 +243,12 @@ def test_a_failure_is_told_and_holds_nothing_up(
 
 
 def test_a_receiver_that_hangs_holds_nothing_up(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(announcer, "BETWEEN", 0.01)
     monkeypatch.setattr(announcer, "AT_END", 0.02)
     server.hangs.set()
-    service = shop(tmp_path, receiver(server, on="begun"))
+    service = shop(receiver(server, on="begun"))
     service.play(revision="1")
     assert service.journal.rollout and service.journal.rollout.outcome == "promoted"
     assert notified(service) == []
@@ -268,11 +263,11 @@ def test_a_receiver_that_hangs_holds_nothing_up(
 
 
 def test_nobody_waits_for_a_run_that_waits_for_a_receiver(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is parked, gives its lease back, and writes down later what was sent."""
     monkeypatch.setattr(announcer, "BETWEEN", 0.01)
-    service = shop(tmp_path, receiver(server, on="waiting"))
+    service = shop(receiver(server, on="waiting"))
     service.play(revision="1")
     server.hangs.set()
     parked = threading.Thread(target=lambda: service.play(revision="2", gates=APPROVED))
@@ -289,12 +284,12 @@ def test_nobody_waits_for_a_run_that_waits_for_a_receiver(
 
 
 def test_one_receiver_does_not_wait_for_another(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = Server()
     try:
         other.hangs.set()
-        service = shop(tmp_path, receiver(other), receiver(server))
+        service = shop(receiver(other), receiver(server))
         done = threading.Thread(target=lambda: service.play(revision="1"))
         monkeypatch.setattr(announcer, "AT_END", 0.5)
         monkeypatch.setattr(announcer, "BETWEEN", 0.01)
@@ -306,13 +301,13 @@ def test_one_receiver_does_not_wait_for_another(
 
 
 def test_a_driver_with_a_defect_is_told_without_its_words(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def defect(*_args: object) -> None:
         raise ValueError("t0ken-of-the-hook")
 
     monkeypatch.setattr(webhook.Driver, "send", defect)
-    service = shop(tmp_path, receiver(server, on="begun"))
+    service = shop(receiver(server, on="begun"))
     service.play(revision="1")
     assert notified(service) == [("begun", "webhook 1", "its driver failed: ValueError")]
 
@@ -320,8 +315,8 @@ def test_a_driver_with_a_defect_is_told_without_its_words(
 # -- secrets ---------------------------------------------------------------------------------------
 
 
-def test_the_journal_has_no_receiver(server: Server, tmp_path: Path) -> None:
-    service = shop(tmp_path, receiver(server))
+def test_the_journal_has_no_receiver(server: Server) -> None:
+    service = shop(receiver(server))
     service.play(revision="1")
     service.play(revision="2", gates=APPROVED)
     kept = remembered.of_rollout(service.journal)
@@ -372,9 +367,9 @@ def test_wrong_templates_are_refused(text: str, words: str) -> None:
     assert str(refused.value).startswith("rollout_notify[0].template: ")
 
 
-def test_wrong_options_are_refused_before_anything_is_touched(tmp_path: Path) -> None:
+def test_wrong_options_are_refused_before_anything_is_touched() -> None:
     wrong = {"driver": "webhook", "on": "begun", "url": "https://x", "ca_path": "/nowhere"}
-    service = shop(tmp_path, wrong)
+    service = shop(wrong)
     with pytest.raises(InputError, match=r"^rollout_notify\[0\]\.ca_path"):
         service.step(begin, {}, revision="1")
     assert service.journal.rollout is None

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import typing as t
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import begin, plan
@@ -28,9 +27,9 @@ CANARY: dict[str, t.Any] = {"revision": "2", "strategy": "canary", "steps": GROU
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Service:
+def shop() -> Service:
     """Six instances of revision 1."""
-    service = Service(tmp_path, World(most=7, fewest=0))
+    service = Service(World(most=7, fewest=0))
     service.play(revision="1", replicas=6)
     assert service.running == {"1": 6}
     service.world.fewest = 6
@@ -366,8 +365,8 @@ def test_as_many_as_there_are(shop: Service) -> None:
     assert (shop.journal.open or pytest.fail()).replicas == 9
 
 
-def test_as_many_as_there_are_where_there_is_nothing(tmp_path: Path) -> None:
-    service = Service(tmp_path, World(most=7, fewest=0))
+def test_as_many_as_there_are_where_there_is_nothing() -> None:
+    service = Service(World(most=7, fewest=0))
     with pytest.raises(
         InputError, match="rollout_replicas: current follows the number of running instances"
     ):

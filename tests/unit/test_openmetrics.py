@@ -134,7 +134,7 @@ def test_a_gateway_that_fails_is_told_and_holds_nothing_up(tmp_path: Path) -> No
         store = {"driver": "file", "path": str(tmp_path / "store")}
         metrics = {"pushgateway": server.url, "textfile": f"{tmp_path}/nowhere/x.prom"}
         given = {"replicas": 2, "store": store, "metrics": {"pushgateway": server.url}}
-        service = Service(tmp_path / "store", World(fewest=0, most=9), **given)
+        service = Service(World(fewest=0, most=9), **given)
         service.play(revision="1")
         service.play(revision="2", metrics=metrics)
     finally:

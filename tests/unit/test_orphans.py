@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import field
-from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import begin, finish, promote, rollback
@@ -66,9 +65,9 @@ def world() -> Cut:
 
 
 @pytest.fixture
-def shop(tmp_path: Path, world: Cut) -> Service:
+def shop(world: Cut) -> Service:
     """Three instances of revision 1."""
-    service = Service(tmp_path, world, replicas=3)
+    service = Service(world, replicas=3)
     service.play(revision="1")
     return service
 

@@ -114,8 +114,8 @@ def test_a_damaged_mark_refuses_nobody(host: Host, text: str) -> None:
     assert "journal" not in host.check() and "instances" in host.run(MISTYPED)
 
 
-def test_a_journal_keeps_its_id(tmp_path: Path) -> None:
-    shop = Service(tmp_path, World(), replicas=1, revision="1")
+def test_a_journal_keeps_its_id() -> None:
+    shop = Service(World(), replicas=1, revision="1")
     shop.world.fewest = 0
     shop.play()
     first = shop.journal.journal

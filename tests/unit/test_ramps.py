@@ -234,9 +234,9 @@ def test_instances_ahead_do_not_raise_the_share(
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Service:
+def shop() -> Service:
     """Ten instances of revision 1."""
-    service = Service(tmp_path, World(most=20, fewest=0), budget={"max_surge": "100%"})
+    service = Service(World(most=20, fewest=0), budget={"max_surge": "100%"})
     service.play(revision="1", replicas=10)
     service.world.fewest = 10
     return service
@@ -403,8 +403,8 @@ def test_without_a_minimum_the_share_is_of_the_maximum() -> None:
     assert (first.waypoint.weight, first.waypoint.new) == (10, 6)
 
 
-def test_without_others_the_minimum_counts(tmp_path: Path) -> None:
-    service = Service(tmp_path, World(most=16, fewest=0))
+def test_without_others_the_minimum_counts() -> None:
+    service = Service(World(most=16, fewest=0))
     service.play(revision="1", replicas={"min": 16})
     assert service.running == {"1": 16}
 

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import rollback
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
@@ -24,9 +22,9 @@ MISSING = "web1: /srv/shop/releases/4 does not exist"
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Service:
+def shop() -> Service:
     """Three instances of revision 2, which followed revision 1."""
-    service = Service(tmp_path, World(fewest=0), replicas=3, wait=60)
+    service = Service(World(fewest=0), replicas=3, wait=60)
     service.play(revision="1")
     service.play(revision="2")
     service.said.clear()
@@ -59,8 +57,8 @@ def test_nothing_that_was_not_started_is_rolled_back(shop: Service) -> None:
     assert "rolling_back" not in phases
 
 
-def test_a_first_deployment_is_refused_too(tmp_path: Path) -> None:
-    service = Service(tmp_path, World(fewest=0), replicas=3, wait=60)
+def test_a_first_deployment_is_refused_too() -> None:
+    service = Service(World(fewest=0), replicas=3, wait=60)
     assert refused(service, "1").startswith("shop 1: refused: nothing was started. Why: ")
     assert service.journal.stable is None and not service.running
     service.play(revision="1")

@@ -7,7 +7,6 @@ import copy
 import typing as t
 from collections import Counter
 from contextlib import nullcontext, suppress
-from pathlib import Path
 
 import pytest
 import yaml
@@ -81,14 +80,14 @@ class Tasks(World):
 class Rollouts:
     """The services of a release."""
 
-    def __init__(self, path: Path, managers: engine.Managers, server: engine.Server) -> None:
+    def __init__(self, managers: engine.Managers, server: engine.Server) -> None:
         tasks, self.pods, self.swarm = Tasks(managers), Pods(), server
         self.hosts = World(most=3, fewest=0)
         tasks.journals = self.pods.journals = self.hosts.journals
         self.services = {
-            "api": Service(path, self.pods, service="api", replicas=3),
-            "mail": Service(path, tasks, service="mail", replicas=2),
-            "worker": Service(path, self.hosts, service="worker", replicas=2),
+            "api": Service(self.pods, service="api", replicas=3),
+            "mail": Service(tasks, service="mail", replicas=2),
+            "worker": Service(self.hosts, service="worker", replicas=2),
         }
 
     def play(self, name: str, release: str, revision: str) -> str:
@@ -122,9 +121,9 @@ class Rollouts:
 
 
 @pytest.fixture
-def rollouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rollouts:
+def rollouts(monkeypatch: pytest.MonkeyPatch) -> Rollouts:
     server = engine.Server()
-    return Rollouts(tmp_path, engine.Managers(server, monkeypatch), server)
+    return Rollouts(engine.Managers(server, monkeypatch), server)
 
 
 @pytest.mark.slow
@@ -171,10 +170,10 @@ def test_the_variables_of_the_page_are_accepted(member: str) -> None:
 
 @pytest.mark.parametrize("held", [True, False], ids=["held", "waits"])
 def test_a_member_that_cannot_go_back_is_not_continued_in_a_release_that_was_taken_back(
-    tmp_path: Path, held: bool
+    held: bool,
 ) -> None:
     world = World(most=3, fewest=0)
-    schema = Service(tmp_path, world, service="schema", replicas=2, failure_limit=1)
+    schema = Service(world, service="schema", replicas=2, failure_limit=1)
     schema.play(revision="1")
     members = {"schema": {"reversible": False}, "api": {"after": ["schema"]}}
     given = {"revision": "2", "release": {"name": "2", "member": "schema", "members": members}}

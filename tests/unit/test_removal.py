@@ -7,7 +7,6 @@ import copy
 import typing as t
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import remove
@@ -68,9 +67,9 @@ def uids(server: api.Server) -> set[str]:
 
 
 @IN_PLACE
-def test_pods_that_were_replaced_at_their_places(tmp_path: Path, given: dict[str, int]) -> None:
+def test_pods_that_were_replaced_at_their_places(given: dict[str, int]) -> None:
     server = Server(**given)
-    shop = test_kubernetes_in_place.Shop(tmp_path, server)
+    shop = test_kubernetes_in_place.Shop(server)
     shop.play(revision="2")
     pods = uids(server)
     named = removed(shop, server.objects)
@@ -83,10 +82,10 @@ def test_pods_that_were_replaced_at_their_places(tmp_path: Path, given: dict[str
     assert uids(server) == pods, "they run on"
 
 
-def test_a_deployment_comes_back(tmp_path: Path) -> None:
+def test_a_deployment_comes_back() -> None:
     """Its ReplicaSets have names of earlier rollouts, and their pods labels."""
     server = test_kubernetes.cluster()
-    shop = test_kubernetes.Shop(tmp_path, server, progress_deadline="2s")
+    shop = test_kubernetes.Shop(server, progress_deadline="2s")
     for revision in ("2", "3"):
         shop.play(revision=revision)
     removed(shop, server.objects)
@@ -101,11 +100,9 @@ def test_a_deployment_comes_back(tmp_path: Path) -> None:
 
 
 @IN_PLACE
-def test_a_rollout_after_that_is_the_first_one_and_can_go_back(
-    tmp_path: Path, given: dict[str, int]
-) -> None:
+def test_a_rollout_after_that_is_the_first_one_and_can_go_back(given: dict[str, int]) -> None:
     server = Server(**given)
-    shop = test_kubernetes_in_place.Shop(tmp_path, server, progress_deadline="1s")
+    shop = test_kubernetes_in_place.Shop(server, progress_deadline="1s")
     shop.play(revision="2")
     removed(shop, server.objects)
     server.starts = lambda pod: not pod["spec"]["containers"][0]["image"].endswith("broken")
@@ -116,9 +113,9 @@ def test_a_rollout_after_that_is_the_first_one_and_can_go_back(
     test_kubernetes_in_place.is_over(server, "3", 3)
 
 
-def test_a_route_is_its_owners(tmp_path: Path) -> None:
+def test_a_route_is_its_owners() -> None:
     server = Gateways()
-    shop = test_gateway_api.Shop(tmp_path, server, progress_deadline="5s")
+    shop = test_gateway_api.Shop(server, progress_deadline="5s")
     shop.play(revision="2")
     pods, spec = uids(server), copy.deepcopy(server.objects[server.route]["spec"])
     named = removed(shop, server.objects)
@@ -130,8 +127,8 @@ def test_a_route_is_its_owners(tmp_path: Path) -> None:
     shop.is_as_before("3")
 
 
-def test_all_parts(tmp_path: Path) -> None:
-    shop = test_several.Shop(tmp_path)
+def test_all_parts() -> None:
+    shop = test_several.Shop()
     shop.play(revision="2")
     cloud = shop.world.cloud
     pods, hosted = uids(cloud), dict(shop.world.instances)
@@ -163,8 +160,8 @@ class Services(World):
         return made
 
 
-def test_services_of_a_swarm(tmp_path: Path, swarm: Swarm, monkeypatch: pytest.MonkeyPatch) -> None:
-    shop = Service(tmp_path, Services(managers=Managers(swarm, monkeypatch)), replicas=3)
+def test_services_of_a_swarm(swarm: Swarm, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Service(Services(managers=Managers(swarm, monkeypatch)), replicas=3)
     shop.play(revision="1")
     shop.play(revision="2")
     tasks = {task["ID"] for task in swarm.tasks}
@@ -191,7 +188,7 @@ class Served(World):
 
 @pytest.mark.parametrize("ends", [False, True], ids=["promoted", "fails"])
 def test_a_first_rollout_leaves_the_servers_that_it_finds_until_an_instance_serves(
-    tmp_path: Path, ends: bool
+    ends: bool,
 ) -> None:
     before = {
         Endpoint("127.0.0.1", port): Shown(Rotation.IN, True, 0, name=f"shop-{port}")
@@ -199,7 +196,7 @@ def test_a_first_rollout_leaves_the_servers_that_it_finds_until_an_instance_serv
     }
     world = Served(servers=dict(before), fewest=1)
     world.crashes = lambda _labels: ends
-    shop = Service(tmp_path, world, replicas=3, failure_limit=1)
+    shop = Service(world, replicas=3, failure_limit=1)
     with pytest.raises(RolloutFailed) if ends else nullcontext():
         shop.play(revision="1")
     assert world.wrong == []

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import typing as t
-from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.messages import ended
@@ -28,15 +27,13 @@ CASES: list[tuple[int, int, dict[str, t.Any], str]] = [
 ]
 
 
-def service(tmp_path: Path) -> Service:
-    return Service(tmp_path, World(fewest=0, most=99))
+def service() -> Service:
+    return Service(World(fewest=0, most=99))
 
 
 @pytest.mark.parametrize(("before", "after", "plan", "told"), CASES)
-def test_so_many_are_replaced(
-    tmp_path: Path, before: int, after: int, plan: dict[str, t.Any], told: str
-) -> None:
-    shop = service(tmp_path)
+def test_so_many_are_replaced(before: int, after: int, plan: dict[str, t.Any], told: str) -> None:
+    shop = service()
     shop.play(revision="1", replicas=before)
     assert f"promoted: {before} instance" in shop.said[-1] and "replaced" not in shop.said[-1]
     result = shop.play(revision="2", replicas=after, **plan)
@@ -44,8 +41,8 @@ def test_so_many_are_replaced(
     assert result["rollout"]["replaced"] == before
 
 
-def test_an_instance_that_ended_by_itself_was_replaced_too(tmp_path: Path) -> None:
-    shop = service(tmp_path)
+def test_an_instance_that_ended_by_itself_was_replaced_too() -> None:
+    shop = service()
     shop.play(revision="1", replicas=4)
     ends = iter(list(shop.world.instances)[:1])
 
@@ -58,16 +55,16 @@ def test_an_instance_that_ended_by_itself_was_replaced_too(tmp_path: Path) -> No
     assert "promoted: 4 instances replaced in" in shop.said[-1]
 
 
-def test_scaling_says_what_there_is(tmp_path: Path) -> None:
-    shop = service(tmp_path)
+def test_scaling_says_what_there_is() -> None:
+    shop = service()
     shop.play(revision="1", replicas=4)
     shop.play(revision="1", replicas=2)
     assert "shop 1 scaled: 2 instances in" in shop.said[-1]
 
 
-def test_a_load_balancer_that_lost_its_servers_is_repaired(tmp_path: Path) -> None:
+def test_a_load_balancer_that_lost_its_servers_is_repaired() -> None:
     """Nothing is scaled where as many run as before."""
-    shop = service(tmp_path)
+    shop = service()
     shop.play(revision="1", replicas=2)
     shop.world.servers.clear()
     shop.play(revision="1", replicas=2)
@@ -75,10 +72,8 @@ def test_a_load_balancer_that_lost_its_servers_is_repaired(tmp_path: Path) -> No
     assert not any("scaling" in line for line in shop.said)
 
 
-def test_a_journal_of_an_earlier_version_has_the_number_of_those_taken_out(
-    tmp_path: Path,
-) -> None:
-    shop = service(tmp_path)
+def test_a_journal_of_an_earlier_version_has_the_number_of_those_taken_out() -> None:
+    shop = service()
     shop.play(revision="1", replicas=2)
     shop.play(revision="2", replicas=2)
     kept = shop.journal.dump()

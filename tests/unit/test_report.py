@@ -499,7 +499,7 @@ def test_the_page_shows_a_path_that_is_accepted() -> None:
 def shop(tmp_path: Path, to: str) -> Service:
     path = tmp_path / "store"
     store = {"driver": "file", "path": str(path)}
-    service = Service(path, World(fewest=0, most=9), replicas=3, report=to, store=store)
+    service = Service(World(fewest=0, most=9), replicas=3, report=to, store=store)
     service.play(revision="1")
     return service
 
@@ -517,17 +517,17 @@ def test_a_rollout_leaves_its_reports(tmp_path: Path) -> None:
     assert links == [f"{id}.html" for id in ids]
 
 
-def test_a_rollout_whose_id_is_no_file_name_has_no_report(tmp_path: Path) -> None:
+def test_a_rollout_whose_id_is_no_file_name_has_no_report() -> None:
     """A journal may be anybody's: its ids must not lead out of the directory."""
-    service = Service(tmp_path, World(fewest=0, most=9), replicas=3)
+    service = Service(World(fewest=0, most=9), replicas=3)
     service.play(revision="1")
     record = service.journal
     record.history = [record.history[0] | {"id": id} for id in ("../x", "a/b", ".x", "", "ok\n")]
     assert list(Reports(record, service.store).rollouts) == [record.rollout and record.rollout.id]
 
 
-def test_the_history_says_what_a_rollback_may_lead_to(tmp_path: Path) -> None:
-    service = Service(tmp_path, World(fewest=0, most=9), replicas=3)
+def test_the_history_says_what_a_rollback_may_lead_to() -> None:
+    service = Service(World(fewest=0, most=9), replicas=3)
     assert history.lines(service.journal, history.entries(service.journal)) == [
         "shop: no rollout so far"
     ]

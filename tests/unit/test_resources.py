@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import typing as t
-from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import begin, control, plan, scale
@@ -53,8 +52,8 @@ class World(memory.World):
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> memory.Service:
-    return memory.Service(tmp_path, World(most=99, fewest=0))
+def shop() -> memory.Service:
+    return memory.Service(World(most=99, fewest=0))
 
 
 @pytest.mark.parametrize(("step", "check_mode"), [(begin, False), (begin, True), (plan, False)])

@@ -10,7 +10,6 @@ import threading
 import typing as t
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import begin, rollback
@@ -94,9 +93,9 @@ class BusyTraffic(Traffic):
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Service:
+def shop() -> Service:
     """Five instances of revision 1."""
-    service = Service(tmp_path, Busy(most=6, fewest=0), replicas=5, wait=0)
+    service = Service(Busy(most=6, fewest=0), replicas=5, wait=0)
     service.play(revision="1")
     return service
 

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 import yaml
@@ -221,9 +220,9 @@ class Shop(Service):
 
     world: Both
 
-    def __init__(self, path: Path, replicas: int = 4, **given: t.Any) -> None:
+    def __init__(self, replicas: int = 4, **given: t.Any) -> None:
         world = Both()
-        super().__init__(path, world, replicas=replicas, **given)
+        super().__init__(world, replicas=replicas, **given)
         self.play(revision="1")
         assert world.vms() == {"1": replicas // 2}
         is_ordinary(world.cloud, "1", replicas // 2)
@@ -235,8 +234,8 @@ class Shop(Service):
         self.world.shares.clear()
 
 
-def test_one_walk_over_both(tmp_path: Path) -> None:
-    shop = Shop(tmp_path, 8)
+def test_one_walk_over_both() -> None:
+    shop = Shop(8)
     assert shop.play(revision="2")["rollout"]["outcome"] == "promoted"
     assert shop.world.vms() == {"2": 4}
     is_ordinary(shop.world.cloud, "2", 4)
@@ -244,8 +243,8 @@ def test_one_walk_over_both(tmp_path: Path) -> None:
     assert not shop.play(revision="2")["changed"]
 
 
-def test_hosts_first_then_the_deployment(tmp_path: Path) -> None:
-    shop = Shop(tmp_path, targets=WAVES)
+def test_hosts_first_then_the_deployment() -> None:
+    shop = Shop(targets=WAVES)
     shop.play(revision="2")
     first = next(number for number, (_vms, pods) in enumerate(shop.world.seen) if "2" in pods)
     assert shop.world.seen[first][0] == {"2": 2}, "the first wave was done"
@@ -255,8 +254,8 @@ def test_hosts_first_then_the_deployment(tmp_path: Path) -> None:
     assert record.rollout and record.rollout.outcome == "promoted" and not record.away
 
 
-def test_a_failure_in_the_second_takes_the_first_back(tmp_path: Path) -> None:
-    shop = Shop(tmp_path, targets=WAVES, progress_deadline="1s")
+def test_a_failure_in_the_second_takes_the_first_back() -> None:
+    shop = Shop(targets=WAVES, progress_deadline="1s")
     shop.world.cloud.starts = lambda pod: not pod["spec"]["containers"][0]["image"].endswith("2")
     with pytest.raises(RolloutFailed):
         shop.play(revision="2")
@@ -267,8 +266,8 @@ def test_a_failure_in_the_second_takes_the_first_back(tmp_path: Path) -> None:
     assert (shop.world.low, shop.world.high, shop.world.wrong) == (4, 5, [])
 
 
-def test_a_failure_on_the_hosts_takes_the_deployment_back(tmp_path: Path) -> None:
-    shop = Shop(tmp_path, targets=WAVES[::-1], progress_deadline="1s")
+def test_a_failure_on_the_hosts_takes_the_deployment_back() -> None:
+    shop = Shop(targets=WAVES[::-1], progress_deadline="1s")
     shop.world.bad = ["2"]
     with pytest.raises(RolloutFailed):
         shop.play(revision="2")
@@ -279,10 +278,8 @@ def test_a_failure_on_the_hosts_takes_the_deployment_back(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("factors", [{}, {"cloud": 2}, {"vms": 3}])
-def test_weights_divide_the_requests_of_all_parts_together(
-    tmp_path: Path, factors: dict[str, int]
-) -> None:
-    shop, number = Shop(tmp_path, 8), 8
+def test_weights_divide_the_requests_of_all_parts_together(factors: dict[str, int]) -> None:
+    shop, number = Shop(8), 8
     if factors:
         shop.world.factors, number = factors, 4 + 4 * max(factors.values())
         shop.play(revision="1")
@@ -298,14 +295,14 @@ def test_weights_divide_the_requests_of_all_parts_together(
     assert (shop.world.low, shop.world.wrong) == (number, [])
 
 
-def test_weights_of_waves_need_load_balancers_of_each_part(tmp_path: Path) -> None:
-    shop = Shop(tmp_path, targets=WAVES)
+def test_weights_of_waves_need_load_balancers_of_each_part() -> None:
+    shop = Shop(targets=WAVES)
     with pytest.raises(InputError, match="set_weight divides the requests of one target"):
         shop.play(revision="2", strategy="canary", steps=[{"set_weight": 10}])
 
 
-def test_each_part_has_its_share(tmp_path: Path) -> None:
-    shop = Shop(tmp_path)
+def test_each_part_has_its_share() -> None:
+    shop = Shop()
     shop.world.factors = {"cloud": 2}
     shop.play(revision="2", replicas=6)
     assert shop.world.vms() == {"2": 3}
@@ -314,9 +311,9 @@ def test_each_part_has_its_share(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", ["vms", "cloud"])
 @pytest.mark.slow
-def test_a_part_that_is_gone_holds_the_rollout_until_it_is_back(tmp_path: Path, part: str) -> None:
+def test_a_part_that_is_gone_holds_the_rollout_until_it_is_back(part: str) -> None:
     """Of the other part, the rollout goes on where the budget lets it."""
-    shop = Shop(tmp_path, 8, budget={"max_surge": 2, "max_unavailable": 4})
+    shop = Shop(8, budget={"max_surge": 2, "max_unavailable": 4})
     world, seen = shop.world, list[dict[str, int]]()
 
     def asked() -> None:
@@ -348,14 +345,14 @@ def test_a_part_that_is_gone_holds_the_rollout_until_it_is_back(tmp_path: Path, 
 # --------------------------------------------------------------------------------------------------
 
 
-def both(tmp_path: Path) -> tuple[Both, several.Driver]:
-    shop = Shop(tmp_path)
+def both() -> tuple[Both, several.Driver]:
+    shop = Shop()
     shop.world.context = DriverContext("shop", t.cast(t.Any, None), known=Knows(epoch=1))
     return shop.world, shop.world.platform()
 
 
-def test_only_pods_have_the_name_of_their_part(tmp_path: Path) -> None:
-    _world, driver = both(tmp_path)
+def test_only_pods_have_the_name_of_their_part() -> None:
+    _world, driver = both()
     found = driver.sync()
     assert {report.labels.host for report in found} == {"web1", "web2", "cloud/node1"}
     assert sum(report.labels.id.startswith("cloud/") for report in found) == 2
@@ -364,9 +361,9 @@ def test_only_pods_have_the_name_of_their_part(tmp_path: Path) -> None:
         assert driver.at({pods}).capabilities.names_instances
 
 
-def test_a_silent_cluster_is_remembered_while_hosts_answer(tmp_path: Path) -> None:
+def test_a_silent_cluster_is_remembered_while_hosts_answer() -> None:
     """Each part knows only its own: it must not forget what another has lost."""
-    world, driver = both(tmp_path)
+    world, driver = both()
     driver.sync()
     world.cloud.gone, world.silent = True, ("web1",)
     driver.sync([Labels("", "shop", "2", 2, "cloud", NOWHERE, 0)])
@@ -385,23 +382,23 @@ def test_a_silent_cluster_is_remembered_while_hosts_answer(tmp_path: Path) -> No
     assert len(later.sync()) == 4
 
 
-def test_what_no_part_has_any_more_is_forgotten(tmp_path: Path) -> None:
-    world, driver = both(tmp_path)
+def test_what_no_part_has_any_more_is_forgotten() -> None:
+    world, driver = both()
     tell(world, away={"web9": []})
     driver.sync()
     assert driver.away == {}
 
 
-def test_a_newer_lease_in_the_cluster_ends_the_run(tmp_path: Path) -> None:
-    world, driver = both(tmp_path)
+def test_a_newer_lease_in_the_cluster_ends_the_run() -> None:
+    world, driver = both()
     driver.sync()
     world.cloud.objects[api.SHOP]["metadata"]["annotations"] = {_pods.EPOCH: "7"}
     with pytest.raises(LeaseLost, match=r"cluster cloud: .*epoch 7"):
         driver.sync()
 
 
-def test_without_a_part_nothing_begins(tmp_path: Path) -> None:
-    shop = Shop(tmp_path)
+def test_without_a_part_nothing_begins() -> None:
+    shop = Shop()
     shop.world.cloud.gone = True
     with pytest.raises((ApiError, RolloutFailed), match="cluster cloud: the API server does not"):
         shop.play(revision="2", progress_deadline="1s")
@@ -415,10 +412,8 @@ def test_without_a_part_nothing_begins(tmp_path: Path) -> None:
         ({"health": HealthCheck(from_host=True)}, r"rollout_health\.from: host"),
     ],
 )
-def test_what_parts_have_not_in_common_is_refused(
-    tmp_path: Path, given: dict[str, t.Any], message: str
-) -> None:
-    _world, driver = both(tmp_path)
+def test_what_parts_have_not_in_common_is_refused(given: dict[str, t.Any], message: str) -> None:
+    _world, driver = both()
     driver.check()
     driver.context = replace(driver.context, **given)
     with pytest.raises(InputError, match=message) as told:
@@ -426,16 +421,16 @@ def test_what_parts_have_not_in_common_is_refused(
     assert told.value.id == "PR-248"
 
 
-def test_room_is_that_of_each_part(tmp_path: Path) -> None:
-    shop = Shop(tmp_path)
+def test_room_is_that_of_each_part() -> None:
+    shop = Shop()
     shop.world.capacity = 2
     with pytest.raises(InputError, match="target vms: 2 hosts with room for 2 instances") as told:
         shop.play(revision="2")
     assert told.value.id == "PR-202"
 
 
-def test_memory_is_that_of_each_part(tmp_path: Path) -> None:
-    shop = Shop(tmp_path)
+def test_memory_is_that_of_each_part() -> None:
+    shop = Shop()
     shop.world.memory = 4
     shop.step(plan, revision="2", replicas=12)  # 6 on hosts, with the surge 4 on one of them
     with pytest.raises(InputError, match=r"web1 has .*: 5 instances on a host") as told:

@@ -504,10 +504,10 @@ def test_an_image_that_somebody_else_gave_an_instance_is_seen_and_told(
 
 @pytest.mark.parametrize("changed", [1, 3], ids=["one", "all"])
 def test_instances_of_another_image_are_replaced_by_a_rollout_of_the_stable_revision(
-    tmp_path: Path, changed: int
+    changed: int,
 ) -> None:
     world = World(most=6, fewest=0)
-    shop = Service(tmp_path, world, replicas=3)
+    shop = Service(world, replicas=3)
     shop.play(revision="2")
     for name, found in list(world.instances.items())[:changed]:
         other = replace(found.labels, revision="3", generation=0)

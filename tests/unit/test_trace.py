@@ -18,14 +18,14 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.trace imp
 def test_a_call_is_shown_with_its_outcome_and_time() -> None:
     lines: list[str] = []
     with shown(lines.append):
-        note("a decision")
+        note("decision", {"reason": "ready", "detail": ""})
         with trace("lb1: haproxy") as call:
             call.outcome = "refused"
         with trace("web1: process"):
             assert len(lines) == 2
         with pytest.raises(OSError), trace("web2: process"):
             raise OSError("gone")
-    assert lines[0] == "a decision"
+    assert lines[0] == "decision: reason=ready"
     assert [line.rpartition(" (")[0] for line in lines[1:]] == [
         "lb1: haproxy: refused",
         "web1: process",
@@ -52,13 +52,13 @@ def test_a_call_that_hangs_is_shown_while_it_does(monkeypatch: pytest.MonkeyPatc
 
 def test_nothing_is_shown_unless_asked_for() -> None:
     with shown(None), trace("web1: process") as call:
-        note("a decision")
+        note("decision", {"reason": "ready", "detail": ""})
         call.outcome = "well"
     lines: list[str] = []
     with shown(lines.append):
         pass
     with trace("web1: process"):
-        note("a decision")
+        note("decision", {"reason": "ready", "detail": ""})
     assert lines == []
 
 
@@ -66,9 +66,9 @@ def test_a_step_within_a_step_leaves_the_trace_of_the_outer_one() -> None:
     lines: list[str] = []
     with shown(lines.append):
         with shown(None):
-            note("not this")
-        note("this")
-    assert lines == ["this"]
+            note("decision", {"reason": "not this"})
+        note("decision", {"reason": "this"})
+    assert lines == ["decision: reason=this"]
 
 
 def test_facts_that_say_nothing_are_left_out() -> None:

@@ -41,7 +41,7 @@ def recording(version: str, scenario: str) -> Recording:
     return t.cast(Recording, json.loads((RECORDED / f"{version}-{scenario}.json").read_text()))
 
 
-def left_behind(path: Path, found: Recording) -> Service:
+def left_behind(found: Recording) -> Service:
     """The service as a version left it: journal, instances and servers."""
     world = World(fewest=2, most=8)
     record = found["record"]
@@ -78,7 +78,7 @@ def left_behind(path: Path, found: Recording) -> Service:
         for name, value in found["variables"].items()
         if name in ("rollout_strategy", "rollout_steps", "rollout_hold")
     }
-    return Service(path, world, revision="2", replicas=3, **given)
+    return Service(world, revision="2", replicas=3, **given)
 
 
 @pytest.fixture(autouse=True)
@@ -92,8 +92,8 @@ def shortly_after(virtual_time: Machine) -> None:
 
 
 @pytest.fixture
-def begun(request: pytest.FixtureRequest, tmp_path: Path) -> Service:
-    return left_behind(tmp_path, recording(*request.param))
+def begun(request: pytest.FixtureRequest) -> Service:
+    return left_behind(recording(*request.param))
 
 
 def each(*scenarios: str) -> pytest.MarkDecorator:

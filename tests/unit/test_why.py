@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from ansible import context
 from ansible.utils.context_objects import CLIArgs
@@ -25,9 +23,9 @@ TICKET = "ticket 42"
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Service:
+def shop() -> Service:
     """A rollout of revision 2 with a reason, which is in progress."""
-    service = Service(tmp_path, World(fewest=0, most=9), replicas=2)
+    service = Service(World(fewest=0, most=9), replicas=2)
     service.play(revision="1")
     service.step(begin, {"why": TICKET}, revision="2")
     return service

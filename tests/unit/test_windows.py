@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import typing as t
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import begin, control, plan, rollback
@@ -36,9 +35,9 @@ PAST = {"from": "2020-01-01", "to": "2020-01-02"}
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Service:
+def shop() -> Service:
     """Three instances of revision 1."""
-    service = Service(tmp_path, World(most=4, fewest=0), replicas=3)
+    service = Service(World(most=4, fewest=0), replicas=3)
     service.play(revision="1")
     return service
 
@@ -192,9 +191,9 @@ GATE: dict[str, t.Any] = {"gates": {"confirm_rollout": [{"driver": "approval"}]}
 
 
 @pytest.fixture
-def ordered(tmp_path: Path) -> Service:
+def ordered() -> Service:
     """Revisions 1 and 2 were rolled out, in this order."""
-    service = Service(tmp_path, World(most=4, fewest=0), replicas=3)
+    service = Service(World(most=4, fewest=0), replicas=3)
     service.play(revision="1", order=100)
     service.play(revision="2", order="200")
     return service

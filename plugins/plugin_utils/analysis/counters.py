@@ -40,10 +40,7 @@ class Counters:
     def take(self, table: Table, instances: Iterable[Labels], now: float = 0.0) -> None:
         """Take in the counters of `now`; `instances` are those that may get requests."""
         at = {labels.endpoint: labels for labels in instances}
-        served = {
-            name: counts._replace(serving=False) if counts.serving else counts
-            for name, counts in self.served.items()
-        }
+        served = dict(self.served)
         last = self.raw
         self.raw = {
             (balancer, endpoint): server
@@ -61,10 +58,11 @@ class Counters:
                     )
                 # Counts from before the first observation are ignored.
                 changes.setdefault(labels.id, []).append((last.get(key, server), server))
-        for name, observed in changes.items():
-            counts = _more(served[name], observed)
-            first = counts.first or (now if counts.requests else 0.0)
-            served[name] = counts._replace(first=first)
+        for name, counts in served.items():
+            if observed := changes.get(name):
+                served[name] = _more(counts, observed, now)
+            elif counts.serving:
+                served[name] = counts._replace(serving=False)
         self.served = served
 
     def cut(self) -> None:
@@ -100,8 +98,10 @@ def load(dumped: Mapping[str, Mapping[str, Mapping[str, t.Any]]]) -> Raw:
     return raw
 
 
-def _more(served: Served, observed: Iterable[tuple[Server, Server]]) -> Served:
-    """Add what load balancers have counted between two observations, of which each has a pair."""
+def _more(served: Served, observed: Iterable[tuple[Server, Server]], at: float) -> Served:
+    """Add what load balancers have counted between two observations, of which each has a pair; the
+    later is of `at`.
+    """
     counts = {name: getattr(served, name) for name in ("requests", "answered", "seconds", *COUNTS)}
     serving = False
     for before, now in observed:
@@ -114,7 +114,8 @@ def _more(served: Served, observed: Iterable[tuple[Server, Server]]) -> Served:
             counts["seconds"] += _seconds(before, now)
         for name in COUNTS:
             counts[name] += max(0, getattr(now, name) - getattr(before, name))
-    return served._replace(serving=serving, **counts)
+    first = served.first or (at if counts["requests"] else 0.0)
+    return served._replace(serving=serving, first=first, **counts)
 
 
 def _seconds(before: Server, now: Server) -> float:

@@ -66,10 +66,10 @@ def shown(show: Callable[[str], None] | None) -> Iterator[None]:
         _trace = before
 
 
-def note(line: str) -> None:
-    """Show a line."""
+def note(what: str, facts: t.Mapping[str, t.Any]) -> None:
+    """Show what happened, with its facts."""
     if _trace:
-        _trace.show(line)
+        _trace.show(f"{what}: {words(facts)}")
 
 
 @contextmanager

@@ -20,6 +20,8 @@ PART = 0.1  # or this part of the rollout so far, if that is longer
 def ends_comparison(fleet: Iterable[Instance], waypoint: Waypoint, decision: Decision) -> bool:
     """Return whether a decision takes the last old instances out of rotation, beside new ones."""
     leaving = {*decision.standby, *decision.drain, *decision.retire}
+    if not leaving:
+        return False
     serving = [instance for instance in fleet if instance.in_rotation]
     old = [instance for instance in serving if instance.generation != waypoint.generation]
     return bool(old) and len(old) < len(serving) and all(i.id in leaving for i in old)

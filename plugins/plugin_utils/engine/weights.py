@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from .shares import Target
 from .strategy import Waypoint
@@ -60,22 +61,28 @@ class WeightSplit:
         """
         if not self.waypoint.weight or not new or not old:
             return EVEN, EVEN
-        if self.waypoint.headroom is not None:
-            bad = self._bad(new, old, left)
-            return _whole((1 - bad) / new, bad / old)
-        new_part, old_part = self.parts
-        if self.waypoint.carrying:  # more than carry the weight do not raise it
-            new_part = min(new_part, Fraction(self.waypoint.weight, 100) / new)
-        if new_part * new + old_part * old < 1:
-            return _whole(*_level(new_part, new, old_part, old))
-        return _whole(new_part, (1 - min(new_part * new, Fraction(1))) / old)
+        return _weights(self, new, old, left)
 
-    def _bad(self, stable: int, bad: int, left: Fraction) -> Fraction:
+    def bad(self, stable: int, bad: int, left: Fraction) -> Fraction:
         """Return the share of bad instances: what stable ones cannot carry, at most an even one."""
         desired = max(1, self.waypoint.desired)
         carried = max(Fraction(1), self.waypoint.headroom or Fraction(1)) * stable / desired
         even = bad * max(Fraction(1, desired), Fraction(1, stable + bad))
         return max(Fraction(0), min(left, 1 - carried, even))
+
+
+@lru_cache(maxsize=256)  # most iterations ask again
+def _weights(split: WeightSplit, new: int, old: int, left: Fraction) -> tuple[int, int]:
+    point = split.waypoint
+    if point.headroom is not None:
+        bad = split.bad(new, old, left)
+        return _whole((1 - bad) / new, bad / old)
+    new_part, old_part = split.parts
+    if point.carrying:  # more than carry the weight do not raise it
+        new_part = min(new_part, Fraction(point.weight or 0, 100) / new)
+    if new_part * new + old_part * old < 1:
+        return _whole(*_level(new_part, new, old_part, old))
+    return _whole(new_part, (1 - min(new_part * new, Fraction(1))) / old)
 
 
 def _level(new_part: Fraction, new: int, old_part: Fraction, old: int) -> tuple[Fraction, Fraction]:

@@ -26,6 +26,7 @@ from types import NoneType
 MOST = 2**53  # a larger whole number is not the same in every program that reads JSON
 FARTHEST = 1e11  # seconds
 Reader = Callable[[t.Any], t.Any]
+Writer = Callable[[t.Any, Container[tuple[str, t.Any]]], t.Any]
 
 
 class Misshapen(Exception):
@@ -62,28 +63,41 @@ def write(value: t.Any, omitted: Container[tuple[str, t.Any]] = ()) -> t.Any:
     are kept as they are.
     """
     kind: t.Any = type(value)
-    if kind in _PLAIN:
-        return value
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return write(value._asdict(), omitted)
-    if isinstance(value, (list, tuple)):
-        return [write(item, omitted) for item in value]
-    if isinstance(value, (dict, Mapping)):
-        return {
-            key: item if type(item) in _PLAIN else write(item, omitted)
-            for key, item in value.items()
-        }
-    if isinstance(value, (set, frozenset)):
-        return sorted(write(item) for item in value)
-    if isinstance(value, Enum):
-        return value.value
-    if is_dataclass(value):
-        return {
-            name: item if plain or type(item) in _PLAIN else write(item, omitted)
-            for name, plain in _written(kind)
-            if (item := getattr(value, name)) or not _left_out(name, item, omitted)
-        }
-    return value
+    return _writer(kind)(value, omitted)
+
+
+@functools.cache
+def _writer(kind: t.Any) -> Writer:
+    """Return the function that writes values of a type."""
+    if issubclass(kind, tuple) and hasattr(kind, "_asdict"):
+        return lambda value, omitted: _write_mapping(value._asdict(), omitted)
+    if issubclass(kind, (list, tuple)):
+        return lambda value, omitted: [write(item, omitted) for item in value]
+    if issubclass(kind, Mapping):
+        return _write_mapping
+    if issubclass(kind, (set, frozenset)):
+        return lambda value, _omitted: sorted(map(write, value))
+    if issubclass(kind, Enum):
+        return lambda value, _omitted: value.value
+    if is_dataclass(kind):
+        return functools.partial(_write_dataclass, kind)
+    return lambda value, _omitted: value
+
+
+def _write_mapping(value: t.Any, omitted: Container[tuple[str, t.Any]]) -> t.Any:
+    return {
+        key: item if type(item) in _PLAIN else write(item, omitted) for key, item in value.items()
+    }
+
+
+def _write_dataclass(kind: t.Any, value: t.Any, omitted: Container[tuple[str, t.Any]]) -> t.Any:
+    return {
+        name: item if plain or type(item) in _PLAIN else write(item, omitted)
+        for name, plain in _written(kind)
+        if (item := getattr(value, name))
+        or item not in (None, False)
+        or (name, item) not in omitted
+    }
 
 
 @functools.cache
@@ -91,10 +105,6 @@ def _written(kind: t.Any) -> tuple[tuple[str, bool], ...]:
     """Return the names of a dataclass's fields, and whether each is plain data: annotated."""
     hints = t.get_type_hints(kind, include_extras=True)
     return tuple((name, t.get_origin(hints[name]) is t.Annotated) for name in _fields(kind))
-
-
-def _left_out(name: str, value: t.Any, omitted: Container[tuple[str, t.Any]]) -> bool:
-    return value in (None, False) and (name, value) in omitted
 
 
 @functools.cache

@@ -6,6 +6,7 @@ docs/reference/timeline-events.md is made from this module.
 
 from __future__ import annotations
 
+import functools
 import typing as t
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -31,12 +32,19 @@ class Event:
 
     def to_dict(self) -> dict[str, t.Any]:
         """Return the event as plain data, without the optional fields that have no value."""
-        listed = fields(self)
-        known = {field.name: shapes.write(getattr(self, field.name)) for field in listed}
-        optional = {field.name for field in listed if field.default is None}
+        kind: t.Any = type(self)
+        known = ((name, getattr(self, name), optional) for name, optional in _fields(kind))
         return {"kind": self.kind} | {
-            n: value for n, value in known.items() if value is not None or n not in optional
+            name: shapes.write(value)
+            for name, value, optional in known
+            if value is not None or not optional
         }
+
+
+@functools.cache
+def _fields(event: type[Event]) -> tuple[tuple[str, bool], ...]:
+    """Return the names of an event's fields, and whether each is optional."""
+    return tuple((field.name, field.default is None) for field in fields(event))
 
 
 class Begin(Event):

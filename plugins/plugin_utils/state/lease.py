@@ -79,7 +79,8 @@ class Session:
         """Return what drivers need to know of the lease and the journal, as they are now."""
         record = self.record
         stable = record.stable or (record.rollout and record.rollout.previous)
-        excluded = record.open.excluded if record.open else ()
+        rollout = record.open
+        excluded = rollout.excluded if rollout else ()
         return Known(
             self.epoch,
             self.journal,

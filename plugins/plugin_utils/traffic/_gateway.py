@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-import time
 import typing as t
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -116,7 +115,7 @@ class Gateway:
                     f"{self.objects.where}: the Services of {names} have not all of their pods yet",
                     "PR-307",
                 )
-            time.sleep(self.objects.poll)
+            clock.sleep(self.objects.poll)
 
     def seen(self, route: Object) -> Seen:
         """Return what is there, whoever accepts it."""

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import time
 import typing as t
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
+from ..base import clock
 from ..base.errors import InputError, LeaseLost, RolloutFailed, TrafficError
 from ..interfaces.context import DriverContext
 from ..remote import kubernetes_notes, kubernetes_rights
@@ -124,18 +124,18 @@ class Objects:
 
     def accepted(self, route: Object) -> Object:
         """Wait until every parent accepts the route, and return it; raises TrafficError."""
-        deadline = time.monotonic() + self.timeout
+        deadline = clock.monotonic() + self.timeout
         while True:
             accepted = routes.reported(route)
             if accepted.refused:
                 raise Refused(f"{self.where} is refused: {accepted.refused}", "PR-313")
             if not accepted.late:
                 return route
-            if time.monotonic() > deadline:
+            if clock.monotonic() > deadline:
                 raise TrafficError(
                     f"{self.where}: {accepted.late}; waited for {self.timeout:g} s", "PR-307"
                 )
-            time.sleep(self.poll)
+            clock.sleep(self.poll)
             route = self.route()
 
     def write(self, route: Object, split: Split) -> Object:

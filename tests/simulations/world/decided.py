@@ -5,6 +5,7 @@ no run forgets what was decided before it.
 
 from __future__ import annotations
 
+import math
 import typing as t
 from collections.abc import Sequence
 
@@ -16,6 +17,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluat
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Instance,
     Phase,
+    Process,
     Rotation,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import (
@@ -41,6 +43,8 @@ class Decided:
     def __init__(self, world: World) -> None:
         self._world = world
         self._draining: t.Collection[str] = ()  # as last written
+        # how many instances of a revision may be started and fail, with none that is ever ready
+        self.failures = math.inf
 
     def evaluate(
         self,
@@ -60,10 +64,19 @@ class Decided:
         return decision
 
     def check_start(self, labels: Labels) -> None:
-        """An instance is started: the journal has its number, which is given once."""
-        number = int(labels.id.rpartition("-")[2])
-        if number > (self._world.recorded("serial") or 0):
-            self._world.broken(f"{labels.id} is started, and the journal does not have its number")
+        """An instance is started: the journal has its number, which is given once, and its
+        revision has not failed too often.
+        """
+        world, number = self._world, int(labels.id.rpartition("-")[2])
+        if number > (world.recorded("serial") or 0):
+            world.broken(f"{labels.id} is started, and the journal does not have its number")
+        rollout = world.recorded("rollout") or {}
+        if rollout.get("id") in world.waits.retried or world.happened:
+            return
+        mine = [one for one in world.born.values() if one.labels.generation == labels.generation]
+        failed = all(one.gone is Process.FAILED and not one.served for one in mine)
+        if failed and len(mine) >= self.failures:
+            world.broken(f"{labels.id} is started after {len(mine)} of its revision failed")
 
     def check_change(self, balancer: Balancer, wanted: t.Mapping[Endpoint, Target]) -> None:
         """A balancer is changed: the journal has that what leaves drains, unless a whole side does

@@ -132,6 +132,9 @@ def drawn(seed: int) -> Story:
         replicas, given["replicas"] = len(HOSTS), PER_HOST
         for name in ("targets", "autoscaler", *(["hold"] if strategy == "canary" else [])):
             given.pop(name, None)
+    if "targets" in given and Random(f"own balancers {seed}").random() < 0.4:
+        for target, balancer in zip(given["targets"], BALANCERS, strict=True):
+            target["load_balancers"] = [balancer]
     faults = _faults(dice, replicas)
     if in_place and dice.random() < 0.5:  # perhaps while the user's tasks run
         at, balancer = round(dice.uniform(0, 60), 1), dice.choice(BALANCERS)

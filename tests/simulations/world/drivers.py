@@ -19,6 +19,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
     TrafficError,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Health,
     Process,
     Rotation,
 )
@@ -355,7 +356,7 @@ class Traffic(TrafficDriver):
             elif entry.name != target.name and world.at(at) is not None:
                 entry.name = target.name  # the endpoint has another instance now
             if target.rotation is Rotation.IN and entry.rotation is not Rotation.IN:
-                if balancer.blind > world.now or not self._passes(at, entry):
+                if balancer.blind > world.now or not self._passes(world.at(at), entry):
                     refused.append(at)
                     continue
                 world.check_admitted(balancer, at)
@@ -371,7 +372,7 @@ class Traffic(TrafficDriver):
             entry.restored = False
             if entry.rotation is Rotation.IN:
                 entry.rotation, entry.left = Rotation.OUT, world.now
-            if not self._active(at, entry):
+            if not self._active(world.at(at), entry):
                 del balancer.entries[at]
         world.clients.look()
         if self._context.service == "shop" and world.now - asked <= SOON:
@@ -380,19 +381,17 @@ class Traffic(TrafficDriver):
         if refused:
             raise TrafficError(f"{balancer.name}: {refused[0]} does not pass its check", "PR-300")
 
-    def _passes(self, at: Endpoint, entry: Entry) -> bool:
+    def _passes(self, instance: Instance | None, entry: Entry) -> bool:
         """Return whether an instance passes the balancer's own check: it accepts connections."""
-        instance = self._world.at(at)
         return (
             instance is not None
-            and self._world.reachable(instance)
             and instance.told is None
             and self._world.now - max(instance.up, entry.since) >= PROVE
+            and self._world.reachable(instance)
         )
 
-    def _active(self, at: Endpoint, entry: Entry) -> int:
+    def _active(self, instance: Instance | None, entry: Entry) -> int:
         """Return the requests in flight at an entry."""
-        instance = self._world.at(at)
         if instance is None:
             return 0
         return int(
@@ -400,13 +399,15 @@ class Traffic(TrafficDriver):
         )
 
     def _show(self, balancer: Balancer) -> dict[Endpoint, Server]:
-        blind = balancer.blind > self._world.now
-        self._world.count(balancer)
-        return {
-            at: Server(
+        world, blind = self._world, balancer.blind > self._world.now
+        world.count(balancer)
+        shown = {}
+        for at, entry in balancer.entries.items():
+            instance = world.at(at)
+            shown[at] = Server(
                 entry.rotation,
-                self._passes(at, entry) and not blind,
-                99 if blind else self._active(at, entry),
+                not blind and self._passes(instance, entry),
+                99 if blind else self._active(instance, entry),
                 entry.weight,
                 ours=entry.ours,
                 name=entry.name,
@@ -414,8 +415,7 @@ class Traffic(TrafficDriver):
                 requests=int(entry.requests),
                 errors=int(entry.errors),
             )
-            for at, entry in balancer.entries.items()
-        }
+        return shown
 
 
 def _shown(wanted: Mapping[Endpoint, Target]) -> str:
@@ -432,6 +432,17 @@ class Store(MemoryStore):
         super().__init__(context.service, worlds[-1].journals[context.service])
         self._world = worlds[-1]
         self._followed = context.service == "shop"  # its promises are checked
+        self._committed: Mapping[str, t.Any] = {}  # the last that was to be written
+
+    def commit(
+        self,
+        token: str,
+        ttl: float,
+        record: Mapping[str, t.Any] | None = None,
+        events: Sequence[Mapping[str, t.Any]] = (),
+    ) -> None:
+        self._committed = self._committed if record is None else record
+        super().commit(token, ttl, record, events)
 
     def _away(self) -> None:
         if self._world.store_away > self._world.now:
@@ -455,6 +466,7 @@ class Store(MemoryStore):
         """Check what was written, and note who holds the lease."""
         world, process = self._world, self._world.machine.current.process
         if RECORD in change.texts:
+            world.committed(self._committed, "shop")
             world.check_stable(world.recorded("stable"))
             world.waits.written()
             world.decided.written()
@@ -586,7 +598,7 @@ class Worker:
         passed = self._world.answers(watched.target.endpoint) and self._is_asked_for(watched)
         self._count(watched.id, passed)
         self._note(watched, Probe(passed, "200" if passed else "no answer"))
-        new = watched.vital.health.value == "pending" and not watched.target.known
+        new = watched.vital.health is Health.PENDING and not watched.target.known
         self._again(watched, EAGER if new else self._health.interval)
 
     def _count(self, name: str, passed: bool) -> None:
@@ -600,6 +612,8 @@ class Worker:
 
     def _is_asked_for(self, watched: t.Any) -> bool:
         """Return whether an instance answers the check that it is asked by."""
+        if not self._world.settings:
+            return True
         at = watched.target.endpoint
         instance = self._world.at(at)
         path = instance and self._world.settings.get(instance.labels.revision)

@@ -53,10 +53,9 @@ class Process:
 class Job:
     """A thread of a process, as `threading.Thread` for those who wait for it."""
 
-    def __init__(self, process: Process, name: str) -> None:
-        self.process, self.name = process, name
-        self.turn = threading.Lock()
-        self.turn.acquire()
+    def __init__(self, process: Process, name: str, turn: threading.Lock) -> None:
+        """`turn`: what its thread waits for, held."""
+        self.process, self.name, self.turn = process, name, turn
         self.ticket = 0  # of the present wait: an entry of an earlier one is void
         self.done = False
         self.result: t.Any = None
@@ -67,6 +66,31 @@ class Job:
 
     def join(self, timeout: float | None = None) -> None:
         self.process.machine.wait_for(lambda: self.done, self.waiters, timeout)
+
+
+class Thread:
+    """A thread that does one job after the other: beginning a thread takes as long as many turns."""
+
+    _idle: t.ClassVar[list[Thread]] = []
+
+    def __init__(self) -> None:
+        self.turn = _held()
+        self.work: Callable[[], None] = _nothing
+        threading.Thread(target=self._run, daemon=True).start()
+
+    @classmethod
+    def take(cls) -> Thread:
+        """Return a thread without a job."""
+        return cls._idle.pop() if cls._idle else cls()
+
+    def leave(self) -> None:
+        """Let others have it once its job is over."""
+        self._idle.append(self)
+
+    def _run(self) -> None:
+        while True:
+            self.turn.acquire()
+            self.work()
 
 
 class Event:
@@ -143,7 +167,7 @@ class Machine(clock.Machine):
         self._pids = itertools.count(10_000_000)
         self._ending = False
         self.processes: list[Process] = []
-        self.main = Job(self.process("world"), "main")
+        self.main = Job(self.process("world"), "main", _held())
         self.current = self.main
 
     # -- what the product uses ---------------------------------------------------------------------
@@ -189,11 +213,11 @@ class Machine(clock.Machine):
 
     def start(self, process: Process, work: Callable[[], object], name: str) -> Job:
         """Begin a job of a process."""
-        job = Job(process, name)
+        thread = Thread.take()
+        job = Job(process, name, thread.turn)
         process.jobs.append(job)
 
         def run() -> None:
-            job.turn.acquire()
             try:
                 process.check()
                 job.result = work()
@@ -204,9 +228,10 @@ class Machine(clock.Machine):
             job.done = True
             process.jobs.remove(job)
             self.wake_all(job.waiters)
+            thread.leave()
             self._pass_on()
 
-        threading.Thread(target=run, name=f"{process.name} {name}", daemon=True).start()
+        thread.work = run
         self.wake(job)
         return job
 
@@ -296,6 +321,13 @@ class Machine(clock.Machine):
                 self._push(job.process.until, job)
             else:
                 return job
+
+
+def _held() -> threading.Lock:
+    """Return a lock that is held."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
 
 
 def _nothing() -> None:

@@ -115,6 +115,9 @@ class _Telling:
         self.world.unavailable = budget["max_unavailable"]
         self.world.wanted = max(0, min(sizes) - budget["max_unavailable"])
         self._divide(min(sizes), headroom)
+        # those that start together may all fail
+        together = sum(budget.values()) + (max(sizes) if double == 2 else 0)
+        self.world.decided.failures = given["failure_limit"] + together
         self.world.receiving = story.receiving
         self.in_place = given["platform"] == PLATFORM
         if self.in_place:

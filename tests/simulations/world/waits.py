@@ -10,7 +10,10 @@ import typing as t
 from collections.abc import Mapping
 from functools import partial
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Phase,
+    Rotation,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands import CHANGING
 
 if t.TYPE_CHECKING:
@@ -39,6 +42,7 @@ class Waits:
         self._obeyed = 0  # the last command that a run had read, as last written
         self._deaths: list[tuple[float, int]] = []  # when, and of which generation
         self._sent: list[Mapping[str, t.Any]] = []  # commands, each with when it was sent
+        self.retried: set[str] = set()  # rollouts that were held, and may be tried again
         self._held: dict[str, float] = {}  # by rollout, since when it is holding
 
     def disturb(self, span: float = 0.0) -> None:
@@ -159,15 +163,43 @@ class Waits:
         if not rollout:
             return
         name = rollout["id"]
+        if rollout["phase"] == Phase.HELD:
+            self.retried.add(name)
         if rollout["phase"] == Phase.HOLDING:
-            self._held.setdefault(name, self._world.now)
+            # its run may be frozen before it writes that
+            self._held.setdefault(name, min(self._world.now, rollout["entered"]))
         before, self._obeyed = self._obeyed, self._world.recorded("obeyed") or 0
         if not rollout.get("outcome") or "superseded" in rollout["reason"]:
             return
+        self._check_ended()
         if rollout["outcome"] == "promoted" and "abort" in self._unread(rollout, before, READ):
             self._world.broken(f"{rollout['revision']} is promoted, and abort was sent")
         for name in self._unread(rollout, self._obeyed, ANSWERED):
             self._world.broken(f"{name} was sent before the end of the rollout, and not answered")
+
+    def _check_ended(self) -> None:
+        """A rollout ends, and nothing befell it in its last moments: what is stable gets requests,
+        with the same weight each, and nothing else does.
+        """
+        world, stable = self._world, self._world.recorded("stable")
+        if self.in_place or not stable or self.disturbed > world.now or world.lost_unseen():
+            return
+        excluded = self._rollout().get("excluded", ())
+        for balancer in world.balancers.values():
+            weights = set()
+            for at, entry in balancer.entries.items():
+                instance = world.at(at)
+                if instance is None or not world.answers(at) or instance.labels.host in excluded:
+                    continue
+                good = (instance.labels.generation or stable["generation"]) == stable["generation"]
+                if good is not (entry.rotation is Rotation.IN):
+                    gets = "no requests" if good else "requests"
+                    world.broken(
+                        f"the rollout ends, and {instance.labels.id} gets {gets} from {balancer.name}"
+                    )
+                weights |= {entry.weight} if good else set()
+            if len(weights) > 1:
+                world.broken(f"the rollout ends, and {balancer.name} has the weights {weights}")
 
     def check_hold(self, instance: Instance) -> None:
         """An instance is told to stop: one of the old set has been kept as long as asked."""

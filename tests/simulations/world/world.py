@@ -43,7 +43,6 @@ BURST, BURST_INTERVAL = 5, 10.0  # restarts after which, within seconds, there a
 IN_PLACE = 7000  # the port of instances that tasks deploy
 # A balancer that sends requests to a host again, on which tasks work, is told otherwise so soon.
 WATCHED = 5.0
-_JSON = json.JSONDecoder()
 BY_HAND = Endpoint("10.9.9.9", 80)  # of a server that an operator has added
 
 
@@ -187,8 +186,8 @@ class World:
         self.balancers = {name: Balancer(name) for name in BALANCERS}
         self.pools = {"shop": self.balancers}  # by service
         self.journals: defaultdict[str, Journal] = defaultdict(Journal)  # by service
-        # by service and name, the last parts of records that were read, and the records' texts
-        self._parts: dict[tuple[str, str], tuple[bytes, t.Any]] = {}
+        # by service, the text of its record, and what that says
+        self._records: dict[str, tuple[bytes, Mapping[str, t.Any]]] = {}
         self.store_away = 0.0  # until
         self.calls = 0
         self.at_calls = {int(one.at): one for one in faults if one.kind in AT_CALLS}
@@ -245,10 +244,13 @@ class World:
         text = self.journals[service].texts.get("record")
         if text is None:
             return None
-        if (service, name) not in self._parts or self._parts[service, name][0] is not text:
-            _before, _name, rest = text.decode().partition(f'"{name}": ')
-            self._parts[service, name] = text, _JSON.raw_decode(rest or "null")[0]
-        return self._parts[service, name][1]
+        if service not in self._records or self._records[service][0] is not text:
+            self._records[service] = text, json.loads(text)
+        return self._records[service][1].get(name)
+
+    def committed(self, record: Mapping[str, t.Any], service: str) -> None:
+        """Keep a record that was written, which is not read again."""
+        self._records[service] = self.journals[service].texts["record"], record
 
     @property
     def now(self) -> float:
@@ -350,14 +352,14 @@ class World:
         return None if instance is None or instance.gone else instance
 
     def reachable(self, instance: Instance) -> bool:
-        return self.hosts[instance.labels.host].away <= self.now
+        return self.hosts[instance.labels.host].away <= self.machine.time
 
     def answers(self, endpoint: Endpoint) -> bool:
         """Return whether an instance there passes a check."""
-        instance = self.at(endpoint)
-        if instance is None or not self.reachable(instance):
+        instance = self._last.get(endpoint)
+        if instance is None or instance.gone or not self.reachable(instance):
             return False
-        if well := instance.well(self.now):
+        if well := instance.well(self.machine.time):
             instance.served = True
             instance.lost = None
         return well
@@ -375,9 +377,9 @@ class World:
         sent = (self.now - balancer.counted) * REQUESTS
         balancer.counted = self.now
         serving = [
-            (entry, instance)
+            (entry, self._last[at])
             for at, entry in balancer.entries.items()
-            if entry.rotation is Rotation.IN and (instance := self.at(at)) and self.answers(at)
+            if entry.rotation is Rotation.IN and self.answers(at)
         ]
         weights = sum(entry.weight for entry, _instance in serving)
         for entry, instance in serving if weights else ():

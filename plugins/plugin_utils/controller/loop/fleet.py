@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import typing as t
-from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -48,19 +47,21 @@ def assemble(
     """
     reports = list(reports)
     # Another instance may use a dead one's endpoint: the entry belongs to the living one.
+    places = [_place(report) for report in reports]
     living = {
-        _place(report): report.labels.id
-        for report in reports
+        place: report.labels.id
+        for place, report in zip(places, reports, strict=True)
         if report.process in _ALIVE and report.labels.endpoint.known
     }
+    parted = any(target.balancers for target in targets)
     fleet = []
     entries: Sequence[Server]
-    for report in reports:
+    for place, report in zip(places, reports, strict=True):
         name = report.labels.id
         endpoint, entries = report.labels.endpoint, []
         shown: Table | None = None if table is None else {balancer: {} for balancer in table}
-        if living.get(_place(report), name) == name:
-            shown = _of_target(table, report, targets)
+        if living.get(place, name) == name:
+            shown = _of_target(table, report, targets) if table and parted else table
             entries = [servers[endpoint] for servers in previews if endpoint in servers]
         instance = _instance(
             report, shown, statuses.get(name), draining.get(name), name in known, name in crashes
@@ -80,13 +81,11 @@ def _place(report: Report) -> tuple[str, Endpoint]:
     return cluster_of(report.labels.host), report.labels.endpoint
 
 
-def _of_target(table: Table | None, report: Report, targets: Sequence[Region]) -> Table | None:
+def _of_target(table: Table, report: Report, targets: Sequence[Region]) -> Table:
     """Return the entries of the load balancers that are to send requests to an instance.
 
     One of another target is among them as long as it does; that of another cluster never does.
     """
-    if table is None or not any(target.balancers for target in targets):
-        return table
     at, host = report.labels.endpoint, report.labels.host
     return {
         balancer: servers
@@ -252,7 +251,7 @@ def targets(
     splits = {name: split.at(owner_of(name, regions)) if split else None for name in table}
     entries = {
         name: _entries(
-            [r for r in wanted if shows(name, r.labels.host, regions)],
+            [r for r in wanted if shows(name, r.labels.host, regions)] if regions else wanted,
             servers,
             admitted,
             kept_out | _early(wanted, servers, kept_out, never_ready),
@@ -260,10 +259,8 @@ def targets(
         )
         for name, servers in table.items()
     }
-    return {
-        name: _targets(mine, splits[name], [entries[n] for n in table if splits[n] == splits[name]])
-        for name, mine in entries.items()
-    }
+    weights = {name: _weights(name, entries, splits) for name in table}
+    return {name: _targets(mine, splits[name], weights[name]) for name, mine in entries.items()}
 
 
 def with_predecessors(
@@ -346,23 +343,31 @@ def _entries(
     ]
 
 
+def _weights(
+    name: str, entries: Mapping[str, Sequence[_Entry]], splits: Mapping[str, WeightSplit | None]
+) -> tuple[int, int]:
+    """Return the weight of each new and each old instance at a load balancer."""
+    split = splits[name]
+    if split is None:
+        return EVEN, EVEN
+    serving = [entry.new for entry in entries[name] if entry.rotation is Rotation.IN]
+    new, old = serving.count(True), serving.count(False)
+    if split.waypoint.headroom is None:
+        return split.weights(new, old)
+    peers = [entries[peer] for peer, other in splits.items() if other == split]
+    return split.weights(new, old, _left(entries[name], peers))
+
+
 def _targets(
-    entries: Sequence[_Entry], split: WeightSplit | None, peers: Sequence[Sequence[_Entry]]
+    entries: Sequence[_Entry], split: WeightSplit | None, weights: tuple[int, int]
 ) -> dict[Endpoint, Target]:
-    """Return what one load balancer is to show; `peers`: the entries of all that divide their
-    requests as it does.
-    """
-    weights = {True: EVEN, False: EVEN}
-    if split:
-        serving = [entry.new for entry in entries if entry.rotation is Rotation.IN]
-        left = Fraction(1) if split.waypoint.headroom is None else _left(entries, peers)
-        of_new, of_old = split.weights(serving.count(True), serving.count(False), left)
-        weights = {True: of_new, False: of_old}
+    """Return what one load balancer is to show, with these weights of new and old instances."""
+    of_new, of_old = weights
     targets = {}
     for labels, server, rotation, new in entries:
         weight = server.weight if server else EVEN
         if new is not None and rotation is Rotation.IN:
-            weight = weights[new]
+            weight = of_new if new else of_old
         targets[labels.endpoint] = Target(
             rotation,
             max(1, weight),
@@ -440,34 +445,42 @@ def _rotation(report: Report, server: Server | None, admitted: set[str], out: se
 def differs(table: Table, wanted: Mapping[str, Mapping[Endpoint, Target]]) -> bool:
     """Return whether a load balancer differs from its targets; weights count in rotation only."""
     for name, servers in table.items():
-        shown = {
-            endpoint: _shows(server)
-            for endpoint, server in servers.items()
-            if server.ours or endpoint in wanted[name]
-        }
-        if shown != {endpoint: _shows(target) for endpoint, target in wanted[name].items()}:
+        targets = wanted[name]
+        shown = {at: server for at, server in servers.items() if server.ours or at in targets}
+        if shown.keys() != targets.keys():
             return True
+        for at, server in shown.items():
+            rotation, weight = targets[at].rotation, targets[at].weight
+            if server.rotation is not rotation:
+                return True
+            if rotation is Rotation.IN and server.weight != weight:
+                return True
     return False
-
-
-def _shows(entry: Server | Target) -> tuple[Rotation, int | None]:
-    return entry.rotation, entry.weight if entry.rotation is Rotation.IN else None
 
 
 _NONE = {state.value: 0 for state in State}
 
 
-def summary(fleet: Iterable[Instance]) -> dict[str, t.Any]:
+def summary(fleet: Sequence[Instance]) -> dict[str, t.Any]:
     """Return, by revision, the instances in each state and the percentage of new requests."""
     revisions: dict[str, dict[str, t.Any]] = {}
-    serving: Counter[str] = Counter()
     for instance in fleet:
         if instance.revision not in revisions:
             revisions[instance.revision] = dict(_NONE)
         revisions[instance.revision][instance.state.value] += 1
+    for revision, percentage in traffic(fleet).items():
+        revisions[revision]["traffic"] = percentage
+    return revisions
+
+
+def traffic(fleet: Sequence[Instance]) -> dict[str, float]:
+    """Return, by revision, the percentage of new requests."""
+    serving = {instance.revision: 0 for instance in fleet}
+    for instance in fleet:
         if instance.in_rotation and instance.state is not State.DRAINING:
             serving[instance.revision] += instance.weight
-    whole = serving.total()
-    for revision, counts in revisions.items():
-        counts["traffic"] = round(100 * serving[revision] / whole, 1) if whole else 0.0
-    return revisions
+    whole = sum(serving.values())
+    return {
+        revision: round(100 * weight / whole, 1) if whole else 0.0
+        for revision, weight in serving.items()
+    }

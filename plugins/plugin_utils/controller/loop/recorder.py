@@ -78,7 +78,7 @@ class Recorder:
         """Add an event of a moment: all that one observation shows has the same."""
         fields = event.to_dict()
         shown = {k: v for k, v in fields.items() if k not in ("kind", "results")}
-        trace.note(f"{event.kind}: {trace.words(shown)}")
+        trace.note(event.kind, shown)
         self._events.append({"at": round(at, 3)} | fields)
         self.durations.take(self._events[-1])
 
@@ -98,7 +98,7 @@ class Recorder:
         """Write down each change of an instance's state, and of the revisions' traffic."""
         states, at = self._known_states(), clock.wall()
         for instance in fleet:
-            if states.get(instance.id) != instance.state.value:
+            if states.get(instance.id) != instance.state:
                 states[instance.id] = instance.state.value
                 self._note_state(instance, at)
         present = {instance.id for instance in fleet}
@@ -175,9 +175,7 @@ class Recorder:
 
     def _note_traffic(self, fleet: Sequence[Instance], at: float) -> None:
         """Write down the revisions' traffic where it changed."""
-        traffic = {
-            revision: counts["traffic"] for revision, counts in fleets.summary(fleet).items()
-        }
+        traffic = fleets.traffic(fleet)
         if traffic != self._traffic:
             self._traffic = traffic
             self._add(events.TrafficChanged(shares=traffic), at)
