@@ -620,7 +620,7 @@ CASES: list[tuple[str, Changes, tuple[str, ...]]] = [
     (
         "store host unreachable",
         {"rollout_store.host": "far1", "rollout_progress_deadline": "2s"},
-        ("rollout_store.host", "far1", "cannot be reached", "PR-511"),
+        ("rollout_store.host", "far1", "cannot be reached", "correct rollout_store", "PR-511"),
     ),
     # canary, blue-green, gates and people
     (
