@@ -75,7 +75,9 @@ class Clients:
     def _would_serve(self, entry: Entry) -> bool:
         """Return whether the instance of an entry would still answer, and no fault is why not."""
         known = self._world.born.get(entry.name)
-        return known is not None and not known.gone and not self._excused(entry, None)
+        if known is None or known.gone or known.told is not None:
+            return False
+        return not self._excused(entry, None)
 
     def _excused(self, entry: Entry, instance: Instance | None) -> bool:
         """Return whether a fault is why the instance of an entry does not answer."""

@@ -381,8 +381,14 @@ class _Telling:
             stable = journal(self.world).stable
             asked = self._of(stable.revision if stable else "1", given)
             asked["replicas"] = size(self.story.given) + 1
+            self._allow_beside(asked["revision"])
             return self._begin("scale", "scale", lambda run: run.scale(asked))
         return self._rollout(revision, given)
+
+    def _allow_beside(self, revision: str) -> None:
+        """Let a revision be scaled beside what a rollout in progress has of others."""
+        others = sum(one.labels.revision != revision for one in self.world.alive())
+        self.world.ceiling += others
 
     def _neighbour(self, revision: str) -> Job:
         """Roll out another service on the same hosts and balancers."""
