@@ -249,6 +249,25 @@ def test_an_instance_whose_check_fails_at_a_balancer_has_no_part_of_what_is_left
         assert [shall["a"][at].weight for at in (HERE, two)] == expected
 
 
+def test_a_bad_instance_whose_check_fails_at_a_balancer_leaves_its_part_to_the_other_bad_ones() -> (
+    None
+):
+    """On a way back, stable instances do not get what it cannot carry."""
+    two, three = Endpoint("127.0.0.1", 8102), Endpoint("127.0.0.1", 8103)
+    reports = [
+        report("shop-1"),
+        *(
+            Report(Labels(name, "shop", "r2", 2, "h1", at, 0), Process.RUNNING, created=100.0)
+            for name, at in (("shop-2", two), ("shop-3", three))
+        ),
+    ]
+    back = WeightSplit(Waypoint(1, 2, 0, 2, weight=100, stable=1, headroom=Fraction(1)))
+    for good, expected in ((True, [2, 1, 1]), (False, [1, 1, 1])):
+        servers = {HERE: server(OUT), two: server(), three: server(lb_healthy=good)}
+        shall = targets(reports, {"a": servers}, ["shop-1"], (), (), split=back)["a"]
+        assert [shall[at].weight for at in (HERE, two, three)] == expected
+
+
 def test_one_without_a_place_has_no_entry() -> None:
     fleet = [report("ordered-1", Process.STARTING, NOWHERE), report("shop-2")]
     assert set(targets(fleet, {"a": {}}, [], [], [])["a"]) == {HERE}

@@ -181,10 +181,12 @@ class Waits:
         """A rollout ends, and nothing befell it in its last moments: what is stable gets requests,
         with the same weight each, and nothing else does.
         """
-        world, stable = self._world, self._world.recorded("stable")
+        world, stable, rollout = self._world, self._world.recorded("stable"), self._rollout()
         if self.in_place or not stable or self.disturbed > world.now or world.lost_unseen():
             return
-        excluded = self._rollout().get("excluded", ())
+        if rollout["kind"] == "scale" and rollout["generation"] != stable["generation"]:
+            return  # one revision is scaled, and the others stay as they are
+        excluded = rollout.get("excluded", ())
         for balancer in world.balancers.values():
             weights = set()
             for at, entry in balancer.entries.items():

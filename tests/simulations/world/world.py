@@ -388,11 +388,14 @@ class World:
             entry.errors += part * instance.life.errors
 
     def shares(self, balancer: Balancer) -> dict[Endpoint, float]:
-        """Return which part of the requests each instance gets that answers."""
+        """Return which part of the requests each instance gets that answers, or flaps: it still
+        accepts connections, which is what the balancer checks.
+        """
         weights = {
             at: entry.weight
             for at, entry in balancer.entries.items()
-            if entry.rotation is Rotation.IN and entry.weight and self.answers(at)
+            if entry.rotation is Rotation.IN and entry.weight
+            if self.answers(at) or ((flapping := self.at(at)) and flapping.flaps)
         }
         total = sum(weights.values())
         return {at: weight / total for at, weight in weights.items()}

@@ -350,12 +350,15 @@ def _weights(
     split = splits[name]
     if split is None:
         return EVEN, EVEN
-    serving = [entry.new for entry in entries[name] if entry.rotation is Rotation.IN]
-    new, old = serving.count(True), serving.count(False)
+    serving = [entry for entry in entries[name] if entry.rotation is Rotation.IN]
+    new = sum(bool(entry.new) for entry in serving)
+    old = len(serving) - new
     if split.waypoint.headroom is None:
         return split.weights(new, old)
+    # Bad instances whose check fails get nothing of what is left to all of them.
+    healthy = sum(not entry.new and entry.is_healthy for entry in serving)
     peers = [entries[peer] for peer, other in splits.items() if other == split]
-    return split.weights(new, old, _left(entries[name], peers))
+    return split.weights(new, healthy or old, _left(entries[name], peers))
 
 
 def _targets(
@@ -390,6 +393,11 @@ class _Entry(t.NamedTuple):
     def serves(self) -> bool:
         """Whether it gets requests now."""
         return self.server is not None and self.server.rotation is Rotation.IN
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the load balancer's own check of it passes."""
+        return self.server is not None and self.server.lb_healthy
 
 
 def _left(entries: Sequence[_Entry], peers: Sequence[Sequence[_Entry]]) -> Fraction:
