@@ -342,8 +342,8 @@ class Traffic(TrafficDriver):
     def _change(self, balancer: Balancer, wanted: Mapping[Endpoint, Target], asked: float) -> None:
         """Do what was asked for at that time."""
         world = self._world
-        shares = world.shares(balancer)
-        before = len(shares) - world.uncounted(balancer)
+        serving, shares = world.serving(balancer), world.shares(balancer)
+        before = serving - world.uncounted(balancer)
         balancer.disordered = False
         world.count(balancer)
         if self._context.service == "shop":
@@ -363,7 +363,7 @@ class Traffic(TrafficDriver):
             if target.rotation is not Rotation.IN and entry.rotation is Rotation.IN:
                 entry.left = world.now
             # an entry that is left as it is, for want of any that answers, is still the balancer's
-            left = target.rotation is Rotation.IN and not shares
+            left = target.rotation is Rotation.IN and not serving
             entry.restored = entry.restored and left
             entry.rotation, entry.weight = target.rotation, target.weight
         for at, entry in list(balancer.entries.items()):
