@@ -349,3 +349,17 @@ def test_a_hold_lasts_from_when_it_was_entered() -> None:
             seed=50051042,
             wait=20,
         )
+
+
+def test_in_place_a_host_on_which_the_way_back_failed_is_deployed_by_the_next() -> None:
+    """It was away, and came back with what it had: the revision that failed. Then comes abort."""
+    bad = [Life(2.0, 0.2, 1, flap=(10.0, 1.0)), Life(0.5, 2.0, 0, crash=0.0)]
+    check(
+        Fault("host reboots", 47.9, 150.0, "web2"),
+        bad=[Life(math.inf, 0.2, 1), *bad, Life(2.0, 0.2, 4)],
+        follows=("abort",),
+        seed=50071814,
+        platform={"driver": "static", "hosts": "web1,web2,web3", "port": 7000},
+        replicas=3,
+        budget={"max_surge": 0, "max_unavailable": 1},
+    )

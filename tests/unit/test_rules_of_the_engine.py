@@ -305,6 +305,15 @@ def test_what_was_judged_bad_and_restarted_by_its_platform_goes_with_the_others(
         assert set(decision.drain) == {instance.id for instance in (*crashed, *others)}
 
 
+def test_stable_instances_that_were_restarted_carry_requests_until_they_are_replaced() -> None:
+    """So what was judged bad is not needed, though all stable instances ended at once."""
+    back = Waypoint(1, 3, 0, 3, weight=100, stable=1, headroom=Fraction(5, 4))
+    bad = some(1, 2, created=1.0)
+    fleet = [*some(3, crashed=True), *bad]
+    decision = decide(fleet, back, ProgressTracker(NOW, new=3), Budget(2, 0))
+    assert set(decision.drain) == {instance.id for instance in bad}
+
+
 # Numbers
 # --------------------------------------------------------------------------------------------------
 

@@ -551,6 +551,7 @@ def _are_carried(parts: Sequence[tuple[Waypoint, FleetCount]]) -> bool:
             *count.new.available,
             *count.new.pending,
             *(i for i in count.old.members if i.generation == waypoint.baseline),
+            *(i for i in count.replaced if i.generation == waypoint.generation),
         )
         in_service = sum(
             i.state is State.READY and i.lb_healthy and i.rotation is Rotation.IN for i in stable

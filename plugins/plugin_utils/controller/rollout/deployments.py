@@ -148,7 +148,14 @@ class Deployments(StepPart):
             for name, deployment in record.deployed.items()
             if deployment.failed or deployment.generation != back.generation
         }
-        untouched = {i.id for i in self.loop.fleet if i.generation == back.generation} - broken
+        # Tasks of an earlier way back may have failed, and what they left is not known.
+        begun = {
+            name
+            for name, since in record.draining.items()
+            if name in record.deployed and record.deployed[name].at >= since
+        }
+        same = {i.id for i in self.loop.fleet if i.generation == back.generation}
+        untouched = same - broken - begun
         record.draining = {
             name: since for name, since in record.draining.items() if name not in untouched
         }
