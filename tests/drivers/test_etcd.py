@@ -247,23 +247,23 @@ def test_a_member_that_is_killed_and_started_again_has_it_all(member: Etcd) -> N
 def test_a_full_etcd_is_told_and_the_lease_is_kept(tmp_path: Path) -> None:
     with Etcd("--quota-backend-bytes", str(2 << 20)) as small:
         store = driver(small.url)
-        store.acquire("a", "ann", 3, {})
-        store.commit("a", 3, {"id": "r1"}, [{"n": 1}])
+        store.acquire("a", "ann", 10, {})
+        store.commit("a", 10, {"id": "r1"}, [{"n": 1}])
         for number in range(40):
             small.put(f"/other/{number}", "x" * 200_000)
         with pytest.raises(StoreAway, match=r"database space exceeded.*alarm disarm"):
-            store.commit("a", 3, {"id": "r1", "n": 2}, [{"n": 2}])
+            store.commit("a", 10, {"id": "r1", "n": 2}, [{"n": 2}])
         assert store.load() == {"id": "r1"}
-        deadline = time.monotonic() + 6
+        deadline = time.monotonic() + 12
         while time.monotonic() < deadline:  # a lease of etcd is renewed nevertheless
             with pytest.raises(StoreAway):
-                store.commit("a", 3)
+                store.commit("a", 10)
             with pytest.raises(LeaseHeld):
-                driver(small.url).acquire("b", "bob", 3, {})
+                driver(small.url).acquire("b", "bob", 10, {})
         small.kill()
         small.start("--quota-backend-bytes", str(64 << 20))
         small.disarm()
-        store.commit("a", 3, {"id": "r1", "n": 2}, [{"n": 2}])
+        store.commit("a", 10, {"id": "r1", "n": 2}, [{"n": 2}])
         assert list(store.timeline("r1")) == [{"n": 1}, {"n": 2}]
 
 
