@@ -148,7 +148,7 @@ class Deployments(StepPart):
             for name, deployment in record.deployed.items()
             if deployment.failed or deployment.generation != back.generation
         }
-        # Tasks of an earlier way back may have failed, and what they left is not known.
+        # Tasks of an earlier rollback may have failed; what they left behind is unknown.
         begun = {
             name
             for name, since in record.draining.items()

@@ -305,8 +305,9 @@ class StepContext:
                 self.loop.commit()
 
     def _end_notices(self, exc: BaseException | None) -> None:
-        """Wait longer for notices under way where no step follows, without the lease: nobody is to
-        wait for a run that is over.
+        """In the last step of a run, wait longer for pending notices; then end the announcer.
+
+        The lease is released before, so that no other run has to wait for them.
         """
         if not self.announcing:
             return
