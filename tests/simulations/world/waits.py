@@ -44,6 +44,7 @@ class Waits:
         self._sent: list[Mapping[str, t.Any]] = []  # commands, each with when it was sent
         self.retried: set[str] = set()  # rollouts that were held, and may be tried again
         self._held: dict[str, float] = {}  # by rollout, since when it is holding
+        self._ended: set[str] = set()  # rollouts
 
     def disturb(self, span: float = 0.0) -> None:
         """Something befalls the world for so long, or the controllers."""
@@ -171,7 +172,11 @@ class Waits:
         before, self._obeyed = self._obeyed, self._world.recorded("obeyed") or 0
         if not rollout.get("outcome") or "superseded" in rollout["reason"]:
             return
-        self._check_ended()
+        if name not in self._ended:
+            # afterwards nobody looks: its run may still be waiting for receivers of notices when a
+            # host that was lost comes back
+            self._ended.add(name)
+            self._check_ended()
         if rollout["outcome"] == "promoted" and "abort" in self._unread(rollout, before, READ):
             self._world.broken(f"{rollout['revision']} is promoted, and abort was sent")
         for name in self._unread(rollout, self._obeyed, ANSWERED):
