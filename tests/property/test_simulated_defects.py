@@ -363,3 +363,24 @@ def test_in_place_a_host_on_which_the_way_back_failed_is_deployed_by_the_next() 
         replicas=3,
         budget={"max_surge": 0, "max_unavailable": 1},
     )
+
+
+def test_in_place_balancers_stay_as_they_are_while_tasks_work() -> None:
+    """One has an older state again, in which a host gets requests that left an earlier batch, or
+    has lost its state.
+    """
+    check(
+        Fault("host away", 44.3, 5.0, "web1"),
+        Fault("balancer restores", 51.1, 0.0, "lb2"),
+        platform=PLATFORM,
+        budget={"max_surge": 0, "max_unavailable": 2},
+        failure_limit=1,
+        tasks=45.0,
+        seed=50070205,
+    )
+    check(
+        Fault("balancer forgets", 20.0, 0.0, "lb2"),
+        platform=PLATFORM,
+        budget={"max_surge": 0, "max_unavailable": 1},
+        tasks=45.0,
+    )

@@ -539,7 +539,9 @@ class World:
             self.broken(f"{labels.id} of {labels.revision} is started with {flavour}")
 
     def check_vacated(self, host: Host, run: int) -> None:
-        """The user's tasks work on a host: it gets no requests, and the run keeps its lease."""
+        """The user's tasks work on a host: it gets no requests, others do at each balancer, and the
+        run keeps its lease.
+        """
         quiet = self.now - WATCHED
         if run in self.unwatched:
             return
@@ -547,12 +549,16 @@ class World:
             return
         if self.holder != run or self.expires < self.machine.wall():
             self.broken(f"tasks work on {host.name} without the lease")
-        at = Endpoint(ADDRESSES[host.name], IN_PLACE)
-        for balancer in self.balancers.values():
+        at, pool = Endpoint(ADDRESSES[host.name], IN_PLACE), self.balancers.values()
+        for balancer in pool:
             entry = balancer.entries.get(at)
-            known = max(balancer.disturbed, *(one.away for one in self.balancers.values()))
-            if entry and entry.rotation is Rotation.IN and known < quiet:
+            if max(balancer.disturbed, *(one.away for one in pool)) >= quiet:
+                continue
+            if entry and entry.rotation is Rotation.IN:
                 self.broken(f"tasks work on {host.name}, and {balancer.name} sends requests there")
+            ill = max(one.blind for one in pool) > quiet
+            if not (ill or self.serving(balancer)) and any(map(self.serving, pool)):
+                self.broken(f"tasks work on {host.name}, and nothing serves at {balancer.name}")
 
     def uncounted(self, balancer: Balancer) -> int:
         """Return how many instances it sends requests to for the wrong reason: on hosts
