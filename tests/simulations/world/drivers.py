@@ -363,7 +363,7 @@ class Traffic(TrafficDriver):
             if target.rotation is not Rotation.IN and entry.rotation is Rotation.IN:
                 entry.left = world.now
             # an entry that is left as it is, for want of any that answers, is still the balancer's
-            left = target.rotation is Rotation.IN and not serving
+            left = target.rotation is Rotation.IN and not before
             entry.restored = entry.restored and left
             entry.rotation, entry.weight = target.rotation, target.weight
         for at, entry in list(balancer.entries.items()):

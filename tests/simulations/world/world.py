@@ -562,14 +562,28 @@ class World:
 
     def uncounted(self, balancer: Balancer) -> int:
         """Return how many instances it sends requests to for the wrong reason: on hosts
-        that an operator left out, or by an older state, in which another had their endpoint.
+        that an operator left out, or by an older state, in which another had their endpoint, or
+        where tasks have worked since.
         """
         rollout = self.recorded("rollout") or {}
         out = [ADDRESSES[host] for host in rollout.get("excluded", ())]
         return sum(
-            entry.rotation is Rotation.IN and (at.address in out or self._is_mistaken(at, entry))
+            entry.rotation is Rotation.IN
+            and (
+                at.address in out
+                or self._is_mistaken(at, entry)
+                or (entry.restored and entry.name in self._worked_on(rollout))
+            )
             for at, entry in balancer.entries.items()
         )
+
+    def _worked_on(self, rollout: Mapping[str, t.Any]) -> set[str]:
+        """Return the instances in place that stay out until tasks deploy them again: nobody knows
+        what those of this rollout have left there.
+        """
+        deployed, draining = self.recorded("deployed") or {}, self.recorded("draining") or {}
+        generation = rollout.get("generation")
+        return {name for name in draining if deployed.get(name, {}).get("generation") == generation}
 
     def _is_mistaken(self, at: Endpoint, entry: Entry) -> bool:
         instance = self.at(at)

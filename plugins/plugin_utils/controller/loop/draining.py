@@ -99,8 +99,8 @@ def hold_drained(loop: ReconcileLoop) -> None:
     """Keep the load balancers as they are, and the lease, until the guard ends it.
 
     Meanwhile the user's tasks deploy in place. A reloaded load balancer forgets which hosts are
-    drained, and which others are out of rotation, as one is on which tasks failed. What was in
-    rotation everywhere returns to it where it is found healthy.
+    drained, and which others are out of rotation, as one is on which tasks failed. Those that were
+    in rotation return to it where they are found healthy.
     """
     stay: Rotations | None = None
     while not loop.guard.stopped:
@@ -116,22 +116,26 @@ def hold_drained(loop: ReconcileLoop) -> None:
 
 
 class Rotations(t.NamedTuple):
-    """Which instances are in rotation at all load balancers, and which at none."""
+    """Which instances return to rotation, and which get no requests from any load balancer."""
 
     inside: tuple[str, ...]
     out: tuple[str, ...]
 
 
 def _rotations(loop: ReconcileLoop, snapshot: Snapshot) -> Rotations:
-    """Return the rotations that stay as they are."""
-    draining, tables = loop.session.record.draining, (snapshot.table or {}).values()
+    """Return the rotations that stay as they are.
+
+    Where one load balancer has lost its state already, what the step before found ready returns.
+    """
+    record, tables = loop.session.record, (snapshot.table or {}).values()
+    ready = record.open.ready if record.open else {}
     inside, out = [], []
     for labels in (report.labels for report in snapshot.reports):
         entries = [servers.get(labels.endpoint) for servers in tables]
         served = [entry is not None and entry.rotation is Rotation.IN for entry in entries]
-        if labels.id in draining or not any(served):
+        if labels.id in record.draining or not any(served):
             out.append(labels.id)
-        elif all(served):
+        elif all(served) or labels.id in ready:
             inside.append(labels.id)
     return Rotations(tuple(inside), tuple(out))
 
