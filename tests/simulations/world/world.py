@@ -230,6 +230,7 @@ class World:
         self.waits = Waits(self)
         self.decided = Decided(self)
         self.one_a_host = False  # whether no host may have two instances of a revision
+        self.quiet = False  # whether requests are few and long
         self.tasks = 1.0  # seconds that the user's tasks take on a host, in place
         # seconds after which platforms start what ended by itself again; 0: they do not
         self.again = 0.0
@@ -411,13 +412,13 @@ class World:
         for at, share in after.items():
             had = max(one.get(at, 0.0) for one in (before, *others))
             even = self.even if balancer.even is None else balancer.even
-            if share > max(even, 1 / len(after), had, self.asked(at)) + ROUNDING:
+            if share > max(even, 1 / len(after), had, self.asked(balancer, at)) + ROUNDING:
                 self.broken(
                     f"{at} gets {share:.0%} of the requests at {balancer.name}, before"
                     f" {before.get(at, 0.0):.0%}, and {len(after)} serve"
                 )
 
-    def asked(self, at: Endpoint) -> float:
+    def asked(self, balancer: Balancer, at: Endpoint) -> float:
         """Return which part of the requests an instance may get by the weight of its step: as few
         carry that of their side as the budget says are enough. So one of the old side, too, that is
         started again for one that died.
@@ -428,7 +429,9 @@ class World:
             return 0.0
         parts = {previous.get("generation"): 1 - weight / 100, rollout["generation"]: weight / 100}
         part = parts.get(instance.labels.generation, 0.0)
-        return part / max(1, math.ceil(part * (rollout["replicas"] - self.unavailable)))
+        targets = 1 if balancer.even is None else len(BALANCERS)
+        replicas = math.ceil(rollout["replicas"] / targets)  # of those that it knows
+        return part / max(1, math.ceil(part * (replicas - self.unavailable)))
 
     def lost_unseen(self) -> int:
         """Return how many instances were lost so recently that the controller may not know."""
