@@ -14,10 +14,11 @@ from ...base import clock
 from ...base.text import moment
 from ...config import freeze
 from ...config.gates import waits
+from ...config.settings import Settings
 from ...engine.evaluate import evaluate
 from ...engine.forecast import forecast, settled
 from ...engine.model import Instance, State
-from ...engine.progress import ProgressTracker
+from ...engine.progress import ProgressTracker, Rules
 from ...engine.strategy import Gate, Plan, Stage
 from ...report.plan import lines as plan_lines
 from ...report.view import NextView
@@ -39,7 +40,8 @@ def show_plan(step: StepContext, revision: str, replicas: int, base: int) -> Res
     record, loop = step.record, step.loop
     path = stages_to(step, revision, replicas, base)
     times = measured(step, record.rollout.id) if record.rollout else None
-    forecast = foresee(step, loop.fleet, path, replicas, times or MedianTimes(GUESS, 1.0))
+    guess = MedianTimes(GUESS, 1.0)
+    forecast = foresee(step.settings, loop.placed_rules, loop.fleet, path, replicas, times or guess)
     weighted = loop.balanced and any(stage.waypoint.weight is not None for stage in path)
     background = [with_share(gate, path[0].share) for gate in step.settings.plan.background]
     less = {} if record.open else fewer(record.service, base, replicas)
@@ -57,7 +59,10 @@ def show_plan(step: StepContext, revision: str, replicas: int, base: int) -> Res
         "watched": watched(step, background, forecast["seconds"]),
         "requests": requests(step, path),
         "measured": times is not None,
-        "unknown": [*unknown(path, times is not None, loop.balanced), *unclear(step, path, background)],
+        "unknown": [
+            *unknown(path, times is not None, loop.balanced),
+            *unclear(step, path, background),
+        ],
         "settings": settings_of(step),
     }
     lost = step.settings.on_stable_lost
@@ -108,9 +113,7 @@ def requests(step: StepContext, stages: Sequence[Stage]) -> list[dict[str, t.Any
     return needs(stages, standard, last_rate(step))
 
 
-def unclear(
-    step: StepContext, stages: Sequence[Stage], background: Sequence[Gate]
-) -> list[str]:
+def unclear(step: StepContext, stages: Sequence[Stage], background: Sequence[Gate]) -> list[str]:
     """Return what analyses cannot tell: they compare too few instances, or are many."""
     context = step.context
     standard = spec.standard(context.counted, bool(context.access_log))
@@ -169,20 +172,26 @@ def unknown(stages: Sequence[Stage], measured: bool, balanced: bool) -> list[str
 
 
 def foresee(
-    step: StepContext,
+    settings: Settings,
+    rules: Rules,
     fleet: Sequence[Instance],
     stages: Sequence[Stage],
     replicas: int,
     times: MedianTimes,
 ) -> dict[str, t.Any]:
-    """Return the waypoints, a forecast of the rollout, and what `evaluate` would do now."""
-    settings, now = step.settings, clock.wall()
+    """Return the waypoints, a forecast of the rollout, and what `evaluate` would do now.
+
+    `rules` are those for the hosts of the fleet. The forecast knows no hosts.
+    """
+    now = clock.wall()
     path = [stage.waypoint for stage in stages]
-    decision = evaluate(fleet, path[0], settings.budget, settings.rules, ProgressTracker(now), now)
+    decision = evaluate(fleet, path[0], settings.budget, rules, ProgressTracker(now), now)
     ready = [settled(i) for i in fleet if i.state is State.READY]
     expected = forecast(ready, path, settings.budget, settings.rules, times.start, times.stop)
     allowed = settings.budget.resolve(replicas)
     fresh = sum(point.new for point in path if point.is_baseline)
+    if rules.one_per_host:
+        fleet = rules.one_per_host.marked(fleet, path[0], rules, now)
     old = sorted(
         (i for i in fleet if i.generation != path[-1].generation and i.state.counted),
         key=lambda i: i.order,
