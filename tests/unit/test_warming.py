@@ -184,6 +184,14 @@ def test_instances_that_began_long_before_have_no_warm_up() -> None:
     assert mixed is not None and old <= mixed <= young
 
 
+def test_instances_age_while_their_analysis_is_held() -> None:
+    """As of a rollout that is resumed after an hour: what fails then is not cold."""
+    known = Fading()
+    for age, errors in ((0, 60), (1, 50), (360, 35), (361, 30), (362, 25)):
+        known = known.after({"a": Counts(1000, errors)}, STABLE, 1.0, SLOW, known={"a": age})
+    assert not known.waits(SLOW) and known.limited(100.0) > 10
+
+
 def test_errors_that_fade_for_ever_are_not_waited_for() -> None:
     end = failed(judged(cold(0.4, 300, 60)))
     assert end is not None and end <= 34

@@ -59,14 +59,18 @@ class Fading:
     ) -> Fading:
         """Return it after one more look, or so many together.
 
-        `known`: for how many looks instances had requests before, where that is known.
+        `known`: for how many looks instances had requests before, where that is known. That may be
+        more than were taken here, where nothing was measured for a while.
         """
         if not patience.tau:
             return self
-        ages = {name: min(age + looks, OLD) for name, age in self.ages.items()}
+        known = known or {}
+        ages = {
+            name: min(max(age + looks, known.get(name, 0)), OLD) for name, age in self.ages.items()
+        }
         for name, counts in new.items():
             if counts.requests and len(ages) < INSTANCES:
-                ages.setdefault(name, min((known or {}).get(name, 0), OLD))
+                ages.setdefault(name, min(known.get(name, 0), OLD))
         by_age, cold, requests = list(self.by_age), 0.0, 0.0
         for name, counts in new.items():
             age = ages.get(name, OLD)
