@@ -290,7 +290,7 @@ class Driver(TrafficDriver):
             if any(text in refusal for text in api.WRONG_BACKEND):
                 raise TrafficError(
                     f"rollout_traffic.{self.option}: {self.backend!r} at load balancer {name}:"
-                    f" {clean(refusal)}",
+                    f" {clean(refusal).rstrip('.')}; correct it, or HAProxy's configuration there",
                     "PR-304",
                 )
             if "Permission denied" in refusal:

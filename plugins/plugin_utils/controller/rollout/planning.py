@@ -91,7 +91,8 @@ def stopped_now(step: StepContext) -> str:
 def watched(step: StepContext, background: Sequence[Gate], seconds: float | None) -> list[str]:
     """Return what may end the rollout at any moment, each in a few words.
 
-    `background`: its gates, each with its share of alpha. `seconds`: that the rollout is expected to take, without its waits; None: not known.
+    `background`: its gates, each with its share of alpha. `seconds`: that the rollout is expected
+    to take, without its waits; None: not known.
     """
     plan, context = step.settings.plan, step.context
     standard, rate = spec.standard(context.counted, bool(context.access_log)), last_rate(step)
