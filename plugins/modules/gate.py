@@ -123,6 +123,11 @@ options:
       duration:
         description: 'I(pause): How long the gate waits before it passes. A duration. Required.'
         type: raw
+      longest:
+        description: 'I(prepare): How long to wait for a server that is away. The preparation of a rollout waits for O(progress_deadline).
+          A duration.'
+        type: raw
+        default: 0
       point:
         description: 'I(release): Where the member is. O(release) sets it. Required.'
         type: str
