@@ -366,15 +366,15 @@ def step_options(entries: Sequence[Entry]) -> str:
     options = {*module("plugin_utils.config.variables").COMMON}
     for entry in entries:
         passed = {
-            option.name: f"{{{{ rollout_{option.name}{_fallback(option)} }}}}"
+            option.name: f"{{{{ {_value(option)} }}}}"
             for option in entry.options.fields
             if option.name in options
         }
         if entry.name == "main" and "replicas" in passed:
             passed["restored_settings"] = "{{ _rollout_restored | default({}) }}"
         if entry.name == "rollback":
-            passed["to"] = "{{ rollout_to | default('') }}"
-            passed["why"] = "{{ rollout_why | default('') }}"
+            passed["to"] = f"{{{{ {_or_empty('to')} }}}}"
+            passed["why"] = f"{{{{ {_or_empty('why')} }}}}"
         if entry.name != "control":
             text += f"_rollout_{entry.name}:\n" + "".join(
                 f'  {name}: "{value}"\n' for name, value in passed.items()
@@ -382,12 +382,19 @@ def step_options(entries: Sequence[Entry]) -> str:
     return text
 
 
-def _fallback(field: Field) -> str:
-    """Return the filter for a variable that may be missing."""
+def _value(field: Field) -> str:
+    """Return the expression for a variable, which may be missing where it has no default."""
     if field.default is not None:
-        return ""
+        return f"rollout_{field.name}"
     empty = field.kind.type == "dict" and field.name != "analysis"  # there, {} is none
-    return " | default({})" if empty else " | default('')"
+    return _or_empty(field.name, "{}" if empty else "''")
+
+
+def _or_empty(name: str, empty: str = "''") -> str:
+    """Return the expression for a variable that may be missing, but not undefined within: that
+    fails, where the filter `default` would make nothing of a misspelt name.
+    """
+    return f"lookup('ansible.builtin.vars', 'rollout_{name}', default={empty})"
 
 
 def _role_option(field: Field, written: dict[str, str], anchors: bool) -> str:

@@ -62,7 +62,7 @@ class ActionModule(StepAction):
         )
         events = list(store.timeline(rollout.id)) if rollout else []
         far = status.progress(record.open, events, clock.now()) if record.open else {}
-        lines = status.lines(record, held, known, problems, far)
+        lines = status.lines(record, held, known, problems, far, store.place)
         if rollout and rollout.release:
             lines += step.release.lines()
         return step.report(

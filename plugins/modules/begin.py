@@ -569,7 +569,8 @@ options:
         type: str
       state_file:
         description: 'I(haproxy): File on the load balancer host to which the server state is saved after each change,
-          for C(load-server-state-from-file). It needs C(hosts), and one socket on each.'
+          for C(load-server-state-from-file). It needs C(hosts), and one socket on each. V({host}) is the load balancer''s
+          name in the inventory.'
         type: str
       port:
         description: 'I(kubernetes_service): Name or number of that port of the Service at which the platform knows its

@@ -55,7 +55,7 @@ options:
         type: list
         elements: dict
       count:
-        description: 'I(analysis): Number of measurements of each metric.'
+        description: 'I(analysis): Number of measurements of each metric. Up to six more are taken while a verdict waits.'
         type: int
         default: 30
       alpha:
@@ -123,6 +123,11 @@ options:
       duration:
         description: 'I(pause): How long the gate waits before it passes. A duration. Required.'
         type: raw
+      longest:
+        description: 'I(prepare): How long to wait for a server that is away. The preparation of a rollout waits for O(progress_deadline).
+          A duration.'
+        type: raw
+        default: 0
       point:
         description: 'I(release): Where the member is. O(release) sets it. Required.'
         type: str

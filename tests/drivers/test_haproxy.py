@@ -739,6 +739,26 @@ class TestOnlyHAProxy:
             made({**given, "socket": "/run/{port}.sock"}, context(Here()))
         assert refused.value.id == "PR-112"
 
+    def test_each_host_has_a_state_file_of_its_own(self, tmp_path: Path) -> None:
+        balancer = HAProxy(
+            "    server slot1 slot.invalid:1 init-addr last,127.0.0.1 check fall 2 disabled\n"
+        )
+        given = {
+            "hosts": "lb1",
+            "socket": balancer.socket,
+            "backend": "shop",
+            "slots": "slot",
+            "path": str(tmp_path / "path"),
+            "state_file": f"{tmp_path}/{{host}}.state",
+        }
+        try:
+            apply(made(given, context(Here())), {Endpoint("127.0.0.1", free_port()): Target(OUT)})
+            assert " slot1 " in (tmp_path / "lb1.state").read_text()
+            with pytest.raises(InputError, match=r"state_file: unknown placeholder '\{port\}'"):
+                made({**given, "state_file": "/{port}"}, context(Here()))
+        finally:
+            balancer.close()
+
     def test_who_lacks_slots_is_told_how_many_there_are(self) -> None:
         plane = SlotPlane()
         try:

@@ -100,9 +100,8 @@ def commands(path: Path, **given: t.Any) -> command.Driver:
     for name in ("get", "set"):
         least[name] = [escaped if word == SCALER else word for word in least[name]]
     options = command.OPTIONS.parse(least, "rollout_autoscaler.")
-    return command.Driver(
-        options, DriverContext("shop", connect({"web": {}}, path.with_name("hosts.json")))
-    )
+    transport = connect({"web": {}}, path.with_name("hosts.json"))
+    return command.Driver(options, DriverContext("shop", transport, known=Knows(epoch=7)))
 
 
 class TestCommand(AutoscalerContract):
@@ -138,6 +137,16 @@ def test_an_answer_that_does_not_come_in_time_is_refused(tmp_path: Path) -> None
     slow = [sys.executable, "-c", "import time; time.sleep(60)"]
     with pytest.raises(InputError, match=r"rollout_autoscaler\.get: .* on the controller"):
         commands(tmp_path / "bounds", get=slow, answer_within=0.2).check()
+
+
+def test_a_set_is_told_the_epoch_of_the_lease_to_refuse_an_older_run(tmp_path: Path) -> None:
+    (tmp_path / "bounds").write_text('{"min": 2, "max": 12}')
+    kept = "import sys; open(sys.argv[1], 'w').write(sys.stdin.read())"
+    words = [sys.executable, "-c", kept, str(tmp_path / "input"), "{min}", "{max}"]
+    driver = commands(tmp_path / "bounds", set=words)
+    with pytest.raises(AutoscalerError, match="does not show what it was set to"):
+        driver.write(driver.read(), {"min": 3, "max": 12})
+    assert json.loads((tmp_path / "input").read_text()) == {"service": "shop", "epoch": 7}
 
 
 def test_a_set_that_changes_nothing_is_noticed(tmp_path: Path) -> None:

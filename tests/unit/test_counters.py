@@ -130,6 +130,16 @@ def test_an_instance_begins_with_its_first_request() -> None:
     assert looks.at(changed, lb={changed: server(11)}, now=180.0)["a"].age(190.0) == 10
 
 
+def test_an_instance_that_had_requests_in_an_earlier_step_is_as_old() -> None:
+    """But not the one that takes its place."""
+    looks = Looks()
+    looks.counters.first = {("a", 1): 40.0}
+    assert looks.at(A, lb={A: server(900)}, now=100.0)["a"].age(100.0) == 60
+    assert looks.at(A, lb={A: server(903)}, now=110.0)["a"].age(110.0) == 70
+    changed = labels("a", 2)
+    assert looks.at(changed, lb={changed: server(9)}, now=120.0)["a"].age(120.0) == 0
+
+
 def test_balancers_are_added_up() -> None:
     looks = Looks()
     looks.at(A, B, one={A: server(10), B: server(0)}, two={A: server(500)})
@@ -439,6 +449,13 @@ def test_what_a_new_instance_needs_while_it_is_cold_is_no_sample() -> None:
     metric.more("new", ENOUGH, seconds=ENOUGH * 9.0)
     assert metric.times()[0] == {}
     metric.now = 161.0
+    metric.more("new", ENOUGH, seconds=ENOUGH * 0.02)
+    assert metric.times()[0] == {"new": [pytest.approx(0.02)]}
+
+
+def test_an_instance_that_had_requests_before_the_analysis_is_warm() -> None:
+    metric = Measured("latency", old=instance(1), new=instance(2, 1)._replace(first=30.0))
+    metric.now = 100.0
     metric.more("new", ENOUGH, seconds=ENOUGH * 0.02)
     assert metric.times()[0] == {"new": [pytest.approx(0.02)]}
 

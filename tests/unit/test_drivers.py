@@ -327,7 +327,8 @@ def test_a_gate_that_prepares_passes_where_there_is_nothing_to_prepare() -> None
         t.cast(t.Any, Inventory()),
         platform=lambda _transport: t.cast(PlatformDriver, static),
     )
-    gate = loader.load(GateDriver, "prepare", "gate").driver({}, context)
+    module = loader.load(GateDriver, "prepare", "gate")
+    gate = module.driver(module.options.parse({}, "gate."), context)
     assert gate.ask({"revision": "1", "generation": 1}, 0.0).verdict == PASS
 
 

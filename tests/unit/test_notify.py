@@ -265,8 +265,10 @@ def test_a_receiver_that_hangs_holds_nothing_up(
 def test_nobody_waits_for_a_run_that_waits_for_a_receiver(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is parked, gives its lease back, and writes down later what was sent."""
-    monkeypatch.setattr(announcer, "BETWEEN", 0.01)
+    """It is parked, gives its lease back at once, since it reads no more commands, and writes down
+    later what was sent.
+    """
+    monkeypatch.setattr(announcer, "BETWEEN", 3600.0)
     service = shop(receiver(server, on="waiting"))
     service.play(revision="1")
     server.hangs.set()

@@ -4,16 +4,22 @@
 from __future__ import annotations
 
 import typing as t
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     InputError,
-    RolloutFailed,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.background.durations import (
+    MedianTimes,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.command_request import (
-    refuse_scale,
+    scale_refusal,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.planning import (
+    foresee,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.validation import (
     Validation,
@@ -31,8 +37,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.per_hos
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
+    RolloutTarget,
     Waypoint,
     rolling,
+    stages,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
     Record,
@@ -75,12 +83,10 @@ def test_it_is_refused_where_something_else_decides(given: dict[str, t.Any], why
 
 
 def test_another_number_is_refused_while_it_lasts() -> None:
-    record = Record("agent")
     rollout = Rollout("r1", "2", 2, 4, "rolling", None, 0.0)
-    refuse_scale(record, rollout)
+    assert scale_refusal(rollout) == ""
     rollout.per_host = True
-    with pytest.raises(RolloutFailed, match="one instance on each host"):
-        refuse_scale(record, rollout)
+    assert "one instance on each host" in scale_refusal(rollout)
 
 
 def test_a_run_that_is_told_another_number_refuses_it_by_the_record_that_it_has() -> None:
@@ -92,6 +98,21 @@ def test_a_run_that_is_told_another_number_refuses_it_by_the_record_that_it_has(
     )
     with pytest.raises(InputError, match="one instance on each host"):
         Validation(t.cast(t.Any, step)).refuse_to_scale()
+
+
+def test_a_plan_replaces_hosts_in_the_order_of_the_rollout() -> None:
+    """The zone where fewest hosts are without goes next, not the host with the oldest instance."""
+    zones = {"a1": "a", "a2": "a", "b1": "b", "b2": "b"}
+    fleet = [
+        replace(ready(name, float(n)), host=name, rotation=Rotation.IN)
+        for n, name in enumerate(zones)
+    ]
+    given = parsed(budget={"max_surge": 0, "max_unavailable": 2})
+    rules = replace(given.rules, one_per_host=OnePerHost(zones))
+    target = RolloutTarget(2, 4, given.budget.resolve(4), before=4, stable=1)
+    shown = foresee(given, rules, fleet, stages(given.plan, target), 4, MedianTimes(1.0, 1.0))
+    assert shown["order"] == ["a1", "b1", "a2", "b2"]
+    assert shown["next"]["drain"] == ["a1", "b1"]
 
 
 TAKEN = [("web1", 1), ("web2", 2), ("web3", 1), ("web3", 2)]
@@ -112,6 +133,10 @@ def test_waypoints_are_for_the_hosts_that_are_left() -> None:
     assert (second_set.new, second_set.old, second_set.desired) == (3, 3, 3)
     back = fitted(rolling(1, 12), 3)  # there were several on a host before
     assert (back.new, back.old, back.desired) == (3, 0, 3)
+
+
+def ready(name: str, created: float) -> Instance:
+    return Instance(name, "1", 1, State.READY, created, created, lb_healthy=True)
 
 
 def test_of_two_on_a_host_the_new_one_stays_or_else_the_stable_one() -> None:

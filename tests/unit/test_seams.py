@@ -179,6 +179,26 @@ def test_instances_are_ready_since_what_the_step_before_saw(shop: Service) -> No
         assert {one.id: one.ready_since for one in run.loop.fleet} == expected
 
 
+def test_new_instances_are_as_old_as_their_first_request_in_any_step(shop: Service) -> None:
+    """An analysis of a rollout that was resumed need not wait for them to warm up."""
+    t.cast(Busy, shop.world).busy = True
+    shop.step(begin, **CANARY)
+    shop.step(replaces, **CANARY)
+    rollout = shop.journal.open
+    assert rollout and len(rollout.served) == 1
+    ((name, since),) = rollout.served.items()
+    with MemoryRun(shop, CANARY, {}, False) as run:
+        run.begin()
+        known = run.record.open
+        assert known
+        known.served = {name: since - 3600}
+        for _observation in range(3):
+            run.loop.observe_fleet()
+            run.loop.observer.count()
+        assert run.loop.observer.counters.served[name].first == since - 3600
+        assert known.served == {name: since - 3600}
+
+
 def test_the_first_look_waits_for_the_checks_whatever_else_is_answered(
     shop: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

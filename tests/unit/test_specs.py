@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import subprocess
 import sys
 import typing as t
 from pathlib import Path
@@ -55,6 +56,53 @@ def test_the_documented_defaults_are_those_of_the_code() -> None:
         defaults.items()
         <= {name.removeprefix("rollout_"): value for name, value in of_the_role.items()}.items()
     )
+
+
+# In an interpreter of its own, since Ansible's loader replaces how collections are imported.
+RENDERED = """
+import json, sys
+from ansible.errors import AnsibleError
+from ansible.parsing.dataloader import DataLoader
+from ansible.plugins.loader import init_plugin_loader
+from ansible.template import Templar, trust_as_template
+
+given = json.load(sys.stdin)
+init_plugin_loader()
+rendered = {}
+for name, expression in given["passed"].items():
+    for value in ((), (trust_as_template("{{ nothing }}"),)):
+        variables = given["defaults"] | {f"rollout_{name}": each for each in value}
+        template = Templar(loader=DataLoader(), variables=variables)
+        try:
+            result = template.template(trust_as_template(expression))
+        except AnsibleError as exc:
+            result = str(exc)
+        rendered.setdefault(name, []).append(result)
+print(json.dumps(rendered))
+"""
+
+
+@pytest.mark.parametrize("role", ["rolling", "in_place"])
+def test_a_variable_with_an_undefined_value_is_not_taken_for_one_that_is_not_given(
+    role: str,
+) -> None:
+    """`rollout_window: "{{ team_window }}"`, misspelt, must not mean "at any time"."""
+    passed = yaml.safe_load((ROOT / f"roles/{role}/vars/main/steps.yml").read_text())
+    passed = passed["_rollout_main"]
+    passed.pop("restored_settings", None)
+    defaults = yaml.safe_load((ROOT / "roles/rolling/defaults/main.yml").read_text())
+    done = subprocess.run(
+        [sys.executable, "-c", RENDERED],
+        input=json.dumps({"passed": passed, "defaults": defaults}),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    rendered = json.loads(done.stdout)
+    assert rendered.keys() == passed.keys()
+    for name, (missing, undefined) in rendered.items():
+        assert missing == defaults.get(f"rollout_{name}", missing) and missing is not None
+        assert "'nothing' is undefined" in str(undefined), name
 
 
 def test_the_page_of_drivers_introduces_each_with_a_whole_sentence() -> None:

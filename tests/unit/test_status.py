@@ -86,6 +86,13 @@ def test_nothing_known() -> None:
     )
 
 
+def test_without_a_journal_it_is_said_where_none_is() -> None:
+    """The address of another journal, misspelt, looks like a service that was never rolled out."""
+    assert lines(Record("shop"), None, [], place="/srv/shop.json on lb1")[0] == (
+        "shop: no rollout so far in /srv/shop.json on lb1; if there was one, correct rollout_store"
+    )
+
+
 def test_under_way() -> None:
     first, lease = lines(record("progressing"), LEASE, [])[:2]
     assert first == "shop 2: progressing, started at 1970-01-01T00:00:00Z, previous revision 1"

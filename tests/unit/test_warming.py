@@ -8,6 +8,7 @@ import math
 import typing as t
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import judging, spec
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.counts import (
@@ -184,6 +185,14 @@ def test_instances_that_began_long_before_have_no_warm_up() -> None:
     assert mixed is not None and old <= mixed <= young
 
 
+def test_instances_age_while_their_analysis_is_held() -> None:
+    """As of a rollout that is resumed after an hour: what fails then is not cold."""
+    known = Fading()
+    for age, errors in ((0, 60), (1, 50), (360, 35), (361, 30), (362, 25)):
+        known = known.after({"a": Counts(1000, errors)}, STABLE, 1.0, SLOW, known={"a": age})
+    assert not known.waits(SLOW) and known.limited(100.0) > 10
+
+
 def test_errors_that_fade_for_ever_are_not_waited_for() -> None:
     end = failed(judged(cold(0.4, 300, 60)))
     assert end is not None and end <= 34
@@ -239,6 +248,18 @@ def test_errors_of_instances_that_begin_one_after_another_are_told_by_their_age(
 
 
 STABLE = Counts(10000, 20)
+
+
+def test_on_average_bets_that_errors_stay_win_nothing_where_all_fade() -> None:
+    """The part that fits best wins on average, since it is chosen afterwards."""
+    random, won = np.random.default_rng(0), []
+    for _analysis in range(150):
+        known = Fading()
+        for look in range(8):
+            errors = int(random.poisson(8 * math.exp(-look / SLOW.tau)))
+            known = known.after({"a": Counts(1000, errors)}, Counts(10000), 1.0, SLOW)
+        won.append(math.exp(known.stays))
+    assert sum(won) / len(won) < 1.2
 
 
 def test_an_instance_that_is_cold_beside_a_warm_one_is_waited_for() -> None:

@@ -36,6 +36,8 @@ class Counters:
         self.cuts: tuple[Cut, ...] = ()
         self.base: Raw = last or {}  # what is counted from, where that is known
         self.raw: Raw = self.base  # of the last observation
+        # by id and generation, when instances first had requests, in this step or an earlier one
+        self.first: dict[tuple[str, int], float] = {}
 
     def take(self, table: Table, instances: Iterable[Labels], now: float = 0.0) -> None:
         """Take in the counters of `now`; `instances` are those that may get requests."""
@@ -54,7 +56,11 @@ class Counters:
                 # in place an instance becomes a new one
                 if known is None or known.generation != labels.generation:
                     served[labels.id] = Served(
-                        labels.revision, labels.generation, labels.host, labels.endpoint
+                        labels.revision,
+                        labels.generation,
+                        labels.host,
+                        labels.endpoint,
+                        first=self.first.get((labels.id, labels.generation), 0.0),
                     )
                 # Counts from before the first observation are ignored.
                 changes.setdefault(labels.id, []).append((last.get(key, server), server))
@@ -63,6 +69,8 @@ class Counters:
                 served[name] = _more(counts, observed, now)
             elif counts.serving:
                 served[name] = counts._replace(serving=False)
+            if first := served[name].first:
+                self.first[name, counts.generation] = first
         self.served = served
 
     def cut(self) -> None:

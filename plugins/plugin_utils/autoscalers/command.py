@@ -4,7 +4,8 @@
 They run on the controller, or on one inventory host over a connection of their own, without a
 shell. `get` prints JSON, `{"min": 4, "max": 12}`, and to be followed also `"desired"`, the number
 of instances that the autoscaler wants. `{min}`, `{max}` and `{service}` are placeholders in the
-arguments of `set`, `{service}` in those of `get`.
+arguments of `set`, `{service}` in those of `get`. `set` also gets the service and the epoch of the
+run's lease as JSON on its standard input, so that it can refuse a late command of an older run.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class Driver(AutoscalerDriver):
             )
 
         self._get, self._set = program("get", _GET), program("set", _SET)
-        self._service, self._program = context.service, options["get"][0]
+        self._context, self._service = context, context.service
+        self._program = options["get"][0]
 
     @property
     def name(self) -> str:
@@ -82,7 +84,8 @@ class Driver(AutoscalerDriver):
 
     def write(self, before: State, after: State) -> None:
         self._expect(before, "was changed by somebody else meanwhile")
-        ended = self._set.run(self._facts(after), {"service": self._service})
+        lease = {"service": self._service, "epoch": self._context.known().epoch}
+        ended = self._set.run(self._facts(after), lease)
         if ended.code:
             raise AutoscalerError(ended.text, "PR-260")
         self._expect(after, f"does not show what it was set to; {ended.text}")

@@ -8,6 +8,18 @@ from dataclasses import replace
 
 from .strategy import REPLACE, InvalidSteps, Stage
 
+WEIGHTED = (
+    "its steps divide the requests by weights, so their number follows from set_weight of"
+    " rollout_steps; only a canary by number (set_replicas) can be set"
+)
+
+
+def too_many(number: int, replicas: int) -> str:
+    """Return why a rollout cannot have so many new instances; "" if it can."""
+    if number <= replicas:
+        return ""
+    return f"{number} is more than the {replicas} replicas; set at most that"
+
 
 def aimed_stage(ahead: Sequence[Stage], number: int, replicas: int) -> str:
     """Return the name of the stage that the number is for: the first ahead with new instances.
@@ -18,17 +30,14 @@ def aimed_stage(ahead: Sequence[Stage], number: int, replicas: int) -> str:
     if stage is None:
         raise InvalidSteps("no step with new instances is ahead; use promote or abort")
     if stage.waypoint.weight is not None:
-        raise InvalidSteps(
-            f"{stage.name} divides the requests by weights, so their number follows from set_weight"
-            " of rollout_steps; only a canary by number (set_replicas) can be set"
-        )
+        raise InvalidSteps(WEIGHTED)
     if stage.waypoint.parts:
         raise InvalidSteps(
             f"{stage.name} is of one target of rollout_targets after another; only a canary without"
             " targets can be set"
         )
-    if number > replicas:
-        raise InvalidSteps(f"{number} is more than the {replicas} replicas; set at most that")
+    if why := too_many(number, replicas):
+        raise InvalidSteps(why)
     return stage.name
 
 

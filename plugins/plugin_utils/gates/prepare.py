@@ -10,11 +10,19 @@ import typing as t
 from collections.abc import Mapping
 
 from ..base.errors import RolloutError, TransportError
-from ..inputs.options import Options
+from ..inputs.options import DURATION, Field, Options
 from ..interfaces.context import DriverContext
 from ..interfaces.gate import FAIL, PASS, WAIT, Answer, GateDriver
 
-OPTIONS = Options()
+OPTIONS = Options(
+    Field(
+        "longest",
+        DURATION,
+        "How long to wait for a server that is away. The preparation of a rollout waits for"
+        " O(progress_deadline).",
+        default=0,
+    ),
+)
 RETRY = 1.0  # seconds until a server that is away is asked again
 
 
@@ -25,7 +33,7 @@ class Driver(GateDriver):
 
     def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._context = context
-        self._longest: float = options.get("longest", 0.0)  # to wait for a server that is away
+        self._longest: float = options["longest"]
 
     def ask(self, rollout: Mapping[str, t.Any], waited: float) -> Answer:
         transport = self._context.transport.apart()

@@ -226,7 +226,7 @@ class Driver(MetricDriver):
     ) -> dict[str, dict[str, dict[int, int]]]:
         """Return the buckets of each instance, without those of new ones that are not warm."""
         for name in sides["new"]:
-            self._first.setdefault(name, now)
+            self._first.setdefault(name, self._context.counters.served[name].first or now)
         return {
             side: {
                 name: _buckets(counted)

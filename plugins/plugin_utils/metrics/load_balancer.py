@@ -142,7 +142,7 @@ class Driver(MetricDriver):
         new, stable = _sides(self._last, question.rollout)
         for name, counted in new.items():
             if counted.requests or counted.answered:
-                self._first.setdefault(name, question.now)
+                self._first.setdefault(name, counted.first or question.now)
         warm = {
             name: counted
             for name, counted in new.items()

@@ -14,7 +14,11 @@ def hosts(transport: Transport, pattern: str, variable: str) -> Sequence[str]:
     """Return the hosts that a pattern matches; raise InputError where there are none."""
     names = transport.hosts(pattern)
     if not names:
-        raise InputError(f"{variable}: {pattern!r} matches no host of the inventory", "PR-110")
+        raise InputError(
+            f"{variable}: {pattern!r} matches no host of the inventory; correct it, or name the"
+            " inventory that has them (-i)",
+            "PR-110",
+        )
     return names
 
 

@@ -38,6 +38,7 @@ def lines(
     instances: Sequence[Mapping[str, t.Any]],
     problems: Sequence[str] = (),
     far: Mapping[str, t.Any] | None = None,
+    place: str = "",
 ) -> list[str]:
     """Return all lines.
 
@@ -47,11 +48,12 @@ def lines(
         instances: Likewise.
         problems: What could not be observed.
         far: How far the rollout is, as `progress` returns it.
+        place: Where the journal is.
     """
     unseen = [f"unknown at present: {error}" for error in problems]
     far_lines = _far(far, lease is not None) if far else ()
     head = [
-        _rollout(record),
+        _rollout(record, place),
         *_begun(record),
         *_left_out(record),
         _lease(record, lease),
@@ -162,10 +164,11 @@ def _why(gate: Mapping[str, t.Any]) -> str:
     return f" ({gate['message']})" if gate["message"] else ""
 
 
-def _rollout(record: Record) -> str:
+def _rollout(record: Record, place: str) -> str:
     rollout, service = record.rollout, record.service
     if rollout is None:
-        return f"{service}: no rollout so far"
+        where = f" in {place}; if there was one, correct rollout_store" if place else ""
+        return f"{service}: no rollout so far{where}"
     if record.open is None:
         return f"{moment(rollout.updated)}: {ended(service, rollout)}"
     before = (

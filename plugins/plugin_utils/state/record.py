@@ -187,6 +187,8 @@ class Rollout:
     ] = None
     # instances whose checks pass, since when
     ready: dict[str, float] = field(default_factory=dict)
+    # new instances that have had requests, since when
+    served: dict[str, float] = field(default_factory=dict)
     full: bool = False  # promote_full was sent: no more gates
     force: bool = False  # a forced promotion: switch with as many as are ready
     reversible: bool = True  # False: a failure holds, since a rollback is not possible any more
@@ -274,7 +276,7 @@ class Rollout:
         self.reason = reason
         self.updated = now
         self.tally = None
-        self.given, self.counted, self.ready = {}, None, {}
+        self.given, self.counted, self.ready, self.served = {}, None, {}, {}
         for gate in (*self.gates.values(), *self.background.values()):
             gate.memory = None  # no run needs it any more, and it may be large
 

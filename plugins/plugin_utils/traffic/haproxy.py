@@ -131,7 +131,8 @@ OPTIONS = Options(
         "state_file",
         TEXT,
         "File on the load balancer host to which the server state is saved after each change, for"
-        " C(load-server-state-from-file). It needs C(hosts), and one socket on each.",
+        " C(load-server-state-from-file). It needs C(hosts), and one socket on each. V({host}) is"
+        " the load balancer's name in the inventory.",
     ),
     Field(
         "path",
@@ -220,12 +221,18 @@ class Driver(TrafficDriver):
                     )
             return {address: (CONTROLLER, address) for address in sockets}
         names = inventory.hosts(self.context.transport, pattern, "rollout_traffic.hosts")
+        self._state = Template(self.state_file, "rollout_traffic.state_file", ("host",))
         paths = [Template(address, "rollout_traffic.socket", ("host",)) for address in sockets]
         places = [(host, path.render({"host": host})) for host in names for path in paths]
         return {
             host if len(sockets) == 1 else f"{host} {address}": (host, address)
             for host, address in places
         }
+
+    def _state_at(self, balancer: str) -> str:
+        """Return the path of a load balancer's state file; "" without `state_file`."""
+        host, _socket = self.balancers[balancer]
+        return self._state.render({"host": host}) if self.state_file else ""
 
     def previews(self) -> Sequence[Preview]:
         """Return the backend `preview`, at the same balancers.
@@ -272,19 +279,18 @@ class Driver(TrafficDriver):
             if self.slots
             else f"add server {self.backend}/-"
         )
-        folders = {
-            "path": self.path,
-            **({"state_file": os.path.dirname(self.state_file)} if self.state_file else {}),
-        }
         texts = self._ask(
-            {name: {"lines": ["show info", probe], "folders": folders} for name in self.balancers}
+            {
+                name: {"lines": ["show info", probe], "folders": self._folders(name)}
+                for name in self.balancers
+            }
         )
         for name, (info, refusal) in texts.items():
             self._check_version(name, info)
             if any(text in refusal for text in api.WRONG_BACKEND):
                 raise TrafficError(
                     f"rollout_traffic.{self.option}: {self.backend!r} at load balancer {name}:"
-                    f" {clean(refusal)}",
+                    f" {clean(refusal).rstrip('.')}; correct it, or HAProxy's configuration there",
                     "PR-304",
                 )
             if "Permission denied" in refusal:
@@ -358,7 +364,7 @@ class Driver(TrafficDriver):
         self.pool.adopted.update(*targets.values())
         plans = {name: self._plan(name, before[name], wanted) for name, wanted in targets.items()}
         work = {
-            name: self._work(plan.commands, before[name])
+            name: self._work(name, plan.commands, before[name])
             for name, plan in plans.items()
             if plan.commands
         }
@@ -419,7 +425,12 @@ class Driver(TrafficDriver):
         """Return where each server is, by its backend and name."""
         return {f"{self.backend}/{row.name}": row.at for row in view}
 
-    def _work(self, plan: Sequence[str], view: View) -> dict[str, t.Any]:
+    def _folders(self, name: str) -> dict[str, str]:
+        """Return the directories of a load balancer that have to be writable, by their option."""
+        state = {"state_file": os.path.dirname(self._state_at(name))} if self.state_file else {}
+        return {"path": self.path, **state}
+
+    def _work(self, name: str, plan: Sequence[str], view: View) -> dict[str, t.Any]:
         """Return the agent's work.
 
         The commands run only if each server is still at the address seen.
@@ -431,7 +442,7 @@ class Driver(TrafficDriver):
         work["change"] = {"line": states, "servers": {name: known.get(name, "") for name in named}}
         if self.state_file:
             work["save"] = {
-                "path": self.state_file,
+                "path": self._state_at(name),
                 "line": f"show servers state {self.backend}",
             }
         return work
@@ -459,11 +470,11 @@ class Driver(TrafficDriver):
             "pool": self.backend,
             **self.context.known().fencing,
             "timeout": _TIMEOUT,
-            "state_file": self.state_file,
         }
         for name, commands in work.items():
             host, address = self.balancers[name]
-            requests.setdefault(host, {"sockets": {}, **common})["sockets"][address] = commands
+            request = {"sockets": {}, "state_file": self._state_at(name), **common}
+            requests.setdefault(host, request)["sockets"][address] = commands
         most = max((len(request["sockets"]) for request in requests.values()), default=0)
         answers = self.context.transport.ask("haproxy", requests, (_TIMEOUT + _LOCKED) * most + 5)
         texts: dict[str, list[str]] = {}

@@ -19,6 +19,7 @@ from ...interfaces.check import HealthCheck
 from ...interfaces.platform import Labels, PlatformDriver, Report
 from ...interfaces.traffic import Table, TrafficDriver
 from ...state.lease import Session
+from ...state.record import Rollout
 from . import fleet as fleets
 from . import timing
 
@@ -235,7 +236,12 @@ class Observer:
             if rollout and rollout.counted:
                 self.between = Counters(counters.load(rollout.counted))
                 self.between.take(table, living)
+            if rollout:
+                first = {(name, rollout.generation): at for name, at in rollout.served.items()}
+                self.counters.first.update(first)
         self.counters.take(table, living, self._now())
+        if rollout and self._counting:
+            self._keep_served(rollout)
 
     def cut(self) -> None:
         """Read the counters, since the share of the requests changes now."""
@@ -356,6 +362,15 @@ class Observer:
         """Keep since when instances are ready for the next step; not of too many."""
         if rollout := self._session.record.open:
             rollout.ready = dict(ready) if len(ready) <= counters.MOST else {}
+
+    def _keep_served(self, rollout: Rollout) -> None:
+        """Keep since when new instances have requests for the next step; not of too many."""
+        served = {
+            name: at
+            for (name, generation), at in self.counters.first.items()
+            if generation == rollout.generation
+        }
+        rollout.served = served if len(served) <= counters.MOST else {}
 
     def _serving_before(self) -> set[str]:
         """Return the instances that may be serving although no check has passed yet.

@@ -11,6 +11,7 @@ from ...base.errors import InputError, RolloutFailed
 from ...config import remembered
 from ...config.drivers import driver
 from ...config.variables import budget
+from ...engine import aim
 from ...engine.model import Phase
 from ...interfaces.platform import PlatformDriver
 from ...state import commands
@@ -75,72 +76,69 @@ def accept(
     """Return the rollout in progress; raise if the command does not fit after a pending one."""
     command, record = asked["word"], step.record
     rollout = fitting(record, command, after["word"] if after else "", bool(asked.get("force")))
+    what, why = command.replace("_", " "), ""
     if command == "scale":
-        refuse_scale(record, rollout)
+        why = scale_refusal(rollout)
     if command == "set_target":
-        refuse_target(record, rollout, asked["replicas"])
+        what, why = f"{what} {asked['replicas']}", target_refusal(rollout, asked["replicas"])
     if command in commands.OF_HOSTS:
-        refuse_host(step, rollout, asked)
+        what, why = f"{what} {asked['place']}", host_refusal(step, rollout, asked)
+    if why:
+        raise _refused(what, f"{record.service} {rollout.revision}", why)
     return rollout
+
+
+def _refused(what: str, title: str, why: str) -> RolloutFailed:
+    return RolloutFailed(f"cannot {what}: {title}: {why}", "PR-700")
 
 
 def fitting(record: Record, command: str, before: str, force: bool) -> Rollout:
     """Return the rollout in progress, if the command fits after a pending one (`before`)."""
-    rollout = record.open
+    rollout, last = record.open, record.rollout
     phase = rollout.phase if rollout else Phase.FINISHED
     phase = commands.ahead(phase, before) if before else phase
     why = commands.refusal(phase, command, force)
     if rollout is None or why:
-        last = record.rollout
-        title = (
-            f"{record.service} {last.revision} is {phase.replace('_', ' ')}"
-            if last
-            else record.service
-        )
-        raise RolloutFailed(f"cannot {command.replace('_', ' ')}: {title}: {why}", "PR-700")
+        state = f" {last.revision} is {phase.replace('_', ' ')}" if last else ""
+        raise _refused(command.replace("_", " "), f"{record.service}{state}", why)
     return rollout
 
 
-def refuse_scale(record: Record, rollout: Rollout) -> None:
-    """Refuse another number where there is one instance on each host."""
-    if rollout.per_host:
-        raise RolloutFailed(
-            f"cannot scale: {record.service} {rollout.revision}: it has one instance on each host"
-            " (rollout_replicas: per_host); leave a host out with exclude, or add hosts and run"
-            " rollout.yml again",
-            "PR-700",
-        )
+def scale_refusal(rollout: Rollout) -> str:
+    """Return why a rollout cannot have another number of instances; "" if it can."""
+    if not rollout.per_host:
+        return ""
+    return (
+        "it has one instance on each host (rollout_replicas: per_host); leave a host out with"
+        " exclude, or add hosts and run rollout.yml again"
+    )
 
 
-def refuse_target(record: Record, rollout: Rollout, number: int) -> None:
-    """Refuse a number of new instances that the rollout cannot have, as the journal knows it."""
-    why = ""
+def target_refusal(rollout: Rollout, number: int) -> str:
+    """Return why a rollout cannot have a number of new instances, as the journal knows it; "" if it
+    can.
+    """
     if rollout.strategy != "canary":
-        why = f"it is a {rollout.strategy.replace('_', '-')} rollout, and only a canary has steps"
-    elif (rollout.given.get("platform") or {}).get("driver") == "static":
-        why = "it is deployed in place, by your own tasks"
-    elif rollout.asked is not None:
-        why = "its steps divide the requests by weights; only a canary by number can be set"
-    elif number > rollout.replicas:
-        why = f"{number} is more than the {rollout.replicas} replicas; set at most that"
-    if why:
-        title = f"{record.service} {rollout.revision}"
-        raise RolloutFailed(f"cannot set target {number}: {title}: {why}", "PR-700")
+        return f"it is a {rollout.strategy.replace('_', '-')} rollout, and only a canary has steps"
+    if (rollout.given.get("platform") or {}).get("driver") == "static":
+        return "it is deployed in place, by your own tasks"
+    if rollout.asked is not None:
+        return aim.WEIGHTED
+    return aim.too_many(number, rollout.replicas)
 
 
-def refuse_host(step: StepContext, rollout: Rollout, asked: Mapping[str, t.Any]) -> None:
-    """Refuse a host that cannot be left out or brought back, as far as the journal knows."""
+def host_refusal(step: StepContext, rollout: Rollout, asked: Mapping[str, t.Any]) -> str:
+    """Return why a host cannot be left out or brought back, as far as the journal knows; "" if it
+    can.
+    """
     known = remembered.of_rollout(step.record)
     if not known.get("platform"):
-        return  # an earlier version did not keep it; the run that obeys refuses
+        return ""  # an earlier version did not keep it; the run that obeys refuses
     platform = driver(PlatformDriver).parse(known["platform"], "rollout_platform")
     sent = step.session.store.commands(step.record.obeyed)
-    why = exclusion.refusal(
+    return exclusion.refusal(
         asked,
         replace(rollout, excluded=commands.left_out(rollout, sent)),
         platform.make(step.context),
         budget(known.get("budget") or {}, "rollout_budget"),
     )
-    if why:
-        title = f"{step.record.service} {rollout.revision}"
-        raise RolloutFailed(f"cannot {asked['word']} {asked['place']}: {title}: {why}", "PR-700")

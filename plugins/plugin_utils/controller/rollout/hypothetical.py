@@ -82,7 +82,8 @@ def plan_hypothetical(step: StepContext) -> Result:
     stages = HypotheticalStages(step).planned(
         NEW, replicas, Composition("", OLD, old), settings.plan
     )
-    forecast = foresee(step, fleet, stages, replicas, MedianTimes(GUESS, 0.0))
+    times = MedianTimes(GUESS, 0.0)
+    forecast = foresee(settings, settings.rules, fleet, stages, replicas, times)
     return {"changed": False, **forecast, **fewer(settings.service, old, replicas)}
 
 

@@ -14,10 +14,11 @@ from ...base import clock
 from ...base.text import moment
 from ...config import freeze
 from ...config.gates import waits
+from ...config.settings import Settings
 from ...engine.evaluate import evaluate
 from ...engine.forecast import forecast, settled
 from ...engine.model import Instance, State
-from ...engine.progress import ProgressTracker
+from ...engine.progress import ProgressTracker, Rules
 from ...engine.strategy import Gate, Plan, Stage
 from ...report.plan import lines as plan_lines
 from ...report.view import NextView
@@ -39,8 +40,10 @@ def show_plan(step: StepContext, revision: str, replicas: int, base: int) -> Res
     record, loop = step.record, step.loop
     path = stages_to(step, revision, replicas, base)
     times = measured(step, record.rollout.id) if record.rollout else None
-    forecast = foresee(step, loop.fleet, path, replicas, times or MedianTimes(GUESS, 1.0))
+    guess = MedianTimes(GUESS, 1.0)
+    forecast = foresee(step.settings, loop.placed_rules, loop.fleet, path, replicas, times or guess)
     weighted = loop.balanced and any(stage.waypoint.weight is not None for stage in path)
+    background = [with_share(gate, path[0].share) for gate in step.settings.plan.background]
     less = {} if record.open else fewer(record.service, base, replicas)
     stable = record.stable
     planned = {
@@ -53,10 +56,13 @@ def show_plan(step: StepContext, revision: str, replicas: int, base: int) -> Res
         "orders": [stable.order if stable else None, step.settings.order],
         "stopped": stopped_now(step),
         "excluded": list(record.open.excluded) if record.open else [],
-        "watched": watched(step, path, forecast["seconds"]),
+        "watched": watched(step, background, forecast["seconds"]),
         "requests": requests(step, path),
         "measured": times is not None,
-        "unknown": [*unknown(path, times is not None, loop.balanced), *unclear(step, path)],
+        "unknown": [
+            *unknown(path, times is not None, loop.balanced),
+            *unclear(step, path, background),
+        ],
         "settings": settings_of(step),
     }
     lost = step.settings.on_stable_lost
@@ -82,16 +88,17 @@ def stopped_now(step: StepContext) -> str:
     return f"{stop}, until {moment(stop.until)}" if stop else ""
 
 
-def watched(step: StepContext, stages: Sequence[Stage], seconds: float | None) -> list[str]:
+def watched(step: StepContext, background: Sequence[Gate], seconds: float | None) -> list[str]:
     """Return what may end the rollout at any moment, each in a few words.
 
-    `seconds`: that the rollout is expected to take, without its waits; None: not known.
+    `background`: its gates, each with its share of alpha. `seconds`: that the rollout is expected
+    to take, without its waits; None: not known.
     """
     plan, context = step.settings.plan, step.context
     standard, rate = spec.standard(context.counted, bool(context.access_log)), last_rate(step)
     lasts = None if seconds is None else seconds + waits(plan)
     lines = []
-    for gate in background(step, stages):
+    for gate in background:
         known = spec.parse(gate.options, gate.variable, standard)
         names = ", ".join(metric.name for metric in known.metrics)
         about = " (the default)" if gate.by_default else " (dry run)" if known.dry_run else ""
@@ -107,18 +114,13 @@ def requests(step: StepContext, stages: Sequence[Stage]) -> list[dict[str, t.Any
     return needs(stages, standard, last_rate(step))
 
 
-def unclear(step: StepContext, stages: Sequence[Stage]) -> list[str]:
+def unclear(step: StepContext, stages: Sequence[Stage], background: Sequence[Gate]) -> list[str]:
     """Return what analyses cannot tell: they compare too few instances, or are many."""
     context = step.context
     standard = spec.standard(context.counted, bool(context.access_log))
     gates = [gate for stage in stages for gate in stage.gates]
-    alarms = by_chance([*gates, *background(step, stages)])
+    alarms = by_chance([*gates, *background])
     return [*undecidable(stages, standard), *alarms]
-
-
-def background(step: StepContext, stages: Sequence[Stage]) -> list[Gate]:
-    """Return the background gates, with the share of alpha that they have beside these stages."""
-    return [with_share(gate, stages[0].share) for gate in step.settings.plan.background]
 
 
 def last_rate(step: StepContext) -> float | None:
@@ -171,20 +173,26 @@ def unknown(stages: Sequence[Stage], measured: bool, balanced: bool) -> list[str
 
 
 def foresee(
-    step: StepContext,
+    settings: Settings,
+    rules: Rules,
     fleet: Sequence[Instance],
     stages: Sequence[Stage],
     replicas: int,
     times: MedianTimes,
 ) -> dict[str, t.Any]:
-    """Return the waypoints, a forecast of the rollout, and what `evaluate` would do now."""
-    settings, now = step.settings, clock.wall()
+    """Return the waypoints, a forecast of the rollout, and what `evaluate` would do now.
+
+    `rules` are those for the hosts of the fleet. The forecast knows no hosts.
+    """
+    now = clock.wall()
     path = [stage.waypoint for stage in stages]
-    decision = evaluate(fleet, path[0], settings.budget, settings.rules, ProgressTracker(now), now)
+    decision = evaluate(fleet, path[0], settings.budget, rules, ProgressTracker(now), now)
     ready = [settled(i) for i in fleet if i.state is State.READY]
     expected = forecast(ready, path, settings.budget, settings.rules, times.start, times.stop)
     allowed = settings.budget.resolve(replicas)
     fresh = sum(point.new for point in path if point.is_baseline)
+    if rules.one_per_host:
+        fleet = rules.one_per_host.marked(fleet, path[0], rules, now)
     old = sorted(
         (i for i in fleet if i.generation != path[-1].generation and i.state.counted),
         key=lambda i: i.order,

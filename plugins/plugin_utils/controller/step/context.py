@@ -151,7 +151,7 @@ class StepContext:
                 if isinstance(exc, RolloutError):
                     self._note_failure(exc)
             with suppress(RolloutError):
-                self._note_notices()
+                self._note_notices(exc)
             try:
                 self._leave(exc)
             finally:
@@ -295,12 +295,18 @@ class StepContext:
         self.announcer.catch_up(timelines)
         self.loop.recorder.announcer = self.announcer
 
-    def _note_notices(self) -> None:
-        """Wait a little for notices under way, and write down which were sent."""
+    def _note_notices(self, exc: BaseException | None) -> None:
+        """Wait a little for notices under way, and write down which were sent.
+
+        Not where the run leaves a rollout as it is: an operator who is told so may send a command
+        at once, which this run would not read, and no other could while this one has the lease.
+        """
         if self.announcing:
             from ..background import announcer  # as above
 
-            self.announcer.wait(announcer.BETWEEN, lambda: self.guard.stopped)
+            leaves = self.record.open and not self._keeps_lease(exc)
+            if not leaves or isinstance(exc, Interrupted):
+                self.announcer.wait(announcer.BETWEEN, lambda: self.guard.stopped)
             if self.session.epoch and self.announcer.due:
                 self.loop.commit()
 
