@@ -178,10 +178,15 @@ class Platform(PlatformDriver):
             elif None in answers.values():
                 self._under_way.wait()
                 answers |= self._under_way.answers()
-        self._take(answers, start)
+        self._take(answers, start, stop)
         return self_seen.reports(HOSTS)
 
-    def _take(self, answers: Mapping[str, Answer | None], start: Sequence[Labels]) -> None:
+    def _take(
+        self,
+        answers: Mapping[str, Answer | None],
+        start: Sequence[Labels],
+        stop: Collection[str],
+    ) -> None:
         seen = self._seen
         unknown = [
             name
@@ -192,7 +197,7 @@ class Platform(PlatformDriver):
             raise PlatformError(f"cannot know what runs on {', '.join(unknown)}", "PR-216")
         for name, answer in answers.items():
             mine = [labels for labels in start if labels.host == name]
-            seen.update(name, answer, mine, self._world.now)
+            seen.update(name, answer, mine, stop, self._world.now)
 
     def _concerned(self, start: Sequence[Labels], ids: Sequence[str]) -> Sequence[str]:
         homes = self._seen.homes()
@@ -223,6 +228,9 @@ class Platform(PlatformDriver):
             return self._work(host, start, stop, forget, looked)
 
         if host.busy > world.now and (start or stop or forget):
+            for name in stop:
+                if name in host.instances:
+                    host.instances[name].leaves = True
             self._under_way.begin(host, work)
             return None
         return work()

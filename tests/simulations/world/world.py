@@ -97,6 +97,7 @@ class Instance:
     life: Life
     created: float
     told: float | None = None  # to stop, since
+    leaves: bool = False  # its host has been told to stop it, and is yet to do so
     gone: Sees | None = None  # how it ended
     lost: float | None = None  # when it was last well before something befell it
     began: float = 0.0  # when its platform started it again, or is to
@@ -378,7 +379,10 @@ class World:
         return sum(
             1
             for endpoint, entry in balancer.entries.items()
-            if entry.rotation is Rotation.IN and entry.weight and self.answers(endpoint)
+            if entry.rotation is Rotation.IN
+            and entry.weight
+            and self.answers(endpoint)
+            and not self._last[endpoint].leaves
         )
 
     def count(self, balancer: Balancer) -> None:
