@@ -54,6 +54,7 @@ def test_processes_that_crash(front: RetryingHAProxy | RetryingEnvoy) -> None:
         shop.settled("1")
 
 
+@pytest.mark.parametrize("front", ["haproxy"], indirect=True)
 def test_units_of_systemd_that_crash_over_ssh(front: RetryingHAProxy | RetryingEnvoy) -> None:
     with Hosts("web1", "web2") as hosts, Site(hosts, front) as site:
         site.to("1")
