@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from ..plugin_utils.base.errors import InputError
-from ..plugin_utils.controller.loop import draining
+from ..plugin_utils.controller.loop import conclusion, draining
 from ..plugin_utils.controller.rollout.places import PlacementNotes
 from ..plugin_utils.controller.rollout.stages import refuse_in_place
 from ..plugin_utils.controller.step.action import StepAction
@@ -48,7 +48,7 @@ class ActionModule(StepAction):
         diff = {"before": step.composition(), "after": step.composition(without=going)}
         if going and not step.check_mode:
             draining.drain(step.loop, going)
-            step.loop.forget_dead()
+            conclusion.remove_dead(step.loop)
             step.loop.commit()
         forgotten = PlacementNotes(step).forget(names)
         if forgotten and not step.check_mode:

@@ -55,7 +55,7 @@ options:
         type: list
         elements: dict
       count:
-        description: 'I(analysis): Number of measurements of each metric.'
+        description: 'I(analysis): Number of measurements of each metric. Up to six more are taken while a verdict waits.'
         type: int
         default: 30
       alpha:

@@ -12,37 +12,30 @@ import re
 import signal
 import time
 from collections.abc import Iterator
-from functools import partial
-from random import Random
 
 import pytest
-from ansible_collections.progressive.rollout.tests.support.playbook import Run
 from ansible_collections.progressive.rollout.tests.support.shop import (
-    FRONTS,
-    Front,
+    BehindHAProxy,
     Load,
     Shop,
     Watch,
     failures,
-    kill_all,
-    stood,
 )
 from ansible_collections.progressive.rollout.tests.support.waiting import until
 
-KILLS = 3
 RATE = 150  # requests a second, of each kind of client
 PLAYBOOKS = "progressive.rollout."
 
 
-@pytest.fixture(params=sorted(FRONTS))
-def front(request: pytest.FixtureRequest) -> Iterator[Front]:
-    made = FRONTS[request.param]()
+@pytest.fixture
+def front() -> Iterator[BehindHAProxy]:
+    made = BehindHAProxy()
     yield made
     made.close()
 
 
 @pytest.fixture
-def shop(front: Front) -> Iterator[Shop]:
+def shop(front: BehindHAProxy) -> Iterator[Shop]:
     with Shop(front, env={"START_DELAY": "lognormal:0.2:0.5:1"}) as made:
         made.to("1")
         yield made
@@ -54,47 +47,8 @@ def steps_of(shop: Shop) -> int:
     return len(shop.timeline(rollout["id"])) if rollout["phase"] != "finished" else 0
 
 
-def reached(shop: Shop, run: Run, moment: int) -> bool:
-    """Whether a rollout has come to this event, or to its end."""
-    return steps_of(shop) > moment or run.process.poll() is not None
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("front", ["envoy"], indirect=True)
-def test_killed_at_any_moment_and_run_again(front: Front, shop: Shop, dice: Random) -> None:
-    """KILLS kills of the whole tree or of ansible-playbook alone, at a random event of the
-    rollout or of a rollback.
-    """
-    events = 60  # of a rollout of six, about
-    with Watch(shop, front) as watch, Load(front.url, connections=2, rate=RATE) as load:
-        kills = 0
-        target = 1
-        while kills < KILLS:
-            target += 1
-            whole, moment, delay = dice.random() < 0.5, dice.randrange(events), dice.uniform(0, 0.2)
-            run = shop.start(variables={"rollout_revision": str(target)})
-            until(partial(reached, shop, run, moment), f"event {moment}")
-            time.sleep(delay)
-            if run.process.poll() is None:
-                kills += 1
-                kill_all(run, shop) if whole else run.process.kill()
-                print(
-                    f"kill {kills}: {'all' if whole else 'ansible-playbook'} at event {moment} +"
-                    f" {delay:.3f} s: {stood(shop)}"
-                )
-            run.process.wait()
-            began = time.monotonic()
-            shop.to(str(target))
-            print(f"  run again: {time.monotonic() - began:.1f} s")
-            shop.settled(str(target))
-        reports = load.stop()
-    assert failures(reports) == []
-    assert watch.wrong == [] and watch.most <= 8 and watch.fewest >= 6
-
-
-@pytest.mark.parametrize("front", ["haproxy"], indirect=True)
 @pytest.mark.essential
-def test_killed_during_a_rollback(front: Front, shop: Shop) -> None:
+def test_killed_during_a_rollback(front: BehindHAProxy, shop: Shop) -> None:
     shop.to("2")
     with Watch(shop, front) as watch, Load(front.url, connections=2, rate=RATE) as load:
         run = shop.start(f"{PLAYBOOKS}rollback")
@@ -108,8 +62,7 @@ def test_killed_during_a_rollback(front: Front, shop: Shop) -> None:
     assert watch.wrong == [] and watch.most <= 8 and watch.fewest >= 6
 
 
-@pytest.mark.parametrize("front", ["haproxy"], indirect=True)
-def test_told_to_stop(front: Front, shop: Shop) -> None:
+def test_told_to_stop(front: BehindHAProxy, shop: Shop) -> None:
     """The action in hand is finished, the journal says why, the lease is given back, and the
     next run goes on at once.
     """
@@ -134,8 +87,7 @@ def test_told_to_stop(front: Front, shop: Shop) -> None:
     assert watch.wrong == [] and watch.most <= 8 and watch.fewest >= 6
 
 
-@pytest.mark.parametrize("front", ["haproxy"], indirect=True)
-def test_a_second_rollout_is_refused_and_told_by_whom(front: Front, shop: Shop) -> None:
+def test_a_second_rollout_is_refused_and_told_by_whom(front: BehindHAProxy, shop: Shop) -> None:
     shop.set_env(START_DELAY="4")  # so that it is under way still when the other one comes
     run = shop.start(variables={"rollout_revision": "2"})
     until(lambda: steps_of(shop) > 15, "the rollout is under way")
@@ -151,9 +103,8 @@ def test_a_second_rollout_is_refused_and_told_by_whom(front: Front, shop: Shop) 
     assert {record["revision"] for record in shop.records()} == {"2"}
 
 
-@pytest.mark.parametrize("front", ["haproxy"], indirect=True)
 @pytest.mark.essential
-def test_who_lost_the_lease_stops_before_its_next_action(front: Front, shop: Shop) -> None:
+def test_who_lost_the_lease_stops_before_its_next_action(front: BehindHAProxy, shop: Shop) -> None:
     with Load(front.url, connections=2, rate=RATE) as load:
         run = shop.start(variables={"rollout_revision": "2"})
         until(lambda: steps_of(shop) > 25, "the rollout is under way")

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import typing as t
-from dataclasses import replace
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.aim import (
@@ -17,7 +16,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.plans i
     back_in_steps,
     one_walk,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     REPLACE,
     Gate,
@@ -30,14 +28,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     stages,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
-from ansible_collections.progressive.rollout.tests.support.seeds import examples
-from ansible_collections.progressive.rollout.tests.support.simulator import (
-    Life,
-    Script,
-    Simulator,
-    World,
-)
-from ansible_collections.progressive.rollout.tests.support.worlds import calm, rules_
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -90,30 +80,6 @@ def test_a_number_that_is_set_keeps_to_the_budget_and_the_canary_grows(
     # the next stage is not smaller, once this one is passed
     after = with_aim(remaining(listed, [*passed, name]), {name: number})
     assert all(s.waypoint.new >= number for s in after if s.part == REPLACE and s.waypoint.new)
-
-
-@given(calm, canaries(), rules_, st.lists(st.integers(1, 12), min_size=1, max_size=4))
-@examples(50)
-def test_an_operator_raises_and_lowers_a_canary_within_the_budget(
-    world: World, canary: tuple[Plan, RolloutTarget], rules: Rules, numbers: list[int]
-) -> None:
-    plan, leads_to = canary
-    leads_to = replace(leads_to, before=leads_to.desired)
-    surge = leads_to.allowed.surge
-    budget = Budget(surge, 0 if surge else 1)
-    *ahead, end = stages(plan, leads_to)
-    name = aimed_stage(ahead, 1, leads_to.desired)
-    path = []
-    for turn, number in enumerate(numbers):
-        aimed = with_aim(ahead, {name: min(number, leads_to.desired)})
-        here = next(stage for stage in aimed if stage.name == name)
-        path.append(replace(here, name=f"{name}, turn {turn}"))
-    simulator = Simulator(world, budget, replace(rules, ready_deadline=None))
-    simulator.populate([Life()] * leads_to.desired)
-    assert simulator.roll([*path, end], Script()).outcome == "promoted"
-    assert simulator.least is not None
-    assert simulator.least >= leads_to.desired - budget.resolve(leads_to.desired).unavailable
-    assert simulator.peak <= leads_to.desired + surge
 
 
 @given(canaries())

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What must always hold, for random fleets, budgets, times and faults.
+"""What must always hold, for random fleets, budgets and times.
 
-`tests/support/simulator.py` has the invariants, and checks every decision and every action.
-Whole strategies are in `test_strategies.py`.
+`tests/support/decisions.py` has the invariants of a decision. Whole rollouts are in the simulated
+world (`test_simulated_world.py`), which checks each of its decisions in the same way.
 """
 
 from __future__ import annotations
@@ -34,16 +34,12 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progres
     Rules,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
-from ansible_collections.progressive.rollout.tests.support.decisions import all_new, check
-from ansible_collections.progressive.rollout.tests.support.seeds import examples
-from ansible_collections.progressive.rollout.tests.support.simulator import Life, Simulator, World
-from ansible_collections.progressive.rollout.tests.support.worlds import (
+from ansible_collections.progressive.rollout.tests.support.budgets import (
     budgets,
-    calm,
     rules_,
-    sizes,
-    working,
 )
+from ansible_collections.progressive.rollout.tests.support.decisions import check
+from ansible_collections.progressive.rollout.tests.support.seeds import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -149,72 +145,6 @@ def test_every_report_is_one_state(process: Process, health: Health, draining: b
         process is Process.RUNNING and health in (Health.PASSING, Health.NONE)
     )
     assert process is not Process.UNKNOWN or state in (State.NOT_READY, State.DRAINING)
-
-
-# 4: with working instances every rollout ends, and where it should
-# ---------------------------------------------------
-
-
-@given(calm, st.lists(working, max_size=12), sizes, budgets(), rules_)
-@examples(150)
-def test_working_instances_arrive(
-    world: World, old: list[Life], desired: int, budget: Budget, rules: Rules
-) -> None:
-    # 4. Also 2 in the strong sense: nothing else acts, so what is available is never below the
-    # floor.
-    rules = replace(rules, ready_deadline=None)
-    simulator = Simulator(world, budget, rules)
-    simulator.populate(old)
-    end = simulator.walk(all_new(2, desired))
-    assert end.reached, end.failed
-    assert simulator.least is not None
-    allowed = budget.resolve(desired)
-    # Old ones are as many as they are; where they were fewer from the start, they are at least not
-    # made fewer still.
-    assert simulator.least >= min(desired - allowed.unavailable, len(old))
-    assert simulator.peak <= max(desired + allowed.surge, len(old))
-    # Nothing is doubled: as many are made as were asked for.
-    assert simulator.made == desired
-    # And there and then there is nothing left to do.
-    assert simulator.walk(all_new(2, desired)).nothing_to_do and simulator.made == desired
-
-
-@given(calm, sizes, sizes, budgets(), rules_)
-@examples(60)
-def test_scale_walks_arrive(
-    world: World, there: int, desired: int, budget: Budget, rules: Rules
-) -> None:
-    # 4, 2: a walk with one revision. Down to a number is no reason to go below it.
-    rules = replace(rules, ready_deadline=None)
-    simulator = Simulator(world, budget, rules)
-    simulator.populate([Life()] * there)
-    end = simulator.walk(all_new(1, desired))
-    assert end.reached, end.failed
-    assert simulator.least == min(there, desired)
-    assert simulator.made == max(0, desired - there)
-
-
-# 1 - 11 with everything that can go wrong
-# ----------------------------------------------------------------------------
-
-
-@given(calm, st.integers(1, 10), budgets(), rules_, st.integers(0, 40))
-@examples(120)
-def test_rollback_of_a_rollout_half_way(
-    world: World, size: int, budget: Budget, rules: Rules, moment: int
-) -> None:
-    # 7: a budgeted walk: old is back and in rotation before new goes, as far as the budget asks for
-    # it.
-    rules = replace(rules, ready_deadline=None)
-    simulator = Simulator(world, budget, rules)
-    simulator.populate([Life()] * size)
-    simulator.walk(all_new(2, size), until=moment)
-    end = simulator.walk(Waypoint(1, size, 0, size), "old")
-    assert end.reached, end.failed
-    assert (
-        simulator.least is not None and simulator.least >= size - budget.resolve(size).unavailable
-    )
-    assert {node.labels.generation for node in simulator.nodes.values()} == {1}
 
 
 # 5: the tally

@@ -69,6 +69,13 @@ def test_a_hold_that_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "before the hold is over" in wrong(**given)
 
 
+def test_a_good_revision_that_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"strategy": "blue_green"}
+    assert not wrong(**given)
+    monkeypatch.setattr(evaluate, "_may_switch", lambda _part: False)
+    assert "nothing went wrong, and the rollout is rolled_back" in wrong(**given)
+
+
 def test_a_drain_that_a_run_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one before it was killed while an instance drained."""
     killed, load = Fault("dies before", 72), Record.load

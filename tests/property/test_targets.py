@@ -52,8 +52,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.targets
     stages,
 )
 from ansible_collections.progressive.rollout.tests.property.test_invariants import fleets, waypoints
+from ansible_collections.progressive.rollout.tests.support.budgets import budgets, rules_
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
-from ansible_collections.progressive.rollout.tests.support.worlds import budgets, rules_
 from hypothesis import given, reject
 from hypothesis import strategies as st
 

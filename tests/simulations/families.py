@@ -2,8 +2,9 @@
 """How many good revisions the sequential judge fails of each family of traffic, and others do on
 the same looks.
 
-`python tests/simulations/families.py RUNS SEED [FAMILY]...` prints the table of the page, and with
-`power` instead of families, how many requests a verdict takes.
+`python tests/simulations/families.py RUNS SEED [FAMILY]...` prints the table of the page, with
+`power` instead of families, how many requests a verdict takes, and with `last`, how analyses end
+of revisions that become bad in the last measurement.
 """
 
 from __future__ import annotations
@@ -11,21 +12,31 @@ from __future__ import annotations
 import math
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from random import Random
 
 import numpy as np
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.progress import (
+    MORE,
+    MetricProgress,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges import (
     kayenta,
     threshold,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.evalue import ALPHA
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.threshold import (
+    AnalysisPhase,
+)
 from ansible_collections.progressive.rollout.tests.simulations import models
 from ansible_collections.progressive.rollout.tests.support.traffic_families import (
     BAD_FAMILIES,
     FAMILIES,
+    small_service,
 )
 from ansible_collections.progressive.rollout.tests.support.traffic_models import (
+    INTERVAL,
     Fleet,
     Service,
     Traffic,
@@ -184,14 +195,50 @@ def told_the_truth(before: float, after: float, requests: int, random: np.random
     return sent
 
 
+# -- the last measurement --------------------------------------------------------------------------
+
+BECOMES = (0.05, 0.2, 0.6, 1.0)  # the part of the requests that fails then
+END = models.ERRORS.limits.count or 0  # planned measurements
+
+
+def ended(drawn: Traffic) -> AnalysisPhase:
+    """How an analysis ends, which may go on for longer than planned."""
+    progress = MetricProgress(models.ERRORS)
+    for number, look in enumerate(models.errors_by_look(drawn), 1):
+        progress.judge(look, None, INTERVAL * number)
+        if progress.phase.over:
+            break
+    return progress.phase
+
+
+def last(rate: float, runs: int, seed: str) -> str:
+    """The row of a revision that is good until the last planned measurement, and then so bad."""
+    dice, ends = Random(f"{seed} {rate}"), Counter[AnalysisPhase]()
+    for _run in range(runs):
+        random = np.random.default_rng(dice.getrandbits(64))
+        of = small_service(random, END + MORE)
+        rates = of.rates()
+        rates[END - 1 :, of.fleet.is_new] = np.maximum(rate, of.rate)
+        sent = of.drawn_requests(random)
+        ends[ended(of.traffic(sent, random.binomial(sent, rates)))] += 1
+    phases = (AnalysisPhase.SUCCESSFUL, AnalysisPhase.INCONCLUSIVE, AnalysisPhase.FAILED)
+    cells = [f"{100 * ends[phase] / runs:.1f} %" for phase in phases]
+    return f"| {100 * rate:g} % | {runs} | {' | '.join(cells)} |"
+
+
 def main() -> None:
-    """Print the rows of the families, of all where none is named, or those of `power`."""
+    """Print the rows of the families, of all where none is named, or those of `power` or `last`."""
     runs, seed, *names = sys.argv[1:]
     if names == ["power"]:
         print("| errors | analyses | found | look (median) | requests, of those of Wald's test |")
         for began in AGES:
             for rates in FASTEST:
                 print(power(*rates, int(runs), seed, began), flush=True)
+        return
+    if names == ["last"]:
+        print("| fails | analyses | passed | asked | failed |")
+        for rate in BECOMES:
+            print(last(rate, int(runs), seed), flush=True)
         return
     head = "family | analyses | failed | at most (95 %) | look (median) | asked"
     print(f"| {head} | {' | '.join(OTHERS)} |")

@@ -73,7 +73,7 @@ def found(drawn: Traffic | Latency | Requests, age: float = 0.0) -> int | None:
 def end_of(drawn: Traffic | Latency | Requests, age: float = 0.0) -> End:
     """How an analysis ends; of errors, where new instances began so many seconds before."""
     state: judging.State = {}
-    lacking = False
+    lacking = waits = False
     metric, looks = ERRORS, errors_by_look(drawn, age) if isinstance(drawn, Traffic) else iter(())
     if isinstance(drawn, Latency):
         metric, looks = LATENCY, times_by_look(drawn)
@@ -83,8 +83,8 @@ def end_of(drawn: Traffic | Latency | Requests, age: float = 0.0) -> End:
         judged = judging.judge_result(metric, state, look)
         if judged.phase is AnalysisPhase.FAILED:
             return End(number, False)
-        if number <= (metric.limits.count or number):
-            lacking = judged.lacking
+        if waits or number <= (metric.limits.count or number):
+            lacking, waits = judged.lacking, judged.waits
     return End(None, lacking)
 
 

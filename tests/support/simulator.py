@@ -1,40 +1,32 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A simulated fleet, rolled out by `evaluate` as the reconcile loop does it, with faults.
+"""A simulated fleet that `evaluate` leads to a waypoint, for examples of what it decides and when.
 
-Platform, load balancers, checks and gates are abstract; what is between them and the engine (the
-fleet's view, the stages of a rollback, the table of commands) is the real code. Every action is
-checked at the moment it is done, by this file's own idea of what is available, and after every
-iteration the load balancers are compared with what the stage asks for. One tick of the clock is one
-second. Assertions begin with the number of an invariant:
+Platform, load balancers and checks are abstract; what the fleet looks like to the engine is made by
+the real code. Whole rollouts, with all that can go wrong, are in the simulated world
+(`tests/simulations/world`). Every action is checked at the moment it is done, by this file's own
+idea of what is available, and after every iteration the load balancers are compared with what the
+waypoint asks for. One tick of the clock is one second. Assertions begin with the number of an
+invariant:
 
 1. The total is at most desired + surge.
 2. What is available is at least desired - unavailable, or as much as there was.
 3. Nothing is stopped while in rotation, or put in rotation unless it is ready and health-checked.
-4. With working instances every rollout ends where it should.
-5. A stage ends once its deadline or a limit of failures is over.
+4. Every walk has an end.
+5. A walk ends once its deadline or a limit of failures is over.
 6. A waypoint is reached only with what it asks for, and a switch is one update.
 8. Each instance is in one state and one group of a decision, and every end has a reason.
-10. A decision follows from its input alone.
 11. Each instance has its entries at the load balancers, and there are no others.
 14. Weights: capacity before traffic.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import (
     fleet as fleets,
-)
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.stage_run import (
-    forced,
-)
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout import (
-    rollback,
-    stages,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import (
@@ -42,10 +34,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluat
     evaluate,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
-    Composition,
     Health,
     Instance,
-    Phase,
     Process,
     Rotation,
     State,
@@ -55,16 +45,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progres
     Rules,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
-    FINISH,
-    PROMOTE,
-    REPLACE,
-    InvalidSteps,
-    Stage,
     Waypoint,
-    peak,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import (
-    MOST,
     WeightSplit,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthStatus
@@ -78,12 +61,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.tra
     Table,
     Target,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
-    GateRecord,
-    GateState,
-    Rollout,
-)
 from ansible_collections.progressive.rollout.tests.support.decisions import (
     carries,
     check,
@@ -95,20 +72,6 @@ HOSTS = 3
 BOUND = 5000  # ticks no walk may take: one that does has no end
 
 
-class Renumbered(Exception):
-    """Another number of replicas is asked for."""
-
-
-class Ended(Exception):
-    """The walk to a stage ends without arriving; `then`: rollback, hold, or abort (an
-    operator's).
-    """
-
-    def __init__(self, then: str, why: str) -> None:
-        super().__init__(why)
-        self.then = then
-
-
 @dataclass(frozen=True)
 class Life:
     """How an instance behaves. Seconds, counted from its creation where not said otherwise."""
@@ -117,7 +80,6 @@ class Life:
     stop: int = 1  # from being told to stop until it is gone
     work: int = 1  # from leaving rotation until its last request is done
     crash: int | None = None  # when it ends by itself
-    vanish: int | None = None  # when nothing is reported of it any more
     flap: int | None = None  # answers and does not, in turns of so many seconds
     never: bool = False  # never answers
 
@@ -131,27 +93,8 @@ class World:
     lives: Sequence[Life] = (Life(),)  # of the instances the walk makes, over and over
     repairs: Sequence[Life] = (Life(),)  # likewise, of those it makes of the stable revision
     unreachable: Sequence[tuple[int, int, int | None]] = ()  # host, from, to
-    # when: the desired number, once the rollout has come so far
-    resize: Mapping[int, int] = field(default_factory=dict)
-    # when all instances of before the rollout that run then end at once, for one cause
-    losses: frozenset[int] = frozenset()
+    resize: Mapping[int, int] = field(default_factory=dict)  # when: the desired number
     balancers: int = 1  # 0: there is none
-    latency: int = 0  # until a balancer has done what it was told
-    prove: int = 0  # until a balancer's own check has passed a new entry
-    headroom: Fraction = Fraction(0)  # of stable instances on a way back
-
-
-@dataclass(frozen=True)
-class Script:
-    """The commands of an operator, and the answers of gates. Times in seconds of the clock, or
-    since the stage is reached.
-    """
-
-    abort: int | None = None
-    force: int | None = None  # a promotion, though perhaps not all instances are ready
-    # of which stage: how long they take to pass
-    gates: Mapping[str, int] = field(default_factory=dict)
-    on_stable_lost: str = "repair"
 
 
 @dataclass
@@ -170,21 +113,17 @@ class Entry:
     """A load balancer's entry."""
 
     name: str
-    since: int
     rotation: Rotation = Rotation.OUT
     left: int | None = None  # rotation, since
     weight: int = 100
 
 
 class Balancer:
-    """One load balancer: does what it is told `latency` later, puts nothing in rotation that it
-    has not proven.
-    """
+    """One load balancer: puts nothing in rotation that does not answer."""
 
     def __init__(self, simulator: Simulator) -> None:
         self.sim = simulator
         self.entries: dict[Endpoint, Entry] = {}
-        self.orders: dict[Endpoint, tuple[int, Target | None]] = {}
 
     def observe(self) -> dict[Endpoint, Server]:
         return {
@@ -200,11 +139,7 @@ class Balancer:
 
     def lb_healthy(self, entry: Entry) -> bool:
         node = self.sim.nodes.get(entry.name)
-        return (
-            node is not None
-            and self.sim.clock >= entry.since + self.sim.world.prove
-            and self.sim.answers(node)
-        )
+        return node is not None and self.sim.answers(node)
 
     def active(self, entry: Entry) -> int:
         node = self.sim.nodes.get(entry.name)
@@ -217,33 +152,23 @@ class Balancer:
         return int(entry.left is None or self.sim.clock < entry.left + node.life.work)
 
     def order(self, wanted: Mapping[Endpoint, Target]) -> None:
-        for endpoint in {*wanted, *self.entries, *self.orders}:
+        for endpoint in {*wanted, *self.entries}:
             target, entry = wanted.get(endpoint), self.entries.get(endpoint)
             enters = (
                 target
                 and target.rotation is Rotation.IN
                 and not (entry and entry.rotation is Rotation.IN)
             )
-            # What a run that died has said before may still be done after the next one has decided
-            # otherwise.
             assert not enters or target.name not in self.sim.marks, (
                 f"3: {target.name} is put in rotation while it is going"
             )
-            if endpoint not in self.orders or self.orders[endpoint][1] != target:
-                self.orders[endpoint] = (self.sim.clock + self.sim.world.latency, target)
-        self.work()
-
-    def work(self) -> None:
-        for endpoint, (due, target) in list(self.orders.items()):
-            if due <= self.sim.clock:
-                del self.orders[endpoint]
-                self._do(endpoint, target)
+            self._do(endpoint, target)
 
     def _do(self, endpoint: Endpoint, target: Target | None) -> None:
         if target is None:
             self.entries.pop(endpoint, None)
             return
-        entry = self.entries.setdefault(endpoint, Entry(target.name, self.sim.clock))
+        entry = self.entries.setdefault(endpoint, Entry(target.name))
         entry.weight = target.weight
         if (
             target.rotation is Rotation.IN
@@ -268,10 +193,6 @@ class Simulator:
         self.marks: dict[str, float] = {}
         self.progress: ProgressTracker | None = None
         self.serial = 0
-        self.rollout: Rollout | None = None
-        self.stable = 0  # the generation of the stable revision
-        self.sent: set[str] = set()  # commands
-        self.renumbered = -1  # when the last number was asked for that was taken in
         # What a run has in memory only.
         self.split: WeightSplit | None = None
         self.known: set[str] = set()  # instances that were there before the run
@@ -286,16 +207,7 @@ class Simulator:
         self.repaired = 0  # stable ones that were made beside the new ones
         self.peak = 0
         self.least: int | None = None
-        self.beyond = Fraction(
-            -100
-        )  # by how much the bad ones' share of a way back was over what they had been given, in percent
         self.log: list[tuple[int, Decision]] = []
-        # the most that may be there at once, for each number of replicas that was asked for
-        self.peaks: list[int] = []
-        # whose gates let the rollout pass, and how many replicas were asked for then
-        self.passed: list[tuple[Stage, int]] = []
-        # generations and revisions, where a stage was reached
-        self.stood: dict[str, Counter[tuple[int, str]]] = {}
 
     def populate(self, lives: Iterable[Life], generation: int = 1) -> None:
         """Instances that are there, and in rotation, from the start."""
@@ -305,9 +217,8 @@ class Simulator:
                 node.gone = Process.FAILED
             self.vitals[node.labels.id] = HealthStatus(Health.PASSING, float(node.created))
             for balancer in self.balancers:
-                balancer.entries[node.labels.endpoint] = Entry(node.labels.id, -1000, Rotation.IN)
+                balancer.entries[node.labels.endpoint] = Entry(node.labels.id, Rotation.IN)
         self.known = set(self.nodes)
-        self.stable = generation
         self.shown.add(generation)
 
     def _node(self, revision: str, generation: int, life: Life, created: int) -> Node:
@@ -362,7 +273,7 @@ class Simulator:
     def _live(self) -> None:
         """One second passes."""
         self.clock += 1
-        for name, node in list(self.nodes.items()):
+        for node in self.nodes.values():
             # The old ones are a thousand seconds old: what happens to them is counted from the clock's
             # beginning.
             age = self.clock - max(0, node.created)
@@ -370,14 +281,8 @@ class Simulator:
                 continue
             if node.told is not None and self.clock >= node.told + node.life.stop:
                 node.gone = Process.STOPPED
-            elif self.clock in self.world.losses and node.labels.generation == 1:
-                node.gone = Process.STOPPED if node.told is not None else Process.FAILED
             elif node.life.crash is not None and age >= node.life.crash:
                 node.gone = Process.STOPPED if node.told is not None else Process.FAILED
-            elif node.life.vanish is not None and age >= node.life.vanish:
-                del self.nodes[name]
-        for balancer in self.balancers:
-            balancer.work()
 
     # -- what is observed of it --------------------------------------------------------------------
 
@@ -460,13 +365,19 @@ class Simulator:
 
     # -- the walk, as the reconcile loop does it ---------------------------------------------------
 
-    def walk(self, waypoint: Waypoint, revision: str = "new", until: int | None = None) -> Decision:
-        """To its end, or to a moment of the clock."""
+    def walk(
+        self,
+        waypoint: Waypoint,
+        revision: str = "new",
+        until: int | None = None,
+        stays: bool = False,
+    ) -> Decision:
+        """To its end, or to a moment of the clock; `stays`: waits there for that, as for gates."""
         self.progress = None
         new, old, progressed = 0, 10**9, self.clock
         begun = self.clock
         while True:
-            assert self.clock - begun < BOUND, "4, 5: a walk without an end"
+            assert self.clock - begun < BOUND, "4: a walk without an end"
             if self.clock in self.world.resize:
                 number = self.world.resize[self.clock]
                 waypoint = replace(waypoint, new=number if waypoint.new else 0, desired=number)
@@ -478,8 +389,11 @@ class Simulator:
             left = self._left(waypoint)
             if ready > new or left < old:
                 new, old, progressed = max(new, ready), min(old, left), self.clock
-            if decision.reached or decision.failed or self.clock == until:
+            if decision.failed or self.clock == until or (decision.reached and not stays):
                 return decision
+            if decision.reached:
+                progressed = self.clock
+                self.progress = replace(decision.progress, since=float(progressed))
             # 5: the deadline counts from the last progress, whatever happens meanwhile.
             assert self.clock - progressed <= self.rules.progress_deadline, "5: past the deadline"
             self._live()
@@ -603,222 +517,6 @@ class Simulator:
                 "6: switched, and an old one is in rotation"
             )
 
-    # -- a whole rollout, as the steps do it -------------------------------------------------------
-
-    def roll(
-        self,
-        listed: Sequence[Stage],
-        script: Script | None = None,
-        revision: str = "new",
-        relist: Callable[[int, int], Sequence[Stage]] | None = None,
-    ) -> Rollout:
-        """Through these stages, or back, to an end or to where it is held.
-
-        `relist` makes the stages for a number of replicas, of which so many new ones were there
-        already when it was asked for; or raises Unfit: then it stays as it is.
-        """
-        script = script or Script()
-        self.relist = relist or (lambda _number, _grown: listed)
-        goal_ = listed[-1].waypoint
-        back = sum(
-            1
-            for node in self.nodes.values()
-            if node.labels.generation == self.stable and not node.gone
-        )
-        previous = Composition("old", self.stable, back) if self.stable else None
-        self.rollout = Rollout(
-            "r",
-            revision,
-            goal_.generation,
-            goal_.new,
-            "",
-            previous,
-            float(self.clock),
-            baseline=goal_.baseline,
-        )
-        self.progress = None
-        self._steps(script)
-        return self.rollout
-
-    def _list(self, rollout: Rollout) -> Sequence[Stage]:
-        return self.relist(rollout.replicas, rollout.grown)
-
-    def _renumber(self, rollout: Rollout) -> bool:
-        """Whether another number was asked for since the last one that was obeyed, and can be
-        walked to.
-        """
-        asked = [when for when in sorted(self.world.resize) if self.renumbered < when <= self.clock]
-        self.renumbered = max([self.renumbered, *asked])
-        if (
-            not asked
-            or rollout.phase in (Phase.ROLLING_BACK, Phase.HELD)
-            or self.world.resize[asked[-1]] == rollout.replicas
-        ):
-            return False
-        try:
-            stages.renumber(rollout, self.world.resize[asked[-1]], self.look(), self._list)
-        except InvalidSteps:
-            return False
-        self.peaks.append(peak(self._list(rollout), self.budget))
-        return True
-
-    def _steps(self, script: Script) -> None:
-        """What a run does, from where the one before it has left off."""
-        rollout = self.rollout
-        assert rollout
-        try:
-            while rollout.phase not in (Phase.ROLLING_BACK, Phase.HELD, Phase.FINISHED):
-                ahead = stages.stages_ahead(self._list(rollout), rollout)
-                if not ahead:
-                    break
-                stage = ahead[0]
-                try:
-                    self._stage(stage, stages.revision_of(rollout, stage.waypoint), script)
-                except Renumbered:
-                    self.progress = None
-                    continue
-                count = 1
-                while rollout.full and count < len(ahead) and ahead[count].part == REPLACE:
-                    count += 1
-                rollout.advance([stage.name for stage in ahead[:count]], "")
-                self.progress = None
-                if stage.part == PROMOTE:
-                    self.stable, rollout.phase = rollout.generation, Phase.PROMOTING
-        except Ended as end:
-            # A clean-up that fails is no reason to take a good revision back.
-            retiring = stage.part == FINISH and not stage.waypoint.old
-            held = end.then == "hold" or (
-                end.then == "rollback" and (retiring or not stage.reversible)
-            )
-            rollout.phase, rollout.reason = Phase.HELD if held else Phase.ROLLING_BACK, str(end)
-            rollout.ending = "aborted" if end.then == "abort" else ""
-            rollout.gates = {}
-            self.progress = None
-        if rollout.phase == Phase.ROLLING_BACK:
-            self._back(rollout, script)
-        elif rollout.phase != Phase.HELD:
-            rollout.end("promoted", "", float(self.clock))
-
-    def _back(self, rollout: Rollout, script: Script) -> None:
-        target = rollout.previous or Composition(rollout.revision, 0, 0)
-        self.look()
-        running = [r.labels for r in self.reports if r.process is Process.RUNNING]
-        for labels in running:
-            if labels.generation == target.generation:
-                self.marks.pop(labels.id, None)
-        if rollout.asked != 0 and not any(i.in_rotation for i in self.fleet if i.state.counted):
-            # none serves: an instance that was to get requests is better than none
-            self.shown.add(rollout.generation)
-        for name in rollback.without_requests(self.fleet, rollout.generation, rollout.asked):
-            self.marks.setdefault(name, float(self.clock))
-        try:
-            for stage in rollback.rollback_stages(
-                self.fleet, rollout.asked, target, rollout.baseline, self.world.headroom
-            ):
-                self._stage(stage, target.revision, script)
-                self.progress = None
-            self.stable = target.generation
-            rollout.end(
-                (rollout.ending or "rolled_back") if rollout.previous else "failed",
-                "",
-                float(self.clock),
-            )
-        except Ended as end:
-            rollout.phase, rollout.reason = Phase.HELD, str(end)
-
-    def _stage(self, stage: Stage, revision: str, script: Script) -> None:
-        """Walk to one stage and wait for its gates, as `run_stage` does it."""
-        rollout, standing = self.rollout, (0, 10**9, 0)
-        assert rollout
-        begun = progressed = self.clock
-        if rollout.phase != Phase.ROLLING_BACK:
-            rollout.asked = stage.waypoint.weight
-            if rollout.phase != Phase.PROMOTING and not rollout.phase.waits:
-                rollout.phase = Phase.PROGRESSING
-        self.progress = replace(self.progress or ProgressTracker(0.0), since=float(self.clock))
-        self.split = WeightSplit(stage.waypoint)
-        while True:
-            assert self.clock - begun < BOUND, "4, 5: a walk without an end"
-            if self._renumber(rollout):
-                raise Renumbered
-            self._obey(rollout, script)
-            waypoint = forced(stage.waypoint) if rollout.force else stage.waypoint
-            decision = self._turn(waypoint, revision)
-            if decision.stable_lost and script.on_stable_lost != "repair":
-                if script.on_stable_lost == "hold":
-                    raise Ended("hold", "no stable instance serves any more")
-                rollout.full, rollout.gates["passed"] = True, GateRecord(0.0, GateState.PASSED)
-                if stage.part == REPLACE:
-                    return
-            if decision.failed:
-                raise Ended(decision.then or "rollback", decision.failed)
-            if decision.reached or (rollout.force and waypoint.new_idle):
-                there = [node.labels for node in self.nodes.values() if not node.gone]
-                self.stood[stage.name] = Counter(
-                    (labels.generation, labels.revision) for labels in there
-                )
-                if self._passed(stage, rollout, script):
-                    self.passed.append((stage, rollout.replicas))
-                    return
-                self.progress = replace(self.progress, since=float(self.clock))
-                progressed = self.clock
-            seen = self._standing(waypoint)
-            if seen[0] > standing[0] or seen[1] < standing[1] or seen[2] > standing[2]:
-                standing = (
-                    max(seen[0], standing[0]),
-                    min(seen[1], standing[1]),
-                    max(seen[2], standing[2]),
-                )
-                progressed = self.clock
-            assert self.clock - progressed <= self.rules.progress_deadline, "5: past the deadline"
-            self._live()
-
-    def _standing(self, waypoint: Waypoint) -> tuple[int, int, int]:
-        """How far it has come: new ones that are available, or as far as they may come, old ones
-        that are left, and those that stay.
-        """
-        kept = waypoint.new_idle or (
-            waypoint.switches
-            and any(i.in_rotation and i.generation != waypoint.generation for i in self.fleet)
-        )
-        new = [i for i in self.fleet if i.generation == waypoint.generation]
-        old = [i for i in self.fleet if i.generation != waypoint.generation]
-        switched = waypoint.switches and not any(i.in_rotation for i in old)
-        switched = switched and (waypoint.switch_at == 0 or any(i.in_rotation for i in new))
-        stays = min(
-            waypoint.old, sum(self.available(i) or (switched and self.ripe(i)) for i in old)
-        )
-        return (
-            sum(self.available(i) or (kept and self.ripe(i)) for i in new),
-            self._left(waypoint),
-            stays,
-        )
-
-    def _obey(self, rollout: Rollout, script: Script) -> None:
-        for word, when in (("promote", script.force), ("abort", script.abort)):
-            if when is None or self.clock < when or word in self.sent:
-                continue
-            self.sent.add(word)
-            if commands.refusal(rollout.phase, word, force=True):
-                continue
-            if word == "abort":
-                raise Ended(word, f"{word} was sent")
-            rollout.force, rollout.gates["passed"] = True, GateRecord(0.0, GateState.PASSED)
-
-    def _passed(self, stage: Stage, rollout: Rollout, script: Script) -> bool:
-        if rollout.phase == Phase.ROLLING_BACK or (rollout.full and stage.waiting != Phase.HOLDING):
-            return True
-        takes = script.gates.get(stage.name, 0)
-        since = rollout.gates.setdefault("since", {"at": self.clock})["at"]
-        if "passed" not in rollout.gates and self.clock < since + takes:
-            rollout.phase = stage.waiting
-            return False
-        rollout.phase = self._walking(stage)
-        return True
-
-    def _walking(self, stage: Stage) -> str:
-        return Phase.PROMOTING if stage.part == FINISH else Phase.PROGRESSING
-
     # -- what the balancers show -------------------------------------------------------------------
 
     def _allow(self, waypoint: Waypoint) -> None:
@@ -844,7 +542,7 @@ class Simulator:
                 assert self.made_as[entry.name] in self.shown, (
                     f"{entry.name} has requests and is to have none"
                 )
-            if self.split is None or not self.split.waypoint.weight or self.world.latency:
+            if self.split is None or not self.split.waypoint.weight:
                 continue
             new = [entry.weight for entry in ins if self.split.is_new(self.made_as[entry.name])]
             old = [entry.weight for entry in ins if not self.split.is_new(self.made_as[entry.name])]
@@ -857,39 +555,18 @@ class Simulator:
                         len(old),
                         Fraction(new[0], sum(new) + sum(old)),
                     )
-                elif self.rollout and self.rollout.asked is not None:
-                    part = Fraction(100 * sum(old), sum(new) + sum(old))
-                    least = Fraction(100, 1 + MOST * len(new) // len(old))
-                    self.beyond = max(self.beyond, part - max(self.rollout.asked, least))
 
 
 class Seen(Simulator):
-    """Keeps what there is at the end of each second: of the stable revision, in service, and
-    what has died in it.
-    """
+    """Keeps what there is at the end of each second: of the stable revision, and in service."""
 
     def __init__(self, world: World, budget: Budget, rules: Rules) -> None:
         super().__init__(world, budget, rules)
         self.stable_there: dict[int, int] = {}
         self.in_service: dict[int, int] = {}
-        self.died: list[int] = []  # when instances failed that were not told to go
-        self.asked_for: dict[int, Waypoint] = {}  # what is walked to, or waited at
 
     def _live(self) -> None:
         there = [i for i in self.look() if i.state is State.READY]
         self.stable_there[self.clock] = sum(1 for i in there if i.generation == 1)
         self.in_service[self.clock] = sum(1 for i in there if i.rotation is Rotation.IN)
-        if self.split:
-            self.asked_for[self.clock] = self.split.waypoint
-        failed = [node for node in self.nodes.values() if node.gone is Process.FAILED]
         super()._live()
-        fresh = [
-            node
-            for node in self.nodes.values()
-            if node.gone is Process.FAILED and node not in failed
-        ]
-        self.died += [self.clock for node in fresh if node.labels.id not in self.marks]
-
-    def died_between(self, since: int, until: int) -> int:
-        """How many died after one moment, up to another."""
-        return sum(1 for moment in self.died if since < moment <= until)

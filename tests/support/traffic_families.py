@@ -348,9 +348,11 @@ def _rate(random: Random) -> float:
     return float(0.001 * 30 ** random.random())
 
 
-def _of(random: Random) -> Service:
+def small_service(random: Random, looks: int = LOOKS) -> Service:
+    """A service of a small fleet, with so many looks at it."""
     new, size = _small(random)
-    return service(new, size, _rate(random), float(random.choice([300, 1000, 3000])))
+    of = service(new, size, _rate(random), float(random.choice([300, 1000, 3000])))
+    return replace(of, looks=looks)
 
 
 def _named(of: Service, *more: str) -> str:
@@ -360,28 +362,32 @@ def _named(of: Service, *more: str) -> str:
 
 
 def _draw_lasting(random: Random) -> tuple[str, Model]:
-    of, size, looks = _of(random), float(random.integers(2, 31)), int(random.integers(2, 11))
+    of, size, looks = (
+        small_service(random),
+        float(random.integers(2, 31)),
+        int(random.integers(2, 11)),
+    )
     return _named(of, f"{size:g} over {looks} looks"), lasting(of, size, looks)
 
 
 def _draw_neighbours(random: Random) -> tuple[str, Model]:
-    of, sd, phi = _of(random), random.uniform(0.3, 1.0), random.uniform(0.5, 0.95)
+    of, sd, phi = small_service(random), random.uniform(0.3, 1.0), random.uniform(0.5, 0.95)
     return _named(of, f"sd {sd:.2g}, phi {phi:.2g}"), neighbours(of, sd, phi)
 
 
 def _draw_clients(random: Random) -> tuple[str, Model]:
-    of, errors, looks = _of(random), random.uniform(2, 8), random.uniform(3, 12)
+    of, errors, looks = small_service(random), random.uniform(2, 8), random.uniform(3, 12)
     often = random.uniform(0.1, 0.5)
     return _named(of, f"{errors:.2g} for {looks:.2g} looks"), clients(of, errors, looks, often)
 
 
 def _draw_crashes(random: Random) -> tuple[str, Model]:
-    of, part, size = _of(random), random.uniform(0.002, 0.03), random.uniform(5, 40)
+    of, part, size = small_service(random), random.uniform(0.002, 0.03), random.uniform(5, 40)
     return _named(of, f"{size:.2g} in {part:.2g}"), crashes(of, part, size)
 
 
 def _draw_storms(random: Random) -> tuple[str, Model]:
-    of = replace(_of(random), fleet=Fleet() if random.random() < 0.5 else fleet(2, 6))
+    of = replace(small_service(random), fleet=Fleet() if random.random() < 0.5 else fleet(2, 6))
     part, every = random.uniform(0.05, 0.6), random.uniform(60, 180)
     lasts, lag = random.uniform(10, 30), int(random.integers(-2, 3))
     text = f"{100 * part:.2g} % each {every:.0f} s for {lasts:.0f} s, lag {lag}"
@@ -396,12 +402,12 @@ def _draw_tenants(random: Random) -> tuple[str, Model]:
 
 
 def _draw_small(random: Random) -> tuple[str, Model]:
-    of, cv = _of(random), random.uniform(0.1, 0.5)
+    of, cv = small_service(random), random.uniform(0.1, 0.5)
     return _named(of, f"cv {cv:.2g}"), different(of, cv)
 
 
 def _draw_cold(random: Random) -> tuple[str, Model]:
-    of, more, tau = _of(random), random.uniform(0.01, 0.1), random.uniform(10, 60)
+    of, more, tau = small_service(random), random.uniform(0.01, 0.1), random.uniform(10, 60)
     return _named(of, f"{100 * more:.2g} % more, tau {tau:.0f} s"), cold(of, more, tau)
 
 
@@ -415,7 +421,7 @@ def _draw_cold_rolling(random: Random) -> tuple[str, Model]:
 
 def _draw_bad(random: Random) -> tuple[str, Model]:
     """It fails three times as often as stable once it is warm, and 2 % more at least."""
-    of, more, tau = _of(random), random.uniform(0.01, 0.1), random.uniform(10, 60)
+    of, more, tau = small_service(random), random.uniform(0.01, 0.1), random.uniform(10, 60)
     stays = max(0.02, 2 * of.rate)
     text = f"{100 * more:.2g} % more, tau {tau:.0f} s, then {100 * stays:.2g} %"
     return _named(of, text), cold(of, more, tau, stays)
@@ -428,12 +434,12 @@ def _draw_little(random: Random) -> tuple[str, Model]:
 
 
 def _draw_restarts(random: Random) -> tuple[str, Model]:
-    of, part, errors = _of(random), random.uniform(0.005, 0.03), random.uniform(1, 20)
+    of, part, errors = small_service(random), random.uniform(0.005, 0.03), random.uniform(1, 20)
     return _named(of, f"{errors:.2g} in {part:.2g}"), restarts(of, part, errors)
 
 
 def _draw_missing(random: Random) -> tuple[str, Model]:
-    of, part = _of(random), random.uniform(0.1, 0.5)
+    of, part = small_service(random), random.uniform(0.1, 0.5)
     return _named(of, f"{100 * part:.2g} %"), missing(independent(of), part)
 
 

@@ -26,6 +26,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rol
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.rollback import (
     Rollback,
     rollback_stages,
+    without_requests,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.validation import (
     Validation,
@@ -89,7 +90,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record i
 from ansible_collections.progressive.rollout.tests.support.decisions import all_new, some
 from ansible_collections.progressive.rollout.tests.support.simulator import (
     Life,
-    Script,
     Simulator,
     World,
 )
@@ -314,10 +314,11 @@ def waiting(count: int, state: State = State.READY, created: float = 0.0) -> lis
     return some(count, 2, state, created, rotation=Rotation.OUT, lb_healthy=True)
 
 
-def strategy(name: str, simulator: Simulator, *steps: Step, desired: int = 4) -> tuple[Stage, ...]:
-    return stages(
-        Plan(name, steps), RolloutTarget(2, desired, simulator.budget.resolve(desired), desired, 1)
-    )
+def strategy(
+    name: str, simulator: Simulator, *steps: Step, desired: int = 4, before: int | None = None
+) -> tuple[Stage, ...]:
+    old, allowed = desired if before is None else before, simulator.budget.resolve(desired)
+    return stages(Plan(name, steps), RolloutTarget(2, desired, allowed, old, 1))
 
 
 @pytest.mark.parametrize("ready", [0, 1, 2])
@@ -372,13 +373,11 @@ def test_every_failure_has_a_consequence() -> None:
 
 
 def test_a_first_deployment_that_fails_leaves_nothing_and_is_a_failure() -> None:
-    simulator = Simulator(World(lives=[CRASHES]), Budget(1, 0), Rules(progress_deadline=60.0))
     for name in LISTS:
-        listed = stages(
-            Plan(name, (Step("one", weight=20),)), RolloutTarget(2, 3, ResolvedBudget(1, 0))
-        )
-        rollout = simulator.roll(listed)
-        assert (rollout.phase, rollout.outcome) == ("finished", "failed")
+        simulator = started(0, Budget(1, 0), lives=[CRASHES])
+        assert simulator.walk(strategy(name, simulator, desired=3, before=0)[0].waypoint).failed
+        (back,) = rollback_stages(simulator.fleet, None, Composition("1", 0, 0))
+        assert simulator.walk(back.waypoint).reached
         assert all(node.gone for node in simulator.nodes.values())
         assert not any(balancer.entries for balancer in simulator.balancers)
 
@@ -415,16 +414,6 @@ def test_what_is_ready_in_the_dark_stays_there() -> None:
 
 def test_the_budget_of_this_rollout_is_used() -> None:
     assert [turn(some(10), all_new(2, 10), Budget(surge, 0)).create for surge in (1, 5)] == [1, 5]
-
-
-@pytest.mark.parametrize("name", ["canary", "blue_green"])
-@pytest.mark.slow
-def test_waiting_is_no_failure(name: str) -> None:
-    # Ten times as long as nothing may move, and then it is promoted.
-    simulator = started(4, Budget(1, 0), Rules(progress_deadline=60.0, failure_limit=1))
-    listed = strategy(name, simulator, Step("one", weight=25))
-    rollout = simulator.roll(listed, Script(gates={"one": 600, "prepare": 600, "hold": 600}))
-    assert rollout.outcome == "promoted" and simulator.clock > 600
 
 
 def test_a_failed_one_is_made_again_and_one_that_is_not_ready_is_not() -> None:
@@ -490,11 +479,11 @@ def test_too_late_at_step_two_of_four_costs_no_capacity() -> None:
         4, Budget(1, 0), Rules(progress_deadline=60.0, failure_limit=9), lives=[WELL, NEVER]
     )
     steps = (Step(f"step {n}", replicas=n) for n in (1, 2, 3))
-    rollout = simulator.roll(strategy("canary", simulator, *steps))
-    assert rollout.outcome == "rolled_back"
-    assert "PR-605" in next(
-        decision.failed_id for _clock, decision in simulator.log if decision.failed
-    )
+    first, second, *_later = strategy("canary", simulator, *steps)
+    assert simulator.walk(first.waypoint).reached
+    assert simulator.walk(second.waypoint).failed_id == "PR-605"
+    (back,) = rollback_stages(simulator.fleet, None, Composition("1", 1, 4))
+    assert simulator.walk(back.waypoint, "old").reached
     assert (simulator.least, simulator.peak) == (4, 5)
 
 
@@ -525,6 +514,16 @@ def test_after_a_switch_the_old_ones_are_back_before_the_new_go() -> None:
     assert (len(back.admit), len(back.standby), back.drain, back.create) == (3, 3, (), 0)
     then = turn([*some(3), *waiting(3)], home[1].waypoint, Budget(1, 0))
     assert len(then.drain) == 3 and not then.create
+
+
+def test_a_way_back_gives_no_instance_its_first_requests_unless_none_has_any() -> None:
+    served, idle = some(2, 2), waiting(1, created=1.0)
+    names = [i.id for i in idle]
+    assert without_requests([*some(1), *served, *idle], 2, 20) == names
+    assert without_requests([*some(1), *idle], 2, 0) == names, "they stand in the dark"
+    # Until the old ones are back a new one serves that was to have requests anyway.
+    assert without_requests(idle, 2, 100) == []
+    assert without_requests(idle, 2, 0) == names, "in the dark, none was to have any"
 
 
 def test_a_bad_canary_goes_at_once_as_far_as_the_budget_lets_it() -> None:
@@ -571,7 +570,7 @@ def test_the_share_rises_when_those_who_carry_it_are_ready() -> None:
     listed = strategy(
         "canary", simulator, Step("one", weight=20), Step("two", weight=60), desired=10
     )
-    assert simulator.roll(listed).outcome == "promoted"
+    assert all(simulator.walk(stage.waypoint).reached for stage in listed)
     # And it does not rise where nobody carries it.
     simulator = started(10, Budget(2, 0), lives=[WELL, WELL, NEVER])
     simulator.walk(listed[0].waypoint)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Instances on a host that does not answer: at a rollout's end, those of a host that answers again
-are stopped, and those of one that does not are named.
+"""What is left on hosts that do not answer in time: at a rollout's end, instances of a host that
+answers again are stopped, those of one that does not are named, and a host at work is waited for.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import field
 
 import pytest
@@ -31,21 +31,30 @@ class Cut(World):
     # how often the fleet is looked at, once all other instances are of one revision, before these
     # hosts answer again; None: they never do
     looks: int | None = None
+    removals: int = 0  # how often the fleet is looked at until a host has removed what ended
 
     def platform(self) -> Platform:
         return Behind(self)
 
 
 class Behind(Platform):
-    """What is told to an instance whose host does not answer is lost."""
+    """What is told to an instance whose host does not answer is lost, and removals take a while."""
 
     world: Cut
+    ended: frozenset[str] = frozenset()  # what is being removed
+
+    @property
+    def at_work(self) -> Collection[str]:
+        return {"web"} if self.ended & self.world.instances.keys() else ()
 
     def sync(
         self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
     ) -> list[Report]:
         world = self.world
-        reports = super().sync(start, [name for name in stop if name not in world.cut], forget)
+        self.ended |= set(forget)
+        world.removals -= bool(self.ended)
+        removed = [] if world.removals >= 0 else sorted(self.ended & world.instances.keys())
+        reports = super().sync(start, [name for name in stop if name not in world.cut], removed)
         others = {r.labels.revision for r in world.alive() if r.labels.id not in world.cut}
         if world.looks is not None and len(others) == 1:
             world.looks -= 1
@@ -120,3 +129,18 @@ def test_a_host_that_does_not_answer_again_is_named(shop: Service, world: Cut) -
     assert shop.journal.rollout and shop.journal.rollout.outcome == "promoted"
     assert shop.running == {"1": 1, "2": 3} and name in shop.journal.draining
     assert [line for line in shop.said if "PR-610" in line and name in line]
+
+
+def test_a_host_that_removes_slowly_is_waited_for(shop: Service, world: Cut) -> None:
+    """As one that removes containers on a slow disk, and answers after the step went on."""
+    world.removals = 5
+    shop.play(revision="2")
+    assert len(world.instances) == 3 and shop.running == {"2": 3}
+
+
+def test_a_host_that_never_removes_what_ended_is_named(shop: Service, world: Cut) -> None:
+    world.removals = 1_000_000
+    shop.said.clear()
+    shop.play(revision="2")
+    assert shop.journal.rollout and shop.journal.rollout.outcome == "promoted"
+    assert [line for line in shop.said if "PR-621" in line and "shop-3" in line], shop.said

@@ -13,6 +13,9 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.stage_run import (
     frozen,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.rollback import (
+    rollback_stages,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import (
     Amount,
     Budget,
@@ -50,7 +53,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights
 from ansible_collections.progressive.rollout.tests.support.decisions import some
 from ansible_collections.progressive.rollout.tests.support.simulator import (
     Life,
-    Script,
     Seen,
     World,
 )
@@ -91,6 +93,23 @@ def turn(
     )
 
 
+def waits(simulator: Seen, until: int) -> Decision:
+    """Walk to the first step of a canary, and wait there."""
+    return simulator.walk(listed(BY_WEIGHT, 4)[0].waypoint, until=until, stays=True)
+
+
+def switch(simulator: Seen, until: int) -> None:
+    """Switch, and keep the old set until then."""
+    prepare, switched, hold, _retire = (one.waypoint for one in listed(BLUE_GREEN, 4))
+    assert simulator.walk(prepare).reached and simulator.walk(switched).reached
+    assert simulator.walk(hold, until=until, stays=True).reached
+
+
+def rolling(desired: int) -> Waypoint:
+    """Where all are new."""
+    return listed(Plan(), desired)[0].waypoint
+
+
 # Repaired while it is waited
 # -------------------------------------------------------------------------------------------
 
@@ -103,32 +122,29 @@ def turn(
 def test_stable_instances_that_die_while_the_rollout_waits_are_started_again(
     plan: Plan, stage: str, crashes: list[int]
 ) -> None:
-    path = listed(plan, 4)
-    wanted = next(one.waypoint.old for one in path if one.name == stage)
+    point = next(one.waypoint for one in listed(plan, 4) if one.name == stage)
     simulator = Seen(World(), Budget(1, 0), RULES)
     simulator.populate([Life()] * (4 - len(crashes)) + [Life(crash=crash) for crash in crashes])
-    end = simulator.roll(path, Script(gates={stage: 60}))
-    assert end.outcome == "promoted", end.reason
-    assert simulator.repaired == min(wanted, len(crashes))
-    short = [second for second in range(20, 60) if simulator.stable_there[second] < wanted]
+    assert simulator.walk(point, until=60, stays=True).reached
+    assert simulator.repaired == min(point.old, len(crashes))
+    short = [second for second in range(20, 60) if simulator.stable_there[second] < point.old]
     assert set(short) <= {second for crash in crashes for second in range(crash, crash + START)}
-    assert simulator.peak <= max(5, *(one.waypoint.new + one.waypoint.old for one in path))
+    assert simulator.peak <= max(5, point.new + point.old)
     # It is a repair, not a rollout: as many new ones were made as were asked for.
-    assert simulator.made == 4
+    assert simulator.made == point.new
 
 
 def test_the_old_set_that_is_kept_warm_is_kept_whole() -> None:
     simulator = Seen(World(), Budget(1, 0), RULES)
     simulator.populate([Life(crash=30), *[Life()] * 3])
-    end = simulator.roll(listed(BLUE_GREEN, 4), Script(45, gates={"hold": 60}))
-    assert (end.outcome, simulator.repaired) == ("aborted", 1)
-    assert simulator.stable_there[30 + START] == 4 and simulator.in_service[46] == 4
+    switch(simulator, until=45)
+    assert simulator.repaired == 1 and simulator.stable_there[30 + START] == 4
 
 
 def test_rolling_has_no_old_side_to_keep() -> None:
     simulator = Seen(World(lives=[Life(start=10)]), Budget(1, 0), RULES)
     simulator.populate([Life(crash=3), *[Life()] * 3])
-    assert simulator.roll(listed(Plan(), 4)).outcome == "promoted"
+    assert simulator.walk(listed(Plan(), 4)[0].waypoint).reached
     assert simulator.repaired == 0
 
 
@@ -136,7 +152,7 @@ def test_one_on_a_host_that_is_gone_is_replaced_elsewhere() -> None:
     simulator = Seen(World(unreachable=[(1, 20, None)]), Budget(1, 0), RULES)
     lost = Life(crash=20)
     simulator.populate([lost, Life(), Life(), lost])  # those on the second host
-    assert simulator.roll(listed(BY_WEIGHT, 4), Script(gates={"one": 60})).outcome == "promoted"
+    assert waits(simulator, 60).reached
     assert simulator.stable_there[21 + START] == 4 and simulator.repaired == 2
 
 
@@ -165,11 +181,9 @@ def test_a_stable_side_that_cannot_start_ends_held() -> None:
     never = [Life(crash=1, start=9)]
     simulator = Seen(World(repairs=never), Budget(1, 0), RULES)
     simulator.populate([Life(crash=20), *[Life()] * 3])
-    path = listed(BY_WEIGHT, 4)
-    end = simulator.roll(path, Script(gates={"one": 50}))
-    assert end.phase == "held"  # going back would lead to what fails
-    (failed,) = [decision.failed for _clock, decision in simulator.log if decision.failed]
-    assert "(rollout_failure_limit 3)" in failed and "of the stable revision on h" in failed
+    end = waits(simulator, 50)
+    assert end.then == "hold"  # going back would lead to what fails
+    assert "(rollout_failure_limit 3)" in end.failed and "of the stable revision on h" in end.failed
     assert simulator.repaired == 3
 
 
@@ -178,15 +192,28 @@ def test_one_that_never_becomes_ready_is_replaced_after_its_time() -> None:
         World(repairs=[Life(never=True), Life()]), Budget(1, 0), replace(RULES, ready_deadline=10.0)
     )
     simulator.populate([Life(crash=20), *[Life()] * 3])
-    assert simulator.roll(listed(BY_WEIGHT, 4), Script(gates={"one": 60})).outcome == "promoted"
+    assert waits(simulator, 60).reached
     assert simulator.repaired == 2 and simulator.stable_there[20 + 11 + START + 3] == 4
 
 
 def test_one_that_starts_and_breaks_over_and_over_ends_held() -> None:
     simulator = Seen(World(repairs=[Life(crash=6)]), Budget(1, 0), RULES)
     simulator.populate([Life(crash=20), *[Life()] * 3])
-    assert simulator.roll(listed(BY_WEIGHT, 4), Script(gates={"one": 500})).phase == "held"
+    assert waits(simulator, 500).then == "hold"
     assert simulator.repaired == 3
+
+
+# Beside a share of the requests
+# ----------------------------------------------------------------------------------------
+
+
+def test_instances_beyond_those_that_carry_a_share_do_not_lower_what_each_gets() -> None:
+    """Before the switch all new ones are started, and the first still carry the share alone."""
+    rules = Rules(drain_timeout=0.0, watch_new=0.0)
+    simulator = Seen(World(lives=[Life(start=0)]), Budget(1, 0), rules)
+    simulator.populate([Life()] * 2)
+    plan = Plan("canary", (Step("step 1", weight=1), Step("step 2", weight=2)), standby=1)
+    assert all(simulator.walk(stage.waypoint).reached for stage in listed(plan, 2))
 
 
 # What is asked for more
@@ -297,42 +324,18 @@ def test_a_stable_instance_serves_or_will_in_a_moment(old: list[Instance]) -> No
     assert not turn([*old, *READY_IN_THE_DARK], DARK).stable_lost
 
 
-@pytest.mark.parametrize("plan", [BY_WEIGHT, BY_NUMBER, BLUE_GREEN])
-@pytest.mark.parametrize(
-    ("then", "outcome", "phase"),
-    [("repair", "", ""), ("promote", "promoted", "finished"), ("hold", "", "held")],
-)
-def test_what_follows_where_none_serves_any_more(
-    plan: Plan, then: str, outcome: str, phase: str
-) -> None:
-    # They cannot be started any more: what is kept up in vain ends as failures do.
-    stage = next(
-        name for name in ("one", "prepare") if name in [one.name for one in listed(plan, 4)]
-    )
-    simulator = Seen(World(repairs=[Life(crash=1, start=9)]), Budget(1, 0), RULES)
-    simulator.populate([Life(crash=20)] * 4)
-    end = simulator.roll(listed(plan, 4), Script(gates={stage: 500}, on_stable_lost=then))
-    if then == "repair":
-        assert end.phase == "held"
-    else:
-        assert (end.outcome, end.phase) == (outcome, phase)
-    if then == "promote":
-        assert (
-            simulator.clock < 60
-            and min(simulator.in_service[second] for second in range(22, simulator.clock)) >= 1
-        )
-
-
 def test_a_promotion_is_not_held_up_by_a_set_that_is_only_kept_warm() -> None:
     simulator = Seen(World(repairs=[Life(crash=1, start=9)]), Budget(1, 0), RULES)
     simulator.populate([Life(crash=20), *[Life()] * 3])
-    assert simulator.roll(listed(BLUE_GREEN, 4), Script(gates={"hold": 60})).outcome == "promoted"
-    assert simulator.repaired == 3 and simulator.clock < 90
+    switch(simulator, until=70)
+    assert simulator.repaired == 3
+    assert simulator.walk(listed(BLUE_GREEN, 4)[-1].waypoint).reached and simulator.clock < 90
 
 
 # New ones that break
 # --------------------------------------------------------------------------------------------------
 
+HEADROOM = Fraction(5, 4)
 CRASHES_LATER = Life(start=1, crash=6)  # ready, in rotation, counted on, and gone
 
 
@@ -352,15 +355,11 @@ def test_a_revision_that_crashes_after_it_was_ready_goes_back(
     desired: int, surge: Amount, later: list[int]
 ) -> None:
     lives = [replace(CRASHES_LATER, crash=6 + more) for more in later]
-    simulator = Seen(
-        World(lives=lives, headroom=Fraction(5, 4)), Budget(surge, 0), replace(RULES, min_ready=1.0)
-    )
+    simulator = Seen(World(lives=lives), Budget(surge, 0), replace(RULES, min_ready=1.0))
     simulator.populate([Life()] * desired)
-    end = simulator.roll(listed(Plan(), desired, budget=Budget(surge, 0)))
-    assert end.outcome == "rolled_back", end.reason
-    assert [decision.failed_id for _clock, decision in simulator.log if decision.failed] == [
-        "PR-604"
-    ]
+    assert simulator.walk(rolling(desired)).failed_id == "PR-604"
+    (back,) = rollback_stages(simulator.fleet, None, Composition("old", 1, desired), 0, HEADROOM)
+    assert simulator.walk(back.waypoint, "old").reached
     # Too few for no longer than an instance takes to start: it is seen, started, ready, and in
     # rotation.
     assert below(simulator, desired) <= START + 2
@@ -371,7 +370,7 @@ def test_a_good_revision_of_which_one_instance_crashes_is_promoted(number: int) 
     lives = [CRASHES_LATER if place == number else Life() for place in range(7)]
     simulator = Seen(World(lives=lives), Budget(2, 0), replace(RULES, min_ready=1.0))
     simulator.populate([Life()] * 6)
-    assert simulator.roll(listed(Plan(), 6, budget=Budget(2, 0))).outcome == "promoted"
+    assert simulator.walk(rolling(6)).reached
     assert below(simulator, 6) <= START + 2
     assert {i.generation for i in simulator.fleet if i.state.counted} == {2}
 

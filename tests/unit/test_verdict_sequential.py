@@ -268,7 +268,7 @@ def test_one_look_and_two_errors_are_no_verdict() -> None:
     quiet = span({"a": Counts(10), "b": Counts(10)}, Counts(9980))
     burst = span({"a": Counts(10, 9), "b": Counts(10, 9)}, Counts(9980))
     found = compare_errors(after(burst, *[quiet] * 9))
-    assert not found.worse and found.data is Data.LACKING
+    assert not found.worse and found.data is Data.WAITING
     assert found.sentence.endswith("too few looks with errors, or by its hosts")
     assert compare_errors(after(burst, burst, *[quiet] * 2)).worse
     single = span({"a": Counts(10, 9), "b": Counts(10)}, Counts(9980))
@@ -352,7 +352,7 @@ def test_a_verdict_says_what_it_waits_for() -> None:
     calm = span(Counts(100, 0), Counts(900, 9))
     bad = span({"a": Counts(50, 14), "b": Counts(50, 14)}, Counts(900, 9))
     waits = compare_errors(after(*[calm] * 5, *[bad] * 2))
-    assert not waits.worse and waits.data is Data.LACKING
+    assert not waits.worse and waits.data is Data.WAITING
     assert waits.sentence.endswith("; at most 2 more looks for stable to show it")
     assert compare_errors(after(*[calm] * 5, *[bad] * 5)).worse
 
@@ -413,7 +413,7 @@ def test_while_stable_has_a_storm_a_verdict_waits_for_it() -> None:
     storm = ((87, 13), (74, 31), (55, 711), (1, 720), (1, 400))
     made = [look(2, 18)] * 10 + [look(*counts) for counts in storm] + [look(2, 18)] * 10
     said = [compare_errors(after(*made[:end])) for end in range(1, len(made) + 1)]
-    assert said[12].e_value and said[12].e_value > 50 and said[12].data is Data.LACKING
+    assert said[12].e_value and said[12].e_value > 50 and said[12].data is Data.WAITING
     assert not any(one.worse for one in said)
 
 

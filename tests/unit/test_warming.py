@@ -8,6 +8,7 @@ import math
 import typing as t
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis import judging, spec
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.judges.counts import (
@@ -247,6 +248,18 @@ def test_errors_of_instances_that_begin_one_after_another_are_told_by_their_age(
 
 
 STABLE = Counts(10000, 20)
+
+
+def test_on_average_bets_that_errors_stay_win_nothing_where_all_fade() -> None:
+    """The part that fits best wins on average, since it is chosen afterwards."""
+    random, won = np.random.default_rng(0), []
+    for _analysis in range(150):
+        known = Fading()
+        for look in range(8):
+            errors = int(random.poisson(8 * math.exp(-look / SLOW.tau)))
+            known = known.after({"a": Counts(1000, errors)}, Counts(10000), 1.0, SLOW)
+        won.append(math.exp(known.stays))
+    assert sum(won) / len(won) < 1.2
 
 
 def test_an_instance_that_is_cold_beside_a_warm_one_is_waited_for() -> None:

@@ -55,6 +55,7 @@ class Measurement:
     evidence: float | None = None  # against the new revision, if the judge has a number for it
     threshold: float | None = None  # from which on it is enough
     missing: int = 0  # requests to the new side, where there is not enough data yet
+    waits: bool = False  # whether a few more measurements tell
 
 
 def judge_result(metric: Metric, state: State, result: t.Any) -> Measurement:
@@ -298,7 +299,14 @@ def _measurement(verdict: Verdict, value: t.Any, remark: str = "") -> Measuremen
     sentence = f"{verdict.sentence}; {remark}" if remark else verdict.sentence
     lacking = verdict.data is not Data.ENOUGH
     return Measurement(
-        phase, sentence, value, lacking, verdict.e_value, verdict.threshold, verdict.missing
+        phase,
+        sentence,
+        value,
+        lacking,
+        verdict.e_value,
+        verdict.threshold,
+        verdict.missing,
+        verdict.data is Data.WAITING,
     )
 
 

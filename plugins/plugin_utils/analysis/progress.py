@@ -21,6 +21,7 @@ from .spec import KAYENTA, SEQUENTIAL, THRESHOLD, Analysis, Metric
 if t.TYPE_CHECKING:
     from . import judging
 
+MORE = 6  # measurements after the last one, while a verdict waits; at most as many again
 KEPT = 10  # last measurements of each metric that are kept (Argo's measurementRetention)
 LONGEST = 400  # characters of a message about all metrics, or of an error of one
 # From this e-value on the new side looks worse. Fewer than one good revision in thirty looks so at
@@ -70,7 +71,7 @@ class MetricProgress:
     def judge(self, result: t.Any, error: MetricError | None, at: float) -> None:
         """Judge one measurement."""
         evidence: dict[str, float | None] = {}
-        missing = 0
+        missing, waits = 0, False
         try:
             if error is not None:
                 raise error
@@ -80,7 +81,7 @@ class MetricProgress:
             phase, value = measured.phase, measured.value
             evidence = {"evidence": measured.evidence, "threshold": measured.threshold}
             self._sentence, self._short = measured.sentence, measured.lacking
-            missing = measured.missing
+            missing, waits = measured.missing, measured.waits
         except MetricError as exc:  # the metric's name is shown, so its option need not be
             text = str(exc).removeprefix(f"{self.metric.variable}.")
             phase, value = AnalysisPhase.ERROR, clean(text, LONGEST)
@@ -103,7 +104,9 @@ class MetricProgress:
             if decisive[0] is AnalysisPhase.FAILED:
                 self.phase, self._reason = decisive
         if self.phase is AnalysisPhase.SUCCESSFUL and self._short:
-            self.phase = AnalysisPhase.INCONCLUSIVE
+            more = self._more if waits else 0
+            self.phase = AnalysisPhase.RUNNING if more > 0 else AnalysisPhase.INCONCLUSIVE
+            self._reason = f"at most {more} more measurements" if more > 0 else self._reason
         if phase is AnalysisPhase.ERROR:
             self._reason = f"{self._reason}: {value}"
 
@@ -120,6 +123,13 @@ class MetricProgress:
             return ""
         (began, before), (ended, after) = counted[0], counted[-1]
         return f", about {span(missing * (ended - began) / (after - before))} at this rate"
+
+    @property
+    def _more(self) -> int:
+        """How many more measurements there may be while a verdict waits."""
+        planned = self.metric.limits.measurements or 0
+        over = max(0, self._counts.count - planned)
+        return min(MORE, planned) - over if self.metric.limits.interval else 0
 
     @property
     def left_open(self) -> str:

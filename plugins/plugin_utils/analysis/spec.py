@@ -236,7 +236,12 @@ OPTIONS = Options(
         " latency.",
     ),
     Field("interval", duration(0.1), "How often each metric is measured.", default="10s"),
-    Field("count", whole(0), "Number of measurements of each metric.", default=30),
+    Field(
+        "count",
+        whole(0),
+        "Number of measurements of each metric. Up to six more are taken while a verdict waits.",
+        default=30,
+    ),
     Field(
         "alpha",
         number(0.0, 0.5, True),

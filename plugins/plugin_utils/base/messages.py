@@ -653,6 +653,11 @@ MESSAGES: Mapping[str, Message] = {
         "All instances are as intended, but the platform did not take the rollout over.",
         "Do what the message says, then rerun: the rollout continues there.",
     ),
+    "PR-621": Message(
+        "What is left of dead instances was not removed by the end of the rollout. They serve"
+        " nobody.",
+        "Check the hosts that the message names. The next rollout removes what is left.",
+    ),
     "PR-630": Message(
         "A rollout's report could not be written. The rollout continues without it.",
         "Create the directory of `rollout_report` on the controller, or grant access; report.yml"

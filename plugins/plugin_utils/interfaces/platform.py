@@ -259,6 +259,11 @@ class PlatformDriver(BaseDriver):
         """Return the hosts of a part; the name itself where nodes are CLUSTER/NODE."""
         return frozenset({cluster})
 
+    @property
+    def at_work(self) -> Collection[str]:
+        """Return the hosts that are alive and have not finished what they were told to do."""
+        return ()
+
     @abc.abstractmethod
     def hosts(self) -> Sequence[str]:
         """Return the hosts that instances may be placed on, in inventory order."""

@@ -142,7 +142,7 @@ class Hosts(PlatformDriver):
             places = place(*known, zones=self.zones, occupied=self._occupied)
         except PlatformError:
             places = place(*known, zones=self.zones)  # perhaps one of the ports is free again
-        return [place for place in places if place[0] not in self._calls.at_work]
+        return [place for place in places if place[0] not in self.at_work]
 
     # -- before anything is touched
 
@@ -198,6 +198,10 @@ class Hosts(PlatformDriver):
         return {host: answers[host].value or {} for host in requests}
 
     # -- instances
+
+    @property
+    def at_work(self) -> Collection[str]:
+        return self._calls.at_work
 
     def retry_silent_hosts(self) -> None:
         self._calls.retry_silent()

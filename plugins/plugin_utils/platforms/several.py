@@ -266,6 +266,10 @@ class Driver(PlatformDriver):
 
     # -- the rollout -------------------------------------------------------------------------------
 
+    @property
+    def at_work(self) -> Collection[str]:
+        return {host for driver in self._hosted.values() for host in driver.at_work}
+
     def sync(
         self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
     ) -> Sequence[Report]:

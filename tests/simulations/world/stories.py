@@ -228,6 +228,7 @@ class _Telling:
             elif fault.kind not in AT_CALLS:
                 self.machine.at(begin + fault.at, lambda fault=fault: self._befall(fault))
         self._await(self._rollout("2", story.given))
+        self._check_calm()
         for follow in story.follows:
             if journal(world).open is None:
                 break
@@ -236,6 +237,17 @@ class _Telling:
         while busy := [job for job in self.jobs if job.is_alive()]:
             self._await(busy[0])
         self._converge()
+
+    def _check_calm(self) -> None:
+        """Where nothing befalls a rollout of a good revision, it is not taken back."""
+        story, rollout = self.story, journal(self.world).rollout
+        gates = story.given.get("gates", {}).get("confirm_promotion", [])
+        well = self.world.waits.robust and not any(life.errors for life in story.bad)
+        if story.faults or story.left or not well or any(one["answer"] == "fail" for one in gates):
+            return
+        if rollout and (rollout.phase == "held" or rollout.outcome not in ("", "promoted")):
+            why = f"{rollout.outcome or rollout.phase}, {rollout.reason}"
+            raise Broken(f"nothing went wrong, and the rollout is {why}")
 
     def _at_switch(self, fault: Fault) -> None:
         self.world.at_switch = lambda: None

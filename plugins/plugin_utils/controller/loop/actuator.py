@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from ...base.errors import RolloutFailed, TrafficError, TransportError
 from ...engine.evaluate import Decision
+from ...engine.instances import ids
 from ...engine.looks import TIDY
 from ...engine.model import Instance, Rotation, State
 from ...engine.shares import Target
@@ -108,18 +109,20 @@ class Actuator:
         self._untidy = self._now() if self._untidy is None else self._untidy
         return self._now() - self._untidy > timeout
 
-    def forget_dead(self, snapshot: Snapshot) -> None:
-        """Remove what is left of dead instances; their logs stay."""
-        dead = [
-            i.id for i in snapshot.fleet if not i.state.counted and i.rotation is Rotation.ABSENT
-        ]
+    def forget_dead(self, snapshot: Snapshot) -> list[Instance]:
+        """Remove what is left of dead instances; their logs stay.
+
+        Returns those that have not been removed yet.
+        """
+        dead = [i for i in snapshot.fleet if not i.state.counted and i.rotation is Rotation.ABSENT]
         if dead:
-            self._observer.sync(forget=dead)
+            self._observer.sync(forget=ids(dead))
         present = {report.labels.id for report in self._observer.reports}
         record = self._session.record
         record.draining = {
             name: since for name, since in record.draining.items() if name in present
         }
+        return [i for i in dead if i.id in present]
 
     def _to_forget(
         self,

@@ -83,6 +83,21 @@ def empty_previews(loop: ReconcileLoop) -> None:
         loop.event(events.Trouble(message=message))
 
 
+def remove_dead(loop: ReconcileLoop) -> None:
+    """Remove what is left of dead instances; their logs stay.
+
+    A host that has not finished is waited for: once the run has ended, nobody would see its answer.
+    """
+
+    def remove() -> str:
+        dead = loop.actuator.forget_dead(loop.observe())
+        return ", ".join(f"{i.id} on {i.host}" for i in dead if i.host in loop.platform.at_work)
+
+    if left := _retry(loop, remove, timing.REMOVAL):
+        text = f"dead instances were not removed within {timing.REMOVAL:g} s: {left}"
+        loop.show(f"{loop.session.record.service}: {text}; the next rollout removes them [PR-621]")
+
+
 def _retry(loop: ReconcileLoop, attempt: Callable[[], str], seconds: float) -> str:
     """Repeat an attempt, keeping the lease, until nothing is left; return what is left by then."""
 

@@ -362,10 +362,6 @@ class ReconcileLoop:
         self.traffic.begin(False)
         self.await_fleet()
 
-    def forget_dead(self) -> None:
-        """Remove what is left of dead instances; their logs stay."""
-        self.actuator.forget_dead(self.observe())
-
     def tidy(self) -> None:
         """Remove what is left of dead instances as last observed, where their hosts answer."""
         with suppress(*TRANSIENT):

@@ -13,6 +13,7 @@ COUNTERS = 0.5  # between two readings of the load balancers' counters, at least
 GATES = 0.5  # between two iterations where only gates are waited for
 # for which a rollout's end waits for hosts on which instances are to be stopped
 LAST_LOOK = 10.0
+REMOVAL = 60.0  # for which a rollout's end waits for hosts that remove dead instances
 RETRY = 0.5  # before something that failed is tried again
 IN_PLACE = 0.3  # between two observations of load balancers while the user's tasks deploy
 OUTDATED = 10.0  # after which a decision is not carried out any more, but made again

@@ -481,7 +481,7 @@ class Lifecycle(StepPart):
         if outcome == Outcome.PROMOTED and rollout.kind.forward:
             reason = reason or self._without_verdict(rollout)
         conclusion.empty_previews(self.loop)
-        self.loop.forget_dead()
+        conclusion.remove_dead(self.loop)
         if rollout.release:
             self.step.release.note()
         refused = self._refuse_late_commands(rollout)

@@ -45,10 +45,7 @@ class Calm:
 
     def _is_storm(self, stable: Counts) -> bool:
         """Whether stable had far more errors in a look than usual."""
-        if not self.stable.requests:
-            return False
-        expected = self.stable.rate * stable.requests
-        return stable.errors > PEAK * expected + SURE * math.sqrt(expected) + SURE
+        return self.stable.requests > 0 and is_storm(stable, self.stable.rate)
 
     def dump(self) -> dict[str, t.Any]:
         """Return plain data, for the journal."""
@@ -64,6 +61,12 @@ class Calm:
         """Return what `dump` made the data of."""
         last = tuple((Counts(*new), Counts(*stable)) for new, stable in data["last"])
         return cls(Counts(*data["new"]), Counts(*data["stable"]), data["worst"], last)
+
+
+def is_storm(counts: Counts, usual: float) -> bool:
+    """Whether these are far more errors than at the `usual` rate."""
+    expected = usual * counts.requests
+    return counts.errors > PEAK * expected + SURE * math.sqrt(expected) + SURE
 
 
 def _plain(counts: Counts) -> list[float]:

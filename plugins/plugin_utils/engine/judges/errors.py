@@ -17,7 +17,7 @@ import typing as t
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from .calm import BEFORE, LAG, PEAK, Calm
+from .calm import BEFORE, LAG, PEAK, Calm, is_storm
 from .counts import Counts, Span
 from .dispersion import Dispersion
 from .evalue import ALPHA, Bets, Odds, Trial, compared, e_value, first_true, odds_of
@@ -227,6 +227,14 @@ class ErrorHistory:
         return new.requests / (new.requests + stable.requests) if new.requests else 0.0
 
     @property
+    def ends_in_burst(self) -> bool:
+        """Whether the new side had far more errors in the last look than all had otherwise."""
+        if not self.calm.last:
+            return False
+        new, _stable = self.calm.last[-1]
+        return is_storm(new, (self.new + self.stable - new).rate)
+
+    @property
     def log_e(self) -> float:
         """The evidence that the new side is worse; where errors fade, by those that stay."""
         return self.fading.limited(self.log_e_in_all)
@@ -371,7 +379,7 @@ def compare_errors(
         return verdict
     if in_all >= limit and (warms or seen.fades):
         sentence = f"{text}; {history.fading}"
-        return replace(verdict, sentence=sentence, data=Data.LACKING)
+        return replace(verdict, sentence=sentence, data=Data.WAITING)
     if in_all >= limit > evidence:
         verdict = replace(verdict, sentence=f"{text}, since the errors at the start faded")
     if seen.pending:
@@ -380,12 +388,16 @@ def compare_errors(
         return replace(
             verdict,
             sentence=f"{text}; too few looks with errors, or by its hosts",
-            data=Data.LACKING,
+            data=Data.WAITING,
         )
     if history.looks < LOOKS and history.bets.log_e() >= limit:
         sentence = f"{text}; both sides had requests in one look only"
         return replace(verdict, sentence=sentence, data=Data.LACKING)
-    return _with_missing(verdict, history, (alpha, tolerance, detect))
+    verdict = _with_missing(verdict, history, (alpha, tolerance, detect))
+    if verdict.data is Data.ENOUGH and history.ends_in_burst:
+        sentence = f"{verdict.sentence}; far more errors in the last look than before"
+        return replace(verdict, sentence=sentence, data=Data.WAITING)
+    return verdict
 
 
 def waiting(verdict: Verdict, looks: int, alone: bool) -> Verdict:
@@ -398,7 +410,7 @@ def waiting(verdict: Verdict, looks: int, alone: bool) -> Verdict:
     if alone:
         more = "1 more look" if looks == 1 else f"{looks} more looks"
         text = f"{verdict.sentence}; only one new instance shows it: {more} to see whether it lasts"
-    return replace(verdict, sentence=text, data=Data.LACKING)
+    return replace(verdict, sentence=text, data=Data.WAITING)
 
 
 def _with_missing(

@@ -18,9 +18,10 @@ from functools import cached_property
 
 from .counts import Counts
 
-STAYS = 1.2  # logarithm of how much likelier it is that errors stay: enough for a verdict
+STAYS = 1.1  # logarithm of how much likelier it is that errors stay: enough for a verdict
 FADES = 2.0  # of how much likelier it is that they fade: they do (two standard deviations)
 PARTS = [part / 8 for part in range(9)]  # of the errors, which stay
+BETS = [0.0, *[0.5 / 7] * 7, 0.5]  # on each of these parts: half of the stake on that all stay
 OLD = 40  # looks; instances that began longer ago are counted together
 INSTANCES = 200  # whose age is kept
 WARM = 3.0  # times the slowest rate; instances that began longer ago have no errors that fade
@@ -119,8 +120,16 @@ class Fading:
 
     @property
     def stays(self) -> float:
-        """How much likelier it is that some of the errors stay than that all fade: logarithm."""
-        return max(self._likelihoods) - self._likelihoods[0]
+        """How much likelier it is that some of the errors stay than that all fade: logarithm.
+
+        By bets on how many, since which part is likeliest is known only afterwards.
+        """
+        most = max(self._likelihoods)
+        won = sum(
+            bet * math.exp(likelihood - most)
+            for bet, likelihood in zip(BETS, self._likelihoods, strict=True)
+        )
+        return most + math.log(won) - self._likelihoods[0]
 
     @property
     def fades(self) -> bool:

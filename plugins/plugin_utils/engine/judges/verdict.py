@@ -12,6 +12,7 @@ class Data(str, Enum):
 
     ENOUGH = "enough"
     LACKING = "lacking"  # more is needed
+    WAITING = "waiting"  # a few more looks tell
     HOPELESS = "hopeless"  # no amount of it would do
 
 

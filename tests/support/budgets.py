@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Random worlds, budgets and rules for the properties; the number of examples is set by
+"""Random budgets and rules for the properties; the number of examples is set by
 `seeds.py`.
 """
 
 from __future__ import annotations
 
 from decimal import Decimal
-from fractions import Fraction
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import (
     Budget,
     Percent,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
-from ansible_collections.progressive.rollout.tests.support.simulator import Life, World
 from hypothesis import strategies as st
 
 DEADLINE = 60.0
@@ -37,8 +35,6 @@ def budgets(draw: st.DrawFn) -> Budget:
     return Budget(surge, unavailable)
 
 
-times = st.integers(0, 5)
-working = st.builds(Life, start=times, stop=times, work=times)
 rules_ = st.builds(
     Rules,
     min_ready=st.sampled_from([0.0, 0.0, 1.0, 4.0]),
@@ -49,14 +45,3 @@ rules_ = st.builds(
     settle=st.sampled_from([0.0, 0.0, 2.0]),
     watch_new=st.sampled_from([0.0, 5.0, 120.0]),
 )
-headrooms = st.sampled_from([Fraction(0), Fraction(1), Fraction(5, 4)])
-calm = st.builds(
-    World,
-    lives=st.lists(working, min_size=1, max_size=4),
-    repairs=st.lists(working, min_size=1, max_size=2),
-    balancers=st.integers(0, 2),
-    latency=st.integers(0, 2),
-    prove=st.integers(0, 3),
-    headroom=headrooms,
-)
-sizes = st.integers(1, 12)
