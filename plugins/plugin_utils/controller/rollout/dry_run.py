@@ -83,7 +83,7 @@ class DryRun(StepPart):
         stable = self.record.stable
         return self._back(stable.revision if stable else "", target)
 
-    def _back(self, current: str, target: Composition) -> Result:
+    def _back(self, current: str, target: Rollout | Composition) -> Result:
         """Return what the way to `target` would do, and tell where it leads."""
         path = [rolling(target.generation, target.replicas)]
         if current in ("", target.revision):  # nothing else to go back to, or it is under way
