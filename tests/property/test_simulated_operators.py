@@ -86,6 +86,15 @@ class Shop:
     def begin(self, revision: str) -> t.Any:
         return self.play(lambda run: run.step(begin, {**GIVEN, "revision": revision}))
 
+    def command(self, word: str, host: str | None = None) -> None:
+        """Send a command to the canary of revision 2, and continue it."""
+        given = {**GIVEN, **CANARY, "revision": "2"}
+        self.play(lambda run: run.control(word, given, host=host))
+
+    def on(self, host: str) -> int:
+        """How many instances live on a host."""
+        return sum(instance.labels.host == host for instance in self.world.alive())
+
     def mend(self) -> None:
         """Let every instance become ready, those that run and those that are started."""
         self.lives = lambda _revision, _number: Life()
@@ -179,28 +188,20 @@ def test_scaling_the_stable_revision_within_a_rollout_starts_none_of_the_new_one
 
 
 def test_a_host_that_is_well_is_emptied_and_brought_back(shop: Shop) -> None:
-    given = {**GIVEN, **CANARY, "revision": "2"}
-
-    def command(word: str, host: str | None = None) -> None:
-        shop.play(lambda run: run.control(word, given, host=host))
-
-    def on(host: str) -> int:
-        return sum(instance.labels.host == host for instance in shop.world.alive())
-
     shop.to("1")
     shop.to("2", **CANARY)
     for word in ("exclude", "include"):
-        command(word, "web2")
-        assert on("web2") == 0 and len(shop.names) == 3
+        shop.command(word, "web2")
+        assert shop.on("web2") == 0 and len(shop.names) == 3
         with pytest.raises(RolloutError, match="left out") as refused:
-            command(word, "web2")
+            shop.command(word, "web2")
         assert refused.value.id == "PR-700"
     for host in ("web1", "web3"):
-        command("exclude", host)
+        shop.command("exclude", host)
     with pytest.raises(RolloutError, match="no other host is left"):
-        command("exclude", "web2")
-    assert on("web2") == 3
-    command("promote")
+        shop.command("exclude", "web2")
+    assert shop.on("web2") == 3
+    shop.command("promote")
     assert shop.running == {"2": 3}
 
 
