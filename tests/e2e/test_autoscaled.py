@@ -35,7 +35,7 @@ ROLLOUT = str(EXAMPLE / "rollout.yml")
 class Site(Shop):
     """The example's service on hosts of this machine."""
 
-    def __init__(self, front: BehindHAProxy, mode: str) -> None:
+    def __init__(self, front: BehindHAProxy) -> None:
         shop = yaml.safe_load((EXAMPLE / "group_vars/all.yml").read_text())
         given = {"rollout_autoscaler": shop["rollout_autoscaler"]}
         named = ("rollout_replicas", "rollout_budget", "rollout_min_ready")
@@ -48,7 +48,6 @@ class Site(Shop):
             words = given["rollout_autoscaler"][name]
             assert words[:2] == ["/usr/bin/python3", "/opt/shop/bin/bounds.py"]
             words[:2] = [sys.executable, str(program)]
-        given["rollout_autoscaler"]["mode"] = mode
 
     def read(self) -> dict[str, int]:
         return dict(json.loads(self.bounds.read_text()))
@@ -82,12 +81,12 @@ class Autoscaler:
         self._thread.join()
 
 
-@pytest.fixture(params=["raise", "hold"])
-def site(request: pytest.FixtureRequest) -> Iterator[Site]:
+@pytest.fixture
+def site() -> Iterator[Site]:
     with ExitStack() as stack:
         front = BehindHAProxy()
         stack.callback(front.close)
-        made = stack.enter_context(Site(front, request.param))
+        made = stack.enter_context(Site(front))
         made.to("1")
         yield made
 

@@ -88,39 +88,6 @@ def test_back_and_forth_under_load(front: BehindHAProxy) -> None:
         assert all(report["by_revision"].keys() == {"1", "2"} for report in reports)
 
 
-def test_a_rollback_in_steps_goes_on_without_them_on_demand(playground: Playground) -> None:
-    for revision in ("1", "2"):
-        ran(playground.run(variables={"rollout_revision": revision, "rollout_replicas": 3}))
-    ran(playground.run(f"{PLAYBOOKS}rollback", CANARY))
-    assert numbers(playground) == {"1": 1, "2": 2}
-    changed = {**CANARY, "rollout_steps": [{"set_replicas": 2}]}
-    refused = playground.run(f"{PLAYBOOKS}rollback", changed)
-    assert "[PR-602]" in refused.failed.msg and numbers(playground) == {"1": 1, "2": 2}
-    ran(playground.run(f"{PLAYBOOKS}rollback"))
-    assert playground.revisions() == ["1"] * 3
-
-
-@pytest.mark.parametrize(
-    ("variables", "message"),
-    [
-        (
-            {**CANARY, "rollout_steps": [{"set_replicas": 1}, {"analysis": {"baseline": True}}]},
-            "rollout_steps: baseline",
-        ),
-        ({**CANARY, "rollout_steps": [{"set_replicas": 9}]}, "9 is more than the 3 replicas"),
-    ],
-)
-def test_steps_that_a_rollback_cannot_take_are_refused(
-    playground: Playground, variables: dict[str, t.Any], message: str
-) -> None:
-    for revision in ("1", "2"):
-        ran(playground.run(variables={"rollout_revision": revision, "rollout_replicas": 2}))
-    before = playground.journal()
-    refused = playground.run(f"{PLAYBOOKS}rollback", variables)
-    assert message in refused.failed.msg, refused.output
-    assert playground.journal() == before and playground.revisions() == ["2", "2"]
-
-
 @pytest.mark.parametrize(
     ("variables", "message"),
     [

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from ansible_collections.progressive.rollout.tests.e2e.test_systemd import Site
-from ansible_collections.progressive.rollout.tests.support.hosts import Hosts
 from ansible_collections.progressive.rollout.tests.support.playbook import Outcome, Playground
 from ansible_collections.progressive.rollout.tests.support.shop import (
     RETRYING,
@@ -52,10 +50,3 @@ def test_processes_that_crash(front: RetryingHAProxy | RetryingEnvoy) -> None:
         outcome = crash(shop, front)
         assert "boom" in outcome.rollout["reason"]
         shop.settled("1")
-
-
-def test_units_of_systemd_that_crash_over_ssh(front: RetryingHAProxy | RetryingEnvoy) -> None:
-    with Hosts("web1", "web2") as hosts, Site(hosts, front) as site:
-        site.to("1")
-        crash(site, front)
-        assert site.units() == {"1": 4}

@@ -101,29 +101,3 @@ def test_a_rollout_that_no_run_works_on_goes_on_without_it(site: Site) -> None:
         reports = load.stop()
     assert failures(reports) == []
     assert hosts(site, "2") == {"web1", "web2"} | before
-
-
-def test_a_host_that_is_well_is_emptied_and_brought_back(playground: Playground) -> None:
-    started = playground.run()
-    assert started.rc == 0, started.output
-    paused = playground.run(variables={**CANARY, "rollout_revision": "2"})
-    assert paused.rc == 0, paused.output
-
-    def on(host: str) -> int:
-        alive = [record for record in playground.records() if "ended" not in record]
-        return sum(record["host"] == host for record in alive)
-
-    for name, number in (("exclude", 0), ("include", 0)):
-        sent = command(playground, name, "web2")
-        assert sent.rc == 0, sent.output
-        assert on("web2") == number and len(playground.revisions()) == 3
-        again = command(playground, name, "web2")
-        assert "left out" in again.failed.msg and "[PR-700]" in again.failed.msg
-    for host in ("web1", "web3"):
-        sent = command(playground, "exclude", host)
-        assert sent.rc == 0, sent.output
-    last = command(playground, "exclude", "web2").failed.msg
-    assert "no other host is left" in last
-    assert on("web2") == 3
-    done = playground.run("progressive.rollout.promote")
-    assert done.rc == 0 and playground.revisions() == ["2"] * 3, done.output

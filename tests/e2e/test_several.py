@@ -18,9 +18,7 @@ from ansible_collections.progressive.rollout.tests.support.shop import (
     Shop,
     Watch,
     failures,
-    kill_all,
 )
-from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 PARTS = {"first": ["web1"], "second": ["web2", "web3"]}
 WAVES = [{"name": "one", "hosts": "web1"}, {"name": "two", "parts": ["second"]}]
@@ -112,20 +110,6 @@ def test_one_part_after_the_other_and_both_back(site: Site) -> None:
         assert given.get("TOKEN") == ("s3cret" if part == "first" else None), (
             "on the way back, each part has the settings that the revision had"
         )
-
-
-@pytest.mark.long
-def test_a_run_that_was_killed_in_the_second_part_is_continued(site: Site) -> None:
-    front = site.fronts[0]
-    with Load(front.url, connections=2, rate=100) as load:
-        run = site.start(variables={"rollout_revision": "2"})
-        until(lambda: site.counts()["second"]["2"] > 0, "the second part has begun", 60)
-        kill_all(run, site)
-        outcome = site.to("2")
-        reports = load.stop()
-    assert failures(reports) == []
-    site.settled("2")
-    assert outcome.rollout["outcome"] == "promoted"
 
 
 @pytest.mark.parametrize(

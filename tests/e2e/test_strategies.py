@@ -8,8 +8,6 @@ leaves it so.
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 import typing as t
 import urllib.request
@@ -343,100 +341,6 @@ def test_aborted_where_it_is_parked(shop: Shop, strategy: str) -> None:
     ] * len(parked)
     assert not any(task.result["running"] for task in outcome.of("control"))
     walk.ended("aborted")
-
-
-def test_aborted_while_it_moves(shop: Shop) -> None:
-    """The run that is under way elsewhere goes back, and ends red."""
-    walk = Walk(shop, "canary", rollout_steps=[{"set_weight": 25}, PERSON])
-    with loaded(shop), Switch(shop) as ready:
-        ready.turn(True)
-        run = walk.start(rollout_platform=ready.platform)
-        walk.comes_to("paused", "step 1")
-        ready.turn(False)
-        walk.say("promote")
-        walk.comes_to("progressing", "promote")
-        walk.say_and_wait("abort")
-        ready.turn(True)  # of the old ones, some have gone
-        outcome = run.wait()
-    assert (
-        outcome.rc != 0
-        and "aborted, back to" in outcome.failed.msg
-        and "abort sent by" in outcome.failed.msg
-    )
-    assert walk.events("stage")[-1]["stage"] == "promote"
-    walk.ended("aborted")
-
-
-BAD: dict[str, tuple[dict[str, t.Any], dict[str, str], str]] = {
-    "is never ready": (
-        {"rollout_steps": [{"set_weight": 25}]},
-        {"HEALTH": "fail"},
-        "not ready within 1 s",
-    ),
-    "fails its gate": (
-        {
-            "rollout_steps": [
-                {"set_weight": 25},
-                {"gate": {"driver": "command", "command": ["false"]}},
-            ]
-        },
-        {},
-        "false ended with 1",
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", BAD)
-def test_a_bad_canary_goes_back_by_itself(shop: Shop, kind: str) -> None:
-    variables, env, why = BAD[kind]
-    canary = Walk(shop, "canary", **variables)
-    bad = {
-        **shop.variables["rollout_platform"],
-        "env": {**shop.variables["rollout_platform"]["env"], **env},
-    }
-    with loaded(shop) as load:
-        began = time.time()
-        outcome = canary.run(
-            rollout_platform=bad,
-            rollout_health={**shop.variables["rollout_health"], "deadline": "1s"},
-        )
-        served = load.served(began, time.time())
-    assert (
-        outcome.rc != 0 and why in outcome.failed.msg and "now rolled back to" in outcome.failed.msg
-    ), outcome.output
-    assert kind == "fails its gate" or set(served) == {canary.old}
-    canary.ended("rolled_back")
-
-
-def test_stable_instances_that_are_killed_one_by_one_are_started_again(shop: Shop) -> None:
-    """All of them, while the rollout waits: it serves on, tells of it, and goes on as if nothing
-    had happened.
-    """
-    walk = Walk(shop, "canary", rollout_steps=[{"set_weight": 25}, PERSON])
-    (front,) = shop.fronts
-    run = walk.start()
-    walk.comes_to("paused")
-    for record in [record for record in shop.living() if record["revision"] == walk.old]:
-        os.kill(record["pid"], signal.SIGKILL)
-
-        def whole(killed: str = record["id"]) -> bool:
-            there = [
-                one for one in shop.living() if one["revision"] == walk.old and one["id"] != killed
-            ]
-            return (
-                len(there) == REPLICAS
-                and {(one["address"], one["port"]) for one in there} <= front.serving()
-            )
-
-        until(whole, f"another one serves instead of {record['id']}")
-    with loaded(shop) as load:
-        answered(load, 300)
-        walk.say("promote")
-        assert run.wait().rc == 0, run.output
-    repairs = walk.events("repair")
-    assert [(len(event["failed"]), event["started"]) for event in repairs] == [(1, 1)] * REPLICAS
-    assert run.output.count("stable: shop-") == REPLICAS
-    walk.ended("promoted")
 
 
 @pytest.mark.parametrize("kind", ["alarm", "analysis"])

@@ -13,7 +13,10 @@ from random import Random
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import begin
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    RolloutError,
+    RolloutFailed,
+)
 from ansible_collections.progressive.rollout.tests.simulations.world.machine import Machine
 from ansible_collections.progressive.rollout.tests.simulations.world.runs import (
     DRIVERS,
@@ -35,6 +38,11 @@ GIVEN: dict[str, t.Any] = {
     "budget": {"max_surge": 1, "max_unavailable": 0},
     "failure_limit": 1,
     "progress_deadline": 20,
+}
+CANARY: dict[str, t.Any] = {
+    "strategy": "canary",
+    "steps": [{"set_replicas": 1}, {"pause": {}}, {"set_replicas": 2}],
+    "wait": 0,
 }
 
 
@@ -68,8 +76,8 @@ class Shop:
     def restart(self) -> t.Any:
         return self.play(lambda run: run.rollout(GIVEN, restart=True))
 
-    def rollback(self) -> t.Any:
-        return self.play(lambda run: run.rollback(GIVEN))
+    def rollback(self, **more: t.Any) -> t.Any:
+        return self.play(lambda run: run.rollback({**GIVEN, **more}))
 
     def scale(self, revision: str, replicas: int) -> t.Any:
         given = {**GIVEN, "revision": revision, "replicas": replicas}
@@ -77,6 +85,15 @@ class Shop:
 
     def begin(self, revision: str) -> t.Any:
         return self.play(lambda run: run.step(begin, {**GIVEN, "revision": revision}))
+
+    def command(self, word: str, host: str | None = None) -> None:
+        """Send a command to the canary of revision 2, and continue it."""
+        given = {**GIVEN, **CANARY, "revision": "2"}
+        self.play(lambda run: run.control(word, given, host=host))
+
+    def on(self, host: str) -> int:
+        """How many instances live on a host."""
+        return sum(instance.labels.host == host for instance in self.world.alive())
 
     def mend(self) -> None:
         """Let every instance become ready, those that run and those that are started."""
@@ -168,6 +185,53 @@ def test_scaling_the_stable_revision_within_a_rollout_starts_none_of_the_new_one
 
     shop.play(play)
     assert shop.running == {"1": 4}
+
+
+def test_a_host_that_is_well_is_emptied_and_brought_back(shop: Shop) -> None:
+    shop.to("1")
+    shop.to("2", **CANARY)
+    for word in ("exclude", "include"):
+        shop.command(word, "web2")
+        assert shop.on("web2") == 0 and len(shop.names) == 3
+        with pytest.raises(RolloutError, match="left out") as refused:
+            shop.command(word, "web2")
+        assert refused.value.id == "PR-700"
+    for host in ("web1", "web3"):
+        shop.command("exclude", host)
+    with pytest.raises(RolloutError, match="no other host is left"):
+        shop.command("exclude", "web2")
+    assert shop.on("web2") == 3
+    shop.command("promote")
+    assert shop.running == {"2": 3}
+
+
+def test_a_rollback_in_steps_goes_on_without_them_on_demand(shop: Shop) -> None:
+    shop.to("1")
+    shop.to("2")
+    assert shop.rollback(**CANARY)["parked"] and shop.running == {"1": 1, "2": 2}
+    with pytest.raises(RolloutError) as refused:
+        shop.rollback(**{**CANARY, "steps": [{"set_replicas": 2}]})
+    assert refused.value.id == "PR-602" and shop.running == {"1": 1, "2": 2}
+    shop.rollback()
+    assert shop.running == {"1": 3}
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        ([{"set_replicas": 1}, {"analysis": {"baseline": True}}], "rollout_steps: baseline"),
+        ([{"set_replicas": 9}], "9 is more than the 3 replicas"),
+    ],
+)
+def test_steps_that_a_rollback_cannot_take_are_refused(
+    shop: Shop, steps: list[t.Any], message: str
+) -> None:
+    shop.to("1")
+    shop.to("2")
+    before = shop.world.texts["record"]
+    with pytest.raises(RolloutError, match=message):
+        shop.rollback(strategy="canary", steps=steps)
+    assert shop.world.texts["record"] == before and shop.running == {"2": 3}
 
 
 def test_a_run_that_is_refused_leaves_no_lease(shop: Shop) -> None:

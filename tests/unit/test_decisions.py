@@ -817,6 +817,14 @@ def test_what_failed_before_the_walk_is_not_its_failure() -> None:
     assert later.failed_id == "PR-604" and later.failed.startswith("3 ")
 
 
+@pytest.mark.parametrize("generation", [1, 2])
+def test_a_new_one_that_its_platform_has_started_again_is_a_failure(generation: int) -> None:
+    crashed = some(1, generation, created=NOW, crashed=True, detail="exit code 3")
+    decision = turn([*some(3), *crashed], all_new(2, 3), Budget(1, 0), Rules(failure_limit=1))
+    assert decision.failed_id == ("PR-604" if generation == 2 else "")
+    assert generation == 1 or "exit code 3" in decision.failed
+
+
 def test_what_dies_while_it_is_going_is_no_failure() -> None:
     fleet = [*some(2, 2), *some(3, 2, State.FAILED, created=1.0, draining_since=NOW - 1)]
     assert turn(fleet, all_new(2, 2), Budget(1, 0)).reached

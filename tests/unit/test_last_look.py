@@ -21,15 +21,21 @@ COUNT = 30
 CALM = [1] * COUNT
 
 
-def ended(
+def ended(errors: Sequence[int], **options: t.Any) -> tuple[AnalysisPhase, int]:
+    """How an analysis ends, and after which look."""
+    progress, look = judged(errors, **options)
+    return progress.phase, look
+
+
+def judged(
     errors: Sequence[int],
-    stable: int = 1,
     *,
+    stable: int = 1,
     of_new: int = 2,
     killed: bool = False,
     **options: t.Any,
-) -> tuple[AnalysisPhase, int]:
-    """How an analysis ends, and after which look. So many of 200 requests to each new instance
+) -> tuple[MetricProgress, int]:
+    """An analysis at its end, and its last look. So many of 200 requests to each new instance
     fail in each look, and of 200 to each of eight stable ones.
     """
     given = spec.OPTIONS.parse({"count": COUNT, **options}, "analysis.")
@@ -44,13 +50,13 @@ def ended(
             for side, number, bad in (("new", of_new, failed), ("stable", 8, stable))
         }
         progress.judge({"spans": [sides]}, None, 10.0 * look)
-        if progress.phase.over:
-            return progress.phase, look
         if killed:
             memory = json.loads(json.dumps(progress.memory))
             progress = MetricProgress(metric)
             progress.restore(memory)
-    return progress.phase, len(errors)
+        if progress.phase.over:
+            break
+    return progress, look
 
 
 def test_one_that_ends_calmly_ends_with_its_last_look() -> None:
@@ -84,3 +90,13 @@ def test_a_rate_that_both_sides_have_is_no_burst() -> None:
 
 def test_a_short_analysis_goes_on_for_as_many_looks_at_most() -> None:
     assert ended([1, 20, 20, 20, 20, 20], count=2, interval="10s")[1] <= 4
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_watches_in_the_background_doubts_a_burst(killed: bool) -> None:
+    """So that the last old instances stay for a moment."""
+    calm, burst, over = (
+        judged(looks, of_new=1, killed=killed, count=0)[0].doubt
+        for looks in (CALM, [*CALM, 100], [*CALM, 100, 1])
+    )
+    assert burst.endswith("far more errors in the last look than before") and not calm + over

@@ -254,6 +254,25 @@ def test_hosts_first_then_the_deployment() -> None:
     assert record.rollout and record.rollout.outcome == "promoted" and not record.away
 
 
+def test_a_run_that_was_killed_in_the_second_part_is_continued() -> None:
+    shop = Shop(targets=WAVES)
+
+    def dies(call: str) -> Exception | None:
+        begun = "2" in shop.world.cloud.counts()
+        return LeaseLost("killed") if begun and call == "apply before" else None
+
+    shop.world.fails = dies
+    with pytest.raises(LeaseLost):
+        shop.play(revision="2")
+    killed = shop.journal.open
+    shop.world.fails = lambda _call: None
+    assert shop.play(revision="2")["rollout"]["outcome"] == "promoted"
+    assert killed and shop.journal.rollout and shop.journal.rollout.id == killed.id
+    assert shop.world.vms() == {"2": 2}
+    is_ordinary(shop.world.cloud, "2", 2)
+    assert (shop.world.low, shop.world.high, shop.world.wrong) == (4, 5, [])
+
+
 def test_a_failure_in_the_second_takes_the_first_back() -> None:
     shop = Shop(targets=WAVES, progress_deadline="1s")
     shop.world.cloud.starts = lambda pod: not pod["spec"]["containers"][0]["image"].endswith("2")

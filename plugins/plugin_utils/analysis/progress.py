@@ -40,7 +40,7 @@ class MetricProgress:
         self._finished: float | None = None
         self._last: AnalysisPhase | None = None
         self._reason = self._sentence = ""
-        self._short = False
+        self._short = self._waits = False
         self.watched = False  # whether it is measured on while a person decides
         self.person = False  # whether a person was ever asked
         self.state: judging.State = {}
@@ -66,12 +66,13 @@ class MetricProgress:
         last = self.recent[-1] if self.recent else {}
         bad = self.state.get("reached", 1) > 0  # and not below `at_least`
         open_ = self.metric.decides and last.get("phase") == AnalysisPhase.SUCCESSFUL.value
-        return self._sentence if open_ and bad and last.get("evidence", 0.0) >= SUSPECT else ""
+        suspect = self._waits or last.get("evidence", 0.0) >= SUSPECT
+        return self._sentence if open_ and bad and suspect else ""
 
     def judge(self, result: t.Any, error: MetricError | None, at: float) -> None:
         """Judge one measurement."""
         evidence: dict[str, float | None] = {}
-        missing, waits = 0, False
+        missing = 0
         try:
             if error is not None:
                 raise error
@@ -81,7 +82,7 @@ class MetricProgress:
             phase, value = measured.phase, measured.value
             evidence = {"evidence": measured.evidence, "threshold": measured.threshold}
             self._sentence, self._short = measured.sentence, measured.lacking
-            missing, waits = measured.missing, measured.waits
+            self._waits, missing = measured.waits, measured.missing
         except MetricError as exc:  # the metric's name is shown, so its option need not be
             text = str(exc).removeprefix(f"{self.metric.variable}.")
             phase, value = AnalysisPhase.ERROR, clean(text, LONGEST)
@@ -104,7 +105,7 @@ class MetricProgress:
             if decisive[0] is AnalysisPhase.FAILED:
                 self.phase, self._reason = decisive
         if self.phase is AnalysisPhase.SUCCESSFUL and self._short:
-            more = self._more if waits else 0
+            more = self._more if self._waits else 0
             self.phase = AnalysisPhase.RUNNING if more > 0 else AnalysisPhase.INCONCLUSIVE
             self._reason = f"at most {more} more measurements" if more > 0 else self._reason
         if phase is AnalysisPhase.ERROR:
@@ -156,6 +157,7 @@ class MetricProgress:
             "sentence": self._sentence,
             "reason": self._reason,
             "short": self._short,
+            "waits": self._waits,
             "watched": self.watched,
             "person": self.person,
             "state": self.state,
@@ -169,6 +171,7 @@ class MetricProgress:
             return
         self._counts = MeasurementCounts(**memory["tally"])
         self._finished, self._short = memory["finished"], memory["short"]
+        self._waits = memory.get("waits", False)
         self.watched, self.person = memory.get("watched", False), memory.get("person", False)
         self._last = memory["last"] and AnalysisPhase(memory["last"])
         self.phase, self.state, self.recent = (

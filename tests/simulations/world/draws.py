@@ -173,6 +173,8 @@ def drawn(seed: int) -> Story:
             given["steps"] = [{"set_weight": 30}, {"analysis": {"interval": "5s"}}]
     change = 0 if in_place else dice.choice([0, 0, 0, -2, -1, 1])
     later = PER_HOST if given["replicas"] == PER_HOST else max(1, replicas + change)
+    if not in_place:
+        faults += _busy(Random(f"busy {seed}"))
     faults += _rare(Random(f"rare {seed}"), given, lives, in_place or bool(left))
     following = {**given, "replicas": later, "supersede": True}
     return Story(
@@ -235,6 +237,21 @@ def _bad(
     if surge["max_surge"] > 1 and dice.random() < 0.5:
         return [Life(start=5.0, crash=0.5 + number) for number in range(4)], []
     return [Life()], [Fault("command", round(dice.uniform(3, 15), 1), 0.0, "abort")]
+
+
+def _busy(dice: Random) -> list[Fault]:
+    """Draw hosts that are busy for a while, as with the disk while they remove containers."""
+    if dice.random() > 0.12:
+        return []
+    return [
+        Fault(
+            "host is busy",
+            round(dice.uniform(0, 40), 1),
+            dice.choice([3.0, 8.0, 30.0, 70.0]),
+            dice.choice(HOSTS),
+        )
+        for _number in range(dice.randint(1, 2))
+    ]
 
 
 def _again(dice: Random) -> float:
