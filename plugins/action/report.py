@@ -12,6 +12,7 @@ from ..plugin_utils.controller.background.reports import Reports
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.inputs.options import Field, Options, choice
+from ..plugin_utils.pages.render import MENTION
 from ..plugin_utils.report import history
 
 
@@ -36,7 +37,10 @@ class ActionModule(StepAction):
         record = step.session.read()
         reports = Reports(record, step.session.store)
         entries = history.entries(record)
-        known: Result = {"history": entries, "lines": history.lines(record, entries)}
+        known: Result = {
+            "history": entries,
+            "lines": history.lines(record, entries, step.session.store.place),
+        }
         show = step.options.get("show")
         if show == "history" or (show and not reports.rollouts):
             step.show(known["lines"])
@@ -48,8 +52,13 @@ class ActionModule(StepAction):
         changed = write(reports, files, path or "", step.check_mode)
         markdown = reports.markdown(id)
         if show == "report":
-            step.show(list(files) or markdown.splitlines())
+            step.show(list(files) or shown(markdown))
         return step.report(bool(changed), files=list(files), markdown=markdown, **known)
+
+
+def shown(markdown: str) -> list[str]:
+    """Return the lines of a report for a terminal, where no name in it is taken for a mention."""
+    return markdown.replace(MENTION, "@").splitlines()
 
 
 def write(reports: Reports, files: Mapping[str, str], path: str, check: bool) -> list[str]:

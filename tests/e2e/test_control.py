@@ -149,6 +149,10 @@ def test_a_word_to_a_parked_rollout_needs_the_service_and_the_journal_only(
     assert playground.run().rc == 0
     parked = playground.run(variables={**PARKED, "rollout_platform": platform})
     assert parked.rc == 0 and parked.rollout["phase"] == "paused", parked.output
+    scaled = {**alone(playground), "rollout_replicas": 1000}
+    refused = playground.run("progressive.rollout.scale", scaled)
+    assert refused.rc != 0 and "needs 1" in refused.failed.msg, refused.output
+    assert "PR-701" in refused.failed.msg and playground.journal()["rollout"]["phase"] == "paused"
     outcome = playground.run("progressive.rollout.promote", alone(playground))
     assert outcome.rc == 0 and outcome.rollout["outcome"] == "promoted", outcome.output
     assert playground.revisions() == ["2"] * 3

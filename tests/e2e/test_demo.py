@@ -63,13 +63,21 @@ def stop(state: Path) -> str:
 @pytest.fixture(params=["haproxy", "envoy"])
 def environment(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
     """As on a machine with HAProxy, and as without one that the demo can use: Envoy steps in."""
-    if request.param == "haproxy":
-        return {}
+    return {} if request.param == "haproxy" else old_haproxy(tmp_path)
+
+
+def old_haproxy(tmp_path: Path) -> dict[str, str]:
     old = tmp_path / "bin/haproxy"
     old.parent.mkdir()
     old.write_text("#!/bin/sh\necho HAProxy version 2.4.0\n")
     old.chmod(0o755)
     return {"PATH": f"{old.parent}:{os.environ['PATH']}"}
+
+
+def test_a_balancer_that_is_missing_is_named_and_nothing_else(tmp_path: Path) -> None:
+    result = demo(tmp_path / "demo", old_haproxy(tmp_path), demo_balancer="haproxy")
+    assert result.returncode != 0 and "TASK [" not in result.stdout, result.stdout
+    assert "needs HAProxy 2.6 or later: apt-get install haproxy" in result.stdout
 
 
 def run_demo(tmp_path: Path, environment: dict[str, str], **variables: t.Any) -> str:

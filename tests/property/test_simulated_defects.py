@@ -363,3 +363,10 @@ def test_in_place_a_host_on_which_the_way_back_failed_is_deployed_by_the_next() 
         replicas=3,
         budget={"max_surge": 0, "max_unavailable": 1},
     )
+
+
+def test_an_instance_that_a_busy_host_is_yet_to_stop_does_not_come_back() -> None:
+    """Its rollout is aborted before the host has the time: it would be stopped in rotation."""
+    busy = Fault("host is busy", 2.5, 30.0, "web2")
+    for at in (5.0, 8.0, 12.0):
+        check(busy, Fault("command", at, 0.0, "abort"))

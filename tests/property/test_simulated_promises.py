@@ -7,6 +7,7 @@ import typing as t
 from collections.abc import Mapping
 
 import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.actuator import (
     Actuator,
 )
@@ -26,7 +27,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record i
 from ansible_collections.progressive.rollout.tests.property.test_simulated_defects import GIVEN
 from ansible_collections.progressive.rollout.tests.simulations.world import stories
 from ansible_collections.progressive.rollout.tests.simulations.world.draws import FORCE, Story
-from ansible_collections.progressive.rollout.tests.simulations.world.world import Fault, Life
+from ansible_collections.progressive.rollout.tests.simulations.world.world import HOSTS, Fault, Life
 
 WAITS = {"strategy": "canary", "steps": [{"set_weight": 50}, {"pause": {}}], "wait": 20}
 
@@ -46,6 +47,17 @@ def test_a_stable_instance_that_dies_in_a_wait_and_stays_dead(
     assert not wrong(death, **WAITS)
     monkeypatch.setattr(Waypoint, "repairs", property(lambda _waypoint: False))
     assert "died in a wait" in wrong(death, **WAITS)
+
+
+def test_dead_instances_that_a_slow_host_still_removes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ends() -> set[str]:
+        """The hosts become busy at about the end of the rollout."""
+        times = [at / 10 for at in range(60, 70)]
+        return {wrong(*(Fault("host is busy", at, 40.0, host) for host in HOSTS)) for at in times}
+
+    assert ends() == {""}
+    monkeypatch.setattr(timing, "REMOVAL", 0.0)
+    assert any("was not removed" in end for end in ends())
 
 
 def test_an_abort_that_is_not_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:

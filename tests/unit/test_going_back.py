@@ -118,6 +118,18 @@ def canary(weight: int, path: Path) -> dict[str, t.Any]:
     }
 
 
+def test_check_mode_tells_where_a_rollback_would_lead(shop: Service) -> None:
+    """Without --diff, silence looks as if there was nothing to do."""
+    shop.play(revision="2")
+    shop.said.clear()
+    shop.step(rollback, check_mode=True)
+    assert shop.said == ["shop: would roll back from 2 to 1"]
+    shop.step(begin, revision="3")
+    shop.said.clear()
+    shop.step(rollback, check_mode=True)
+    assert shop.said == ["shop: would roll back from 3 to 2"]
+
+
 def test_where_the_old_side_is_whole_the_step_that_decides_takes_the_requests_away(
     shop: Service, tmp_path: Path
 ) -> None:

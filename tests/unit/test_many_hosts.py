@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 import typing as t
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
@@ -35,6 +35,7 @@ class Fleet:
         }
         self.address = self.addresses.__getitem__
         self.asked: dict[str, Request] = {}  # the last requests, by host
+        self.slow: Collection[str] = ()  # hosts that have not finished
         self._instances: dict[str, dict[str, Request]] = {name: {} for name in self.names}
 
     def hosts(self, _pattern: str) -> list[str]:
@@ -43,11 +44,17 @@ class Fleet:
     def is_here(self, _host: str) -> bool:
         return False
 
+    def apart(self) -> Fleet:
+        return self
+
     def ask(
         self, _agent: str, requests: Mapping[str, Request], _timeout: float, _patience: object
     ) -> dict[str, Answer]:
         self.asked = dict(requests)
-        return {host: self._answer(host, request) for host, request in requests.items()}
+        return {
+            host: Answer(later=lambda: None) if host in self.slow else self._answer(host, request)
+            for host, request in requests.items()
+        }
 
     def _answer(self, host: str, request: Request) -> Answer:
         here = self._instances[host]
@@ -127,6 +134,21 @@ def test_an_instance_that_was_seen_nowhere_is_every_hosts() -> None:
     platform.sync(stop=["shop-0", "shop-99"])
     told = [request["stop"] for request in fleet.asked.values()]
     assert told == [["shop-0", "shop-99"], ["shop-99"], ["shop-99"]]
+
+
+def test_an_instance_is_stopping_from_when_its_host_is_told_so() -> None:
+    """A host that takes its time may stop it at any moment: it must not be taken for running."""
+    fleet = Fleet(2)
+    platform = driver(fleet)
+    leaving, *others = labels(fleet)
+    platform.sync(start=[leaving, *others])
+    fleet.slow = {leaving.host}
+    reports = platform.sync(stop=[leaving.id])
+    assert {report.labels.id: report.process.value for report in reports} == {
+        leaving.id: "stopping",
+        **{labels.id: "running" for labels in others},
+    }
+    assert platform.at_work == {leaving.host}
 
 
 @pytest.mark.parametrize("work", ["look", "start", "stop"])

@@ -652,3 +652,7 @@ def test_a_store_that_fails_is_told_once(tmp_path: Path, monkeypatch: pytest.Mon
 )
 def test_markdown_escapes_only_what_it_needs(text: str, shown: str) -> None:
     assert render.escaped(text) == shown
+
+
+def test_a_terminal_shows_names_without_what_keeps_them_from_being_mentions() -> None:
+    assert report.shown(f"by {render.escaped('ann@ci')}\n") == ["by ann@ci"]

@@ -49,7 +49,7 @@ class Swimlane:
     @property
     def description(self) -> str:
         """What it did, in a line."""
-        phases = [f"{span.since:.1f} s {WORDS[span.look]}" for span in self.spans]
+        phases = [f"{WORDS[span.look]} from {span.since:.1f} s" for span in self.spans]
         if len(phases) > 8:
             phases = [*phases[:4], "…", *phases[-3:]]
         until = f", until {self.spans[-1].until:.1f} s" if self.spans else ""

@@ -150,7 +150,8 @@ def _serving(report: ReportModel) -> dict[str, str]:
 # What means something within a line of Markdown, as hosts of repositories extend it. Lists and
 # headings begin a line, which no text of ours does, and _ means nothing within a word.
 SPECIAL = re.compile(r"[\\`*\[\]|~^$]|(?<![^\W_])_|_(?![^\W_])|[#!%](?=\w)|:(?=//|[A-Za-z]\w*:)|==")
-INSTEAD = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("@", "@\u200b"))
+MENTION = "@\u200b"  # no mention
+INSTEAD = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("@", MENTION))
 
 
 def escaped(value: t.Any) -> str:

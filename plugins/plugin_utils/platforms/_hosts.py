@@ -265,7 +265,7 @@ class Hosts(PlatformDriver):
         self._refuse_unknown(answers, now)
         for host in {**requests, **answers}.keys() - lost:
             answer = answers.get(host)
-            self._seen.update(host, answer, starts[host], now)
+            self._seen.update(host, answer, starts[host], stops[host], now)
             if answer and answer.value is not None:
                 self._secrets.kept(host, answer.value.get("kept", ()))
                 self._occupied.setdefault(self._addresses[host], set()).update(

@@ -14,6 +14,8 @@ from ..interfaces.context import DriverContext
 from ..interfaces.platform import Endpoint, Labels, Report
 from ..remote.agents import Answer
 
+ALIVE = (Process.STARTING, Process.RUNNING)
+
 
 class LastSeen:
     """The reports of each host, and in `away` those of hosts that do not answer."""
@@ -47,14 +49,28 @@ class LastSeen:
         }
 
     def update(
-        self, host: str, answer: Answer | None, started: Sequence[Labels], now: float
+        self,
+        host: str,
+        answer: Answer | None,
+        started: Sequence[Labels],
+        stopped: Collection[str],
+        now: float,
     ) -> None:
-        """Take an answer; without one, add what the host may have started since the last."""
+        """Take an answer; without one, note what the host was told to start and to stop.
+
+        An instance that it was told to stop may end at any moment, and must not come back into
+        rotation before.
+        """
         self.away.pop(host, None)
         if answer and answer.value is not None:
             self._reports[host] = self.read(host, answer.value["instances"], now)
             return
-        reports = self._reports.setdefault(host, [])
+        reports = self._reports[host] = [
+            replace(report, process=Process.STOPPING)
+            if report.labels.id in stopped and report.process in ALIVE
+            else report
+            for report in self._reports.get(host, ())
+        ]
         seen = {report.labels.id for report in reports}
         reports += [
             Report(labels, Process.STARTING, now) for labels in started if labels.id not in seen

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from ..base.text import clean, columns, moment, printable, span
 from ..inputs import shapes
 from ..state.record import Record
+from .messages import no_rollout
 
 COLUMNS = ("began", "rollout", "outcome", "took", "by", "why", "id")
 
@@ -36,10 +37,10 @@ def _entry(record: Record, rollout: Mapping[str, t.Any]) -> dict[str, t.Any]:
     }
 
 
-def lines(record: Record, known: Sequence[Mapping[str, t.Any]]) -> list[str]:
-    """Return a table of the history, and what a rollback may lead to."""
+def lines(record: Record, known: Sequence[Mapping[str, t.Any]], place: str = "") -> list[str]:
+    """Return a table of the history, and what a rollback may lead to; `place`: of the journal."""
     if not known:
-        return [f"{record.service}: no rollout so far"]
+        return [no_rollout(record.service, place)]
     back = ", ".join(returnable(record))
     hint = f"returns to {back} (rollout_to)" if back else "has no earlier revision to return to"
     return [

@@ -15,6 +15,12 @@ NOTHING_STARTED = "refused: nothing was started"
 WORTH_NAMING = 1.0  # seconds that a rollout waited
 
 
+def no_rollout(service: str, place: str) -> str:
+    """Return that the journal, which is in this place, has no rollout yet."""
+    where = f" in {place}; if there was one, correct rollout_store" if place else ""
+    return f"{service}: no rollout so far{where}"
+
+
 def ended(service: str, rollout: Rollout, why: bool = True) -> str:
     """Return how a rollout ended, in a line, with the reason unless `why` is false."""
     outcome, title = rollout.outcome.replace("_", " "), f"{service} {rollout.revision}"

@@ -14,7 +14,7 @@ from ..base.text import columns, moment, printable, span
 from ..engine.model import Phase, Rotation
 from ..inputs import values
 from ..state.record import Record, Rollout
-from .messages import at, ended, numbered
+from .messages import at, ended, no_rollout, numbered
 
 COLUMNS = (
     "instance",
@@ -167,8 +167,7 @@ def _why(gate: Mapping[str, t.Any]) -> str:
 def _rollout(record: Record, place: str) -> str:
     rollout, service = record.rollout, record.service
     if rollout is None:
-        where = f" in {place}; if there was one, correct rollout_store" if place else ""
-        return f"{service}: no rollout so far{where}"
+        return no_rollout(service, place)
     if record.open is None:
         return f"{moment(rollout.updated)}: {ended(service, rollout)}"
     before = (

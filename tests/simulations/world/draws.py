@@ -146,6 +146,8 @@ def drawn(seed: int) -> Story:
             given["steps"] = [{"set_weight": 30}, {"analysis": {"interval": "5s"}}]
     change = 0 if in_place else dice.choice([0, 0, 0, -2, -1, 1])
     later = PER_HOST if given["replicas"] == PER_HOST else max(1, replicas + change)
+    if not in_place:
+        faults += _busy(Random(f"busy {seed}"))
     faults += _rare(Random(f"rare {seed}"), given, lives, in_place or bool(left))
     following = {**given, "replicas": later, "supersede": True}
     return Story(
@@ -166,6 +168,21 @@ def drawn(seed: int) -> Story:
         left,
         0.0 if in_place else _again(Random(f"again {seed}")),
     )
+
+
+def _busy(dice: Random) -> list[Fault]:
+    """Draw hosts that are busy for a while, as with the disk while they remove containers."""
+    if dice.random() > 0.12:
+        return []
+    return [
+        Fault(
+            "host is busy",
+            round(dice.uniform(0, 40), 1),
+            dice.choice([3.0, 8.0, 30.0, 70.0]),
+            dice.choice(HOSTS),
+        )
+        for _number in range(dice.randint(1, 2))
+    ]
 
 
 def _again(dice: Random) -> float:

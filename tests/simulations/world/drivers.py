@@ -71,6 +71,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.stores._shared
 )
 
 from .store import MemoryStore
+from .under_way import UnderWay, silent
 from .world import ADDRESSES, HOSTS, SOON, Balancer, Entry, Host, Instance, World
 
 NAME = "simulated"
@@ -90,7 +91,12 @@ class Platform(PlatformDriver):
         self._world, self.context, self._seen = worlds[-1], context, LastSeen(context)
         self._occupied: dict[str, set[int]] = {}  # ports that others have, by address
         self.away = self._seen.away
+        self._under_way = UnderWay(self._world)
         self._flavour = options.get("flavour", "")
+
+    @property
+    def at_work(self) -> Collection[str]:
+        return self._under_way.at_work
 
     def hosts(self) -> Sequence[str]:
         return HOSTS
@@ -126,9 +132,13 @@ class Platform(PlatformDriver):
         if not hosts:
             raise PlatformError(f"there is no room for {count} more instances", "PR-219")
         ports = range(8000, 8020)
-        return place(
+        places = place(
             hosts, ADDRESSES, ports, count, taken, generation, zones={}, occupied=self._occupied
         )
+        return [place for place in places if place[0] not in self.at_work]
+
+    def changed(self) -> bool:
+        return self._under_way.has_answers
 
     def sync(
         self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
@@ -157,20 +167,37 @@ class Platform(PlatformDriver):
             world.tell(what)
             world.acts(what, epoch, self.context.service)
         with world.call(what, PlatformError) as half:
-            answers: dict[str, Answer] = {}
+            answers: dict[str, Answer | None] = {**self._under_way.answers()}
             for name in world.some(concerned, half):
-                host = world.hosts[name]
+                if name in self._under_way or (name in answers and not works):
+                    continue
                 mine = [labels for labels in start if labels.host == name]
-                answers[name] = self._ask(host, mine, stop, forget)
-            if any(answer.unreachable for answer in answers.values()):
+                answers[name] = self._ask(world.hosts[name], mine, stop, forget)
+            if any(answer and answer.unreachable for answer in answers.values()):
                 world.machine.sleep(SILENT)
-        unknown = [n for n, a in answers.items() if a.unreachable and n not in self_seen.hosts]
+            elif None in answers.values():
+                self._under_way.wait()
+                answers |= self._under_way.answers()
+        self._take(answers, start, stop)
+        return self_seen.reports(HOSTS)
+
+    def _take(
+        self,
+        answers: Mapping[str, Answer | None],
+        start: Sequence[Labels],
+        stop: Collection[str],
+    ) -> None:
+        seen = self._seen
+        unknown = [
+            name
+            for name, answer in answers.items()
+            if (answer is None or answer.unreachable) and name not in seen.hosts
+        ]
         if unknown:
             raise PlatformError(f"cannot know what runs on {', '.join(unknown)}", "PR-216")
         for name, answer in answers.items():
             mine = [labels for labels in start if labels.host == name]
-            self_seen.update(name, answer, mine, world.now)
-        return self_seen.reports(HOSTS)
+            seen.update(name, answer, mine, stop, self._world.now)
 
     def _concerned(self, start: Sequence[Labels], ids: Sequence[str]) -> Sequence[str]:
         homes = self._seen.homes()
@@ -180,10 +207,11 @@ class Platform(PlatformDriver):
 
     def _ask(
         self, host: Host, start: Sequence[Labels], stop: Sequence[str], forget: Sequence[str]
-    ) -> Answer:
+    ) -> Answer | None:
+        """Return what a host answers; None: it has not finished."""
         world, epoch = self._world, self.context.known().epoch
-        if host.away > world.now:
-            return Answer(error=f"{host.name} does not answer", unreachable=True)
+        if max(host.away, host.locked) > world.now:
+            return silent(host)
         if epoch:
             newest = host.epochs.get(self.context.service, 0)
             if epoch < newest:
@@ -191,11 +219,36 @@ class Platform(PlatformDriver):
                 text = f"{host.name}: a newer lease holder has acted here ({who})"
                 raise LeaseLost(text, "PR-503")
             host.epochs[self.context.service] = epoch
+        if self.context.service == "shop":
+            for labels in start:
+                world.check_autoscaler(labels.id)
+        looked = world.last_look()
+
+        def work() -> Answer:
+            return self._work(host, start, stop, forget, looked)
+
+        if host.busy > world.now and (start or stop or forget):
+            for name in stop:
+                if name in host.instances:
+                    host.instances[name].leaves = True
+            self._under_way.begin(host, work)
+            return None
+        return work()
+
+    def _work(
+        self,
+        host: Host,
+        start: Sequence[Labels],
+        stop: Sequence[str],
+        forget: Sequence[str],
+        looked: float,
+    ) -> Answer:
+        world = self._world
         for labels in start:
             self._start(host, labels)
         for name in stop:
             if name in host.instances:
-                self._stop(host.instances[name])
+                self._stop(host.instances[name], looked)
         for name in forget:
             instance = host.instances.get(name)
             if instance and not instance.gone:
@@ -226,8 +279,6 @@ class Platform(PlatformDriver):
             world.decided.check_start(labels)
         world.begin(labels).patience = self.stop_timeout
         world.check_ceiling()
-        if labels.service == "shop":
-            world.check_autoscaler(labels.id)
 
     def _is_taken(self, host: Host, labels: Labels) -> bool:
         """Return whether another service has the port, also for an instance that crashed."""
@@ -237,12 +288,12 @@ class Platform(PlatformDriver):
             if one.labels.service != labels.service
         )
 
-    def _stop(self, instance: Instance) -> None:
+    def _stop(self, instance: Instance, looked: float) -> None:
         world = self._world
         if instance.gone:
             return
         if instance.told is None:
-            world.check_stop(instance, Traffic.drain_timeout, world.last_look())
+            world.check_stop(instance, Traffic.drain_timeout, looked)
             instance.told = world.now
             world.clients.look()
             if instance.life.stop < math.inf:

@@ -25,6 +25,8 @@ AFTER = 10.0  # seconds after a fault in which a run may still be behind
 READ = 5.0  # seconds in which a run reads commands,
 ANSWERED = 0.2  # and at its end
 ROUNDING = 0.1
+UNSEEN = 35.0  # seconds for which a run may not know of an instance that was lost
+REMOVAL = 60.0 - ROUNDING  # seconds that the end of a rollout waits for hosts that remove
 ABORTED = (Phase.ROLLING_BACK, Phase.HELD, Phase.FINISHED)
 ENDS_HOLD = ("skip", "promote_full", "scale")
 Moment = tuple[t.Any, ...]
@@ -171,11 +173,29 @@ class Waits:
         before, self._obeyed = self._obeyed, self._world.recorded("obeyed") or 0
         if not rollout.get("outcome") or "superseded" in rollout["reason"]:
             return
+        self._check_removed(rollout)
         self._check_ended()
         if rollout["outcome"] == "promoted" and "abort" in self._unread(rollout, before, READ):
             self._world.broken(f"{rollout['revision']} is promoted, and abort was sent")
         for name in self._unread(rollout, self._obeyed, ANSWERED):
             self._world.broken(f"{name} was sent before the end of the rollout, and not answered")
+
+    def _check_removed(self, rollout: Mapping[str, t.Any]) -> None:
+        """A rollout ends: nothing is left of dead instances, as far as the run can know and reach
+        them, also on a host that takes its time.
+        """
+        world = self._world
+        since = world.now - UNSEEN - world.late.get(world.machine.current.process.run, 0.0)
+        entries = {entry.name for one in world.balancers.values() for entry in one.entries.values()}
+        for host in world.hosts.values():
+            slow = host.locked > world.now > host.begun + REMOVAL
+            if slow or max(host.left, host.away, host.back) > since:
+                continue
+            for one in host.instances.values():
+                known = one.told is not None or (one.lost is not None and one.lost < since)
+                mine = one.labels.service == "shop" and one.labels.generation
+                if mine and one.gone and known and one.labels.id not in entries:
+                    world.broken(f"the rollout ends, and {one.labels.id} was not removed")
 
     def _check_ended(self) -> None:
         """A rollout ends, and nothing befell it in its last moments: what is stable gets requests,

@@ -97,6 +97,7 @@ class Instance:
     life: Life
     created: float
     told: float | None = None  # to stop, since
+    leaves: bool = False  # its host has been told to stop it, and is yet to do so
     gone: Sees | None = None  # how it ended
     lost: float | None = None  # when it was last well before something befell it
     began: float = 0.0  # when its platform started it again, or is to
@@ -159,6 +160,15 @@ class Host:
     left: float = float("-inf")  # since when it does not answer
     away: float = 0.0  # until
     back: float = float("-inf")
+    busy: float = 0.0  # until when it does later what it is told
+    begun: float = 0.0  # when it was told so last
+    locked: float = 0.0  # until when nobody else gets an answer, since it works
+    boots: int = 0
+
+    @property
+    def seen(self) -> float:
+        """Return since when it can be seen again."""
+        return max(self.back, self.locked)
 
 
 class Broken(Exception):
@@ -369,7 +379,10 @@ class World:
         return sum(
             1
             for endpoint, entry in balancer.entries.items()
-            if entry.rotation is Rotation.IN and entry.weight and self.answers(endpoint)
+            if entry.rotation is Rotation.IN
+            and entry.weight
+            and self.answers(endpoint)
+            and not self._last[endpoint].leaves
         )
 
     def count(self, balancer: Balancer) -> None:
@@ -434,7 +447,7 @@ class World:
         """Return how many instances were lost so recently that the controller may not know."""
         known = self.now - SOON - self.late.get(self.machine.current.process.run, 0.0)
         cut_off = sum(
-            len(host.instances) for host in self.hosts.values() if known < max(host.left, host.back)
+            len(host.instances) for host in self.hosts.values() if known < max(host.left, host.seen)
         )
         return cut_off + sum(one.lost is not None and one.lost > known for one in self.instances())
 
@@ -506,7 +519,7 @@ class World:
     def check_ceiling(self) -> None:
         # what is cut off and out of rotation is replaced
         seen = self.now - UNSEEN - self.late.get(self.machine.current.process.run, 0.0)
-        cut_off = {host.name for host in self.hosts.values() if max(host.away, host.back) > seen}
+        cut_off = {host.name for host in self.hosts.values() if max(host.away, host.seen) > seen}
         there = [one for one in self.alive() if one.labels.host not in cut_off]
         if len(there) > self.ceiling:
             self.broken(f"{len(there)} instances, {self.ceiling} are allowed")
@@ -629,8 +642,11 @@ class World:
             host.left = self.now
             host.away = max(host.away, until)
             self.machine.at(until, lambda: setattr(host, "back", until))
+        elif fault.kind == "host is busy":
+            self.hosts[fault.what].busy = until
         elif fault.kind == "host reboots":
             host = self.hosts[fault.what]
+            host.boots += 1
             host.left = self.now
             host.away = max(host.away, until)
             ended = [one for one in host.instances.values() if not one.gone]
@@ -750,7 +766,7 @@ class World:
         self.receiving = ["gets it"]
         self.lives = lambda _revision, _number: Life()
         for host in self.hosts.values():
-            host.away = 0.0
+            host.away = host.busy = 0.0
             self.boot(host, [one for one in host.instances.values() if one.gone is Sees.FAILED])
         for pool in self.pools.values():
             for balancer in pool.values():

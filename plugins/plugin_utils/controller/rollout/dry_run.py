@@ -72,7 +72,7 @@ class DryRun(StepPart):
                 if rollout.kind == RolloutKind.ROLLBACK
                 else rollout.previous or Composition(rollout.revision, 0, 0)
             )
-            return self.step.would([rolling(back.generation, back.replicas)], back.revision)
+            return self._back(rollout.revision, back)
         target = Rollback(self.step).target(to)
         if target is None:
             return self.step.report(False, msg=nothing_to_roll_back(self.record))
@@ -80,4 +80,13 @@ class DryRun(StepPart):
             return self.open(
                 RolloutKind.ROLLBACK, target.revision, target.generation, target.replicas, plan
             )
-        return self.step.would([rolling(target.generation, target.replicas)], target.revision)
+        stable = self.record.stable
+        return self._back(stable.revision if stable else "", target)
+
+    def _back(self, current: str, target: Rollout | Composition) -> Result:
+        """Return what the way to `target` would do, and tell where it leads."""
+        path = [rolling(target.generation, target.replicas)]
+        if current in ("", target.revision):  # nothing else to go back to, or it is under way
+            return self.step.would(path, target.revision)
+        line = f"{self.record.service}: would roll back from {current} to {target.revision}"
+        return self.step.would(path, target.revision, msg=line)
