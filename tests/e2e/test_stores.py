@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rollouts whose journal is in etcd or PostgreSQL, real servers, or in Kubernetes: controllers that
-die, and stores that do. No request fails.
-
-The API server is one in memory; tests/engines/test_kubernetes_store.py has a real one.
+"""Rollouts whose journal is in etcd or PostgreSQL, real servers: controllers that die, and stores
+that do. No request fails. tests/engines/test_kubernetes_store.py has a journal in Kubernetes.
 """
 
 from __future__ import annotations
