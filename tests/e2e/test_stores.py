@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rollouts whose journal is in etcd or PostgreSQL, real servers, or in Kubernetes: controllers that
-die, and stores that do. No request fails.
-
-The API server is one in memory; tests/engines/test_kubernetes_store.py has a real one.
+"""Rollouts whose journal is in etcd or PostgreSQL, real servers: controllers that die, and stores
+that do. No request fails. tests/engines/test_kubernetes_store.py has a journal in Kubernetes.
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.sto
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores import (
     etcd,
-    kubernetes,
     postgresql,
 )
 from ansible_collections.progressive.rollout.tests.support.api_server import ApiServer
@@ -87,29 +84,8 @@ class InPostgreSQL:
         return postgresql.Driver(options, DriverContext("shop", t.cast(t.Any, None)))
 
 
-class InKubernetes:
-    """A journal in Kubernetes, likewise."""
-
-    def __init__(self) -> None:
-        self.server = ApiServer()
-        self.proxy = Proxy(self.server.port)
-        self.variable = {
-            "driver": "kubernetes",
-            "kubeconfig": self.server.kubeconfig(self.proxy.port),
-        }
-
-    def driver(self) -> StoreDriver:
-        given = {"kubeconfig": self.server.kubeconfig()}
-        options = kubernetes.OPTIONS.parse(given, "rollout_store.")
-        return kubernetes.Driver(options, DriverContext("shop", t.cast(t.Any, None)))
-
-
-Kept = InEtcd | InPostgreSQL | InKubernetes
-KEPT: dict[str, type[Kept]] = {
-    "etcd": InEtcd,
-    "kubernetes": InKubernetes,
-    "postgresql": InPostgreSQL,
-}
+Kept = InEtcd | InPostgreSQL
+KEPT: dict[str, type[Kept]] = {"etcd": InEtcd, "postgresql": InPostgreSQL}
 
 
 class Shared(Shop):
@@ -314,6 +290,7 @@ def test_rights_that_are_missing_are_named_before_anything_is_touched() -> None:
         assert playground.revisions() == ["1"] * 3
 
 
+@pytest.mark.parametrize("kept", ["postgresql"], indirect=True)
 def test_a_journal_moves_from_files_and_the_next_rollout_goes_on_there(kept: Kept) -> None:
     with Playground() as playground:
         assert playground.run().rc == 0

@@ -141,10 +141,8 @@ def assess(
         return AnalysisPhase.TERMINATED, f"stopped after {counts.count} measurements"
     if counts == MeasurementCounts():
         return AnalysisPhase.PENDING, "not measured yet"
-    return (
-        AnalysisPhase.RUNNING,
-        f"{counts.count} of {limits.measurements or 'endless'} measurements",
-    )
+    planned = f" of {limits.measurements}" if limits.measurements else ""
+    return AnalysisPhase.RUNNING, f"{counts.count}{planned} measurements"
 
 
 def _exceeded(limits: Limits, counts: MeasurementCounts) -> tuple[AnalysisPhase, str] | None:
