@@ -365,6 +365,49 @@ def test_in_place_a_host_on_which_the_way_back_failed_is_deployed_by_the_next() 
     )
 
 
+def test_in_place_balancers_stay_as_they_are_while_tasks_work() -> None:
+    """One has an older state again, in which a host gets requests that left an earlier batch."""
+    check(
+        Fault("host away", 44.3, 5.0, "web1"),
+        Fault("balancer restores", 51.1, 0.0, "lb2"),
+        budget={"max_surge": 0, "max_unavailable": 2},
+        failure_limit=1,
+        platform=PLATFORM,
+        tasks=45.0,
+        seed=50070205,
+    )
+
+
+def test_in_place_a_balancer_that_lost_its_state_sends_requests_while_tasks_work() -> None:
+    """It does so meanwhile, or before."""
+    lost = Fault("balancer forgets", 20.0, 0.0, "lb2"), Fault("balancer forgets", 59.9, 0.0, "lb2")
+    away = Fault("balancer away", 33.6, 150.0, "lb2")
+    for faults in ((lost[0],), (away, lost[1])):
+        check(
+            *faults,
+            budget={"max_surge": 0, "max_unavailable": 1},
+            platform=PLATFORM,
+            tasks=45.0,
+            seed=70000167,
+        )
+
+
+def test_in_place_a_host_on_which_tasks_have_worked_stays_out_though_no_other_serves() -> None:
+    """A load balancer has an older state again, and sends it requests."""
+    check(
+        Fault("balancer is blind", 7.4, 150.0, "lb1"),
+        Fault("host reboots", 34.6, 40.0, "web1"),
+        Fault("stable dies", 43.1, 10.0),
+        Fault("balancer restores", 49.7, 0.0, "lb2"),
+        budget={"max_surge": 0, "max_unavailable": 2},
+        failure_limit=1,
+        platform=PLATFORM,
+        tasks=45.0,
+        wait=20,
+        seed=70000314,
+    )
+
+
 def test_an_instance_that_a_busy_host_is_yet_to_stop_does_not_come_back() -> None:
     """Its rollout is aborted before the host has the time: it would be stopped in rotation."""
     busy = Fault("host is busy", 2.5, 30.0, "web2")

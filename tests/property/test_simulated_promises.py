@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import typing as t
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
@@ -21,6 +22,11 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.fleet_count import (
     FleetCount,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Instance,
+    Rotation,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import pause
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
@@ -32,11 +38,14 @@ from ansible_collections.progressive.rollout.tests.simulations.world.world impor
 WAITS = {"strategy": "canary", "steps": [{"set_weight": 50}, {"pause": {}}], "wait": 20}
 
 
-def wrong(*faults: Fault, bad: t.Sequence[Life] = (Life(),), **given: t.Any) -> str:
+def wrong(
+    *faults: Fault, bad: t.Sequence[Life] = (Life(),), quiet: bool = False, **given: t.Any
+) -> str:
     """Return which promise is not kept in a story with these faults."""
     variables = {**GIVEN, **given}
     later = {**variables, "supersede": True}
-    return stories.run(Story(2040, variables, faults, bad, (), next_given=later)).wrong
+    story = Story(2040, variables, faults, bad, (), next_given=later, quiet=quiet)
+    return stories.run(story).wrong
 
 
 @pytest.mark.slow
@@ -125,8 +134,40 @@ def test_a_way_back_that_ends_before_it_is_complete(monkeypatch: pytest.MonkeyPa
 def test_failures_without_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     crashing = [Life(crash=0.0)]
     assert not wrong(bad=crashing, failure_limit=2)
-    monkeypatch.setattr(evaluate, "failure_limits", lambda *_args: ())
+    counted = evaluate.count_fleet
+    monkeypatch.setattr(evaluate, "count_fleet", lambda *args: replace(counted(*args), failures=[]))
     assert "of its revision failed" in wrong(bad=crashing, failure_limit=2)
+
+
+def test_more_are_started_than_may_still_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    crashing = [Life(start=5.0, crash=0.5 + number) for number in range(3)]
+    given = {"budget": {"max_surge": 3, "max_unavailable": 0}}
+    assert not wrong(bad=crashing, **given)
+    monkeypatch.setattr(evaluate, "_may_fail", lambda wanted, *_args: max(0, wanted))
+    assert "5: 1 are started beside 2 that start" in wrong(bad=crashing, **given)
+
+
+def test_what_is_judged_bad_stays_though_others_carry_the_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent = Fault("command", 6.0, 0.0, "abort")
+    given = {"replicas": 6, "headroom": 1.25}
+    assert not wrong(sent, **given)
+    monkeypatch.setattr(evaluate, "_judged_bad", lambda *_args: [])
+    assert "14: judged bad, and not needed" in wrong(sent, **given)
+
+
+def test_an_instance_is_stopped_that_gets_requests_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A load balancer has an older state again when its last request has ended."""
+    restored = Fault("balancer restores", 5.8, 0.0, "lb1")
+    assert not wrong(restored, quiet=True)
+    may_stop = evaluate.can_stop
+
+    def stops(instance: Instance, rules: Rules, now: float) -> bool:
+        return may_stop(replace(instance, rotation=Rotation.OUT), rules, now)
+
+    monkeypatch.setattr(evaluate, "can_stop", stops)
+    assert "is stopped in rotation" in wrong(restored, quiet=True)
 
 
 def test_a_switch_to_a_set_that_is_not_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import Decision
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import (
     is_lost,
+    is_overdue,
     is_serving,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
@@ -22,7 +23,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     Rotation,
     State,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import (
+    Rules,
+    failure_limits,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
     Waypoint,
     rolling,
@@ -134,8 +138,17 @@ def check(
             i.ready_since is not None and now - i.ready_since >= rules.min_ready and not i.crashed
         )
 
+    def proven(i: Instance) -> bool:
+        return i.state is State.READY and i.lb_healthy and ripe(i)
+
     def available(i: Instance) -> bool:
-        return i.state is State.READY and i.rotation is Rotation.IN and i.lb_healthy and ripe(i)
+        return proven(i) and i.rotation is Rotation.IN
+
+    coming = sum(not proven(i) and not is_overdue(i, rules, now) for i in fresh)
+    for bound in failure_limits(rules, decision.progress, False) if decision.create else ():
+        assert not bound.count or coming + decision.create <= bound.most - bound.count, (
+            f"5: {decision.create} are started beside {coming} that start, after {bound.text}"
+        )
 
     floor = waypoint.desired - allowed.unavailable
     ready, serving = sum(map(available, staying)), sum(map(serves, staying))
@@ -186,7 +199,7 @@ def check(
         assert done or now - i.draining_since >= rules.drain_timeout, (
             "3: stopped with requests in flight"
         )
-    standing = sum(1 for i in fresh if i.state is State.READY and i.lb_healthy and ripe(i))
+    standing = sum(map(proven, fresh))
     for name in decision.standby:
         i = by_id[name]
         assert (

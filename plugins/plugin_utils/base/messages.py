@@ -431,8 +431,8 @@ MESSAGES: Mapping[str, Message] = {
         "Set another `rollout_traffic.path`, or grant access.",
     ),
     "PR-312": Message(
-        "A load balancer sent requests to hosts that are being deployed: it lost its state, or a"
-        " host came up that it had found down before. They are out of rotation again.",
+        "A load balancer sent requests to hosts that are out of rotation while tasks deploy: it"
+        " lost its state, or a host came up that it had found down before. They are out again.",
         "Set a `state_file`, unless the hosts were down before.",
     ),
     "PR-313": Message(

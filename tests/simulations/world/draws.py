@@ -7,6 +7,7 @@ import math
 import typing as t
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from random import Random
 
 from . import older
@@ -54,6 +55,8 @@ class Story:
     left: str = ""  # the recording of an earlier version that the story begins with
     # seconds after which platforms start what ended by itself again; 0: they do not
     again: float = 0.0
+    # whether requests are few and long: none is in flight at a look before an instance drains
+    quiet: bool = False
 
     def without(self, *faults: Fault) -> Story:
         return replace(self, faults=[one for one in self.faults if one not in faults])
@@ -62,6 +65,20 @@ class Story:
 def size(given: Mapping[str, t.Any]) -> int:
     """Return how many replicas variables ask for."""
     return len(HOSTS) if given["replicas"] == PER_HOST else int(given["replicas"])
+
+
+def allowed(budget: Mapping[str, t.Any], replicas: int) -> tuple[int, int]:
+    """Return how many instances a budget allows to be over and under so many replicas."""
+
+    def of(name: str) -> Fraction:
+        amount = str(budget[name])
+        percent = amount.endswith("%")
+        return Fraction(amount.rstrip("%")) * (Fraction(replicas, 100) if percent else 1)
+
+    if "max_in_flight" in budget:
+        return max(1, math.ceil(of("max_in_flight"))), 0
+    surge, unavailable = math.ceil(of("max_surge")), math.floor(of("max_unavailable"))
+    return surge, unavailable if surge or unavailable else 1
 
 
 def drawn(seed: int) -> Story:
@@ -135,11 +152,21 @@ def drawn(seed: int) -> Story:
     if "targets" in given and Random(f"own balancers {seed}").random() < 0.4:
         for target, balancer in zip(given["targets"], BALANCERS, strict=True):
             target["load_balancers"] = [balancer]
+    if not left:
+        _other_numbers(Random(f"numbers {seed}"), given, in_place)
+    quiet = Random(f"quiet {seed}").random() < 0.3
+    bad = _bad(Random(f"bad {seed}"), given, in_place or bool(left))
+    replicas = size(given)
     faults = _faults(dice, replicas)
+    if quiet:  # perhaps while an instance drains
+        restored = Random(f"restored {seed}")
+        times = [round(restored.uniform(1, 20), 1) for _number in range(4)]
+        faults += [Fault("balancer restores", at, 0.0, BALANCERS[0]) for at in times]
     if in_place and dice.random() < 0.5:  # perhaps while the user's tasks run
         at, balancer = round(dice.uniform(0, 60), 1), dice.choice(BALANCERS)
         faults.append(Fault("balancer restores", at, 0.0, balancer))
     lives = [_life(dice) for _number in range(dice.randint(1, 4))]
+    lives, faults = bad or (lives, faults)
     if dice.random() < 0.15:
         lives = [replace(one, errors=0.3) for one in lives]
         if strategy == "canary" and not left:
@@ -167,7 +194,49 @@ def drawn(seed: int) -> Story:
         not in_place and not left and dice.random() < 0.3,
         left,
         0.0 if in_place else _again(Random(f"again {seed}")),
+        quiet,
     )
+
+
+def _other_numbers(dice: Random, given: dict[str, t.Any], in_place: bool) -> None:
+    """Draw a budget in percent, or of instances in flight; and for canaries, targets with load
+    balancers of their own.
+    """
+    if dice.random() < 0.2:
+        given["budget"] = dice.choice(
+            [
+                {"max_surge": "25%", "max_unavailable": 0},
+                {"max_surge": "50%", "max_unavailable": "34%"},
+                {"max_surge": "10%", "max_unavailable": "10%"},
+                {"max_surge": 0, "max_unavailable": "29.5%"},
+                {"max_in_flight": 2},
+                {"max_in_flight": "50%"},
+            ]
+        )
+        if in_place:
+            given["budget"] = {"max_surge": 0, "max_unavailable": dice.choice(["20%", "67%"])}
+    whole = in_place or "hold" in given or given["replicas"] == PER_HOST
+    if given["strategy"] == "canary" and not whole and dice.random() < 0.3:
+        given["targets"] = [
+            {"name": "eu", "hosts": "web1", "load_balancers": ["lb1"]},
+            {"name": "us", "hosts": "web2,web3", "load_balancers": ["lb2"]},
+        ]
+
+
+def _bad(
+    dice: Random, given: dict[str, t.Any], fixed: bool
+) -> tuple[list[Life], list[Fault]] | None:
+    """Draw a revision of many instances that is bad, and nothing else: all fail one after the
+    other, or it is aborted late, when some of the stable ones carry all requests.
+    """
+    whole = fixed or "targets" in given or given["replicas"] == PER_HOST
+    if given["strategy"] != "rolling" or whole or dice.random() > 0.16:
+        return None
+    given |= {"replicas": 6, "headroom": 1.25, "failure_limit": 3}
+    surge = given["budget"] = {"max_surge": dice.randint(1, 3), "max_unavailable": 0}
+    if surge["max_surge"] > 1 and dice.random() < 0.5:
+        return [Life(start=5.0, crash=0.5 + number) for number in range(4)], []
+    return [Life()], [Fault("command", round(dice.uniform(3, 15), 1), 0.0, "abort")]
 
 
 def _busy(dice: Random) -> list[Fault]:
@@ -199,7 +268,7 @@ def _rare(dice: Random, given: dict[str, t.Any], lives: list[Life], fixed: bool)
     judged = any("analysis" in step for step in steps)
     if steps and not fixed and other and not judged:
         given["steps"] = _other_steps(dice)
-    for step in steps if judged and compares and not fixed else ():
+    for step in steps if judged and compares and not (fixed or "targets" in given) else ():
         if "analysis" in step:
             step["analysis"] = {**step["analysis"], "baseline": True}
     if given["strategy"] != "blue_green" or fixed or dice.random() > 0.2:

@@ -414,7 +414,7 @@ class Traffic(TrafficDriver):
             if target.rotation is not Rotation.IN and entry.rotation is Rotation.IN:
                 entry.left = world.now
             # an entry that is left as it is, for want of any that answers, is still the balancer's
-            left = target.rotation is Rotation.IN and not serving
+            left = target.rotation is Rotation.IN and before <= 0
             entry.restored = entry.restored and left
             entry.rotation, entry.weight = target.rotation, target.weight
         for at, entry in list(balancer.entries.items()):
@@ -445,9 +445,9 @@ class Traffic(TrafficDriver):
         """Return the requests in flight at an entry."""
         if instance is None:
             return 0
-        return int(
-            entry.rotation is Rotation.IN or self._world.now < entry.left + instance.life.work
-        )
+        if entry.rotation is Rotation.IN:
+            return int(not self._world.quiet)
+        return int(self._world.now < entry.left + instance.life.work)
 
     def _show(self, balancer: Balancer) -> dict[Endpoint, Server]:
         world, blind = self._world, balancer.blind > self._world.now

@@ -27,7 +27,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.con
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
 
 from . import drivers, older
-from .draws import ENDS, FORCE, LEASE, LOOKS, PER_HOST, WORDS, Story, size
+from .draws import ENDS, FORCE, LEASE, LOOKS, PER_HOST, WORDS, Story, allowed, size
 from .in_place import PLATFORM, InPlaceRun, labels
 from .machine import START, Dead, Job, Machine
 from .runs import DRIVERS, Run, inside, journal, lease
@@ -67,6 +67,7 @@ class End:
                 + ("; each revision has its settings" if story.differ else "")
                 + ("; balancers retry" if story.retries else "")
                 + (f"; what ends is restarted after {story.again:g} s" if story.again else "")
+                + ("; few requests, and long ones" if story.quiet else "")
                 + (f"; tasks take {story.tasks:g} s" if story.tasks > 1 else ""),
                 "faults: " + ("; ".join(map(str, story.faults)) or "none"),
                 *self.lines,
@@ -97,7 +98,8 @@ class _Telling:
         sizes += [sizes[0] + 1] if any("scale" in one.what for one in story.faults) else []
         sizes += [int(one.span) for one in story.faults if one.kind == "autoscaler wants"]
         rounded = "targets" in given  # the share of each target is rounded up
-        budget = given["budget"]
+        numbers = [allowed(given["budget"], number) for number in sizes]
+        surge, self.unavailable = (max(column) for column in zip(*numbers, strict=True))
         # so few may carry all requests on a way back; an earlier version's rollout has the default
         headroom = max(given["headroom"], 1.25 if story.left else 1)
         floor = math.ceil(min(sizes) / headroom)
@@ -106,17 +108,17 @@ class _Telling:
             self.machine,
             [],
             self._good,
-            max(0, floor - budget["max_unavailable"]),
-            double * max(sizes) + budget["max_surge"] + rounded,
+            max(0, floor - self.unavailable),
+            double * max(sizes) + surge + rounded,
             Random(f"world {story.seed}"),
         )
         # on a way back so many are enough for all requests
         self.world.even = headroom / min(sizes)
-        self.world.unavailable = budget["max_unavailable"]
-        self.world.wanted = max(0, min(sizes) - budget["max_unavailable"])
+        self.world.unavailable = self.unavailable
+        self.world.wanted = max(0, min(sizes) - self.unavailable)
         self._divide(min(sizes), headroom)
         # those that start together may all fail
-        together = sum(budget.values()) + (max(sizes) if double == 2 else 0)
+        together = surge + self.unavailable + (max(sizes) if double == 2 else 0)
         self.world.decided.failures = given["failure_limit"] + together
         self.world.receiving = story.receiving
         self.in_place = given["platform"] == PLATFORM
@@ -132,7 +134,7 @@ class _Telling:
             self.world.waits.hold = float(given.get("hold", "0s").rstrip("s"))
         self.world.one_a_host = given["replicas"] == PER_HOST
         self.world.retries, self.world.tasks = story.retries, story.tasks
-        self.world.again = story.again
+        self.world.again, self.world.quiet = story.again, story.quiet
         self.world.settings = SETTINGS if story.differ else {}
         self.world.unfit = {"2"} if self._unfit() else set()
         self.world.hidden = self.world.unfit if given["strategy"] == "blue_green" else set()
@@ -151,7 +153,7 @@ class _Telling:
                 balancer, part = self.world.balancers[name], -(-least // len(given["targets"]))
                 balancer.hosts, balancer.even = target["hosts"].split(","), headroom / part
                 few = math.ceil(part / headroom)
-                balancer.floor = max(0, few - given["budget"]["max_unavailable"])
+                balancer.floor = max(0, few - self.unavailable)
 
     def _unfit(self) -> bool:
         """Return whether revision 2 cannot pass its gates, and no operator passes them."""
@@ -165,13 +167,13 @@ class _Telling:
         return not obeys and (judged or any(one["answer"] != "pass" for one in gates))
 
     def _good(self, _revision: str, _number: int) -> Life:
-        return Life()
+        return Life(work=4.0) if self.story.quiet else Life()
 
     def _drawn(self, revision: str, number: int) -> Life:
         if revision == "bad":
             return Life(start=math.inf)
         if revision == "1":
-            return Life()
+            return self._good(revision, number)
         return self.story.bad[number % len(self.story.bad)] if revision == "2" else Life()
 
     def end(self) -> End:
@@ -581,6 +583,7 @@ def _smaller(story: Story) -> list[Story]:
     found += [replace(story, machines=1)] if story.machines > 1 else []
     found += [replace(story, differ=False)] if story.differ else []
     found += [replace(story, tasks=1.0)] if story.tasks > 1 else []
+    found += [replace(story, quiet=False)] if story.quiet else []
     found += [replace(story, again=0.0)] if story.again else []
     for name in ("gates", "hold", "min_ready", "watch_new", *RARE):
         if story.given.get(name):

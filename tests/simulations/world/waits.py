@@ -45,7 +45,10 @@ class Waits:
         self._deaths: list[tuple[float, int]] = []  # when, and of which generation
         self._sent: list[Mapping[str, t.Any]] = []  # commands, each with when it was sent
         self.retried: set[str] = set()  # rollouts that were held, and may be tried again
-        self._held: dict[str, float] = {}  # by rollout, since when it is holding
+        # by rollout, since when it is holding, and how far the wall clock was ahead then
+        self._held: dict[str, tuple[float, float]] = {}
+        self._drains: dict[str, float] = {}  # by instance, since when the journal has its drain
+        self._ended: set[str] = set()  # rollouts
 
     def disturb(self, span: float = 0.0) -> None:
         """Something befalls the world for so long, or the controllers."""
@@ -161,7 +164,8 @@ class Waits:
 
     def written(self) -> None:
         """The record was written."""
-        rollout = self._rollout()
+        rollout, draining = self._rollout(), self._world.recorded("draining") or {}
+        self._drains = {one: self._drains.get(one, self._world.now) for one in draining}
         if not rollout:
             return
         name = rollout["id"]
@@ -169,12 +173,17 @@ class Waits:
             self.retried.add(name)
         if rollout["phase"] == Phase.HOLDING:
             # its run may be frozen before it writes that
-            self._held.setdefault(name, min(self._world.now, rollout["entered"]))
+            now, ahead = self._world.now, self._world.machine.jump
+            self._held.setdefault(name, (min(now, rollout["entered"] - ahead), ahead))
         before, self._obeyed = self._obeyed, self._world.recorded("obeyed") or 0
         if not rollout.get("outcome") or "superseded" in rollout["reason"]:
             return
-        self._check_removed(rollout)
-        self._check_ended()
+        if name not in self._ended:
+            # afterwards nobody looks: its run may still be waiting for receivers of notices when a
+            # host that was lost comes back
+            self._ended.add(name)
+            self._check_removed(rollout)
+            self._check_ended()
         if rollout["outcome"] == "promoted" and "abort" in self._unread(rollout, before, READ):
             self._world.broken(f"{rollout['revision']} is promoted, and abort was sent")
         for name in self._unread(rollout, self._obeyed, ANSWERED):
@@ -230,8 +239,8 @@ class Waits:
         is_old = instance.labels.generation == previous.get("generation")
         if not (self.hold and is_old and rollout["phase"] in (Phase.HOLDING, Phase.PROMOTING)):
             return
-        since = self._held.get(name, world.now)
-        leaves = (world.recorded("draining") or {}).get(instance.labels.id, since) < since
+        since, ahead = self._held.get(name, (world.now, world.machine.jump))
+        leaves = self._drains.get(instance.labels.id, since) < since
         out = instance.labels.host in rollout.get("excluded", ())
         if leaves or out or not instance.well(world.now):
             return
@@ -241,7 +250,7 @@ class Waits:
         if any(one["word"] in ENDS_HOLD and one["rollout"] == name for one in self._sent):
             return
         until = since + self.hold
-        if world.now < until - ROUNDING and not world.machine.jump:
+        if world.now < until - ROUNDING and world.machine.jump == ahead:
             left = until - world.now
             world.broken(
                 f"{instance.labels.id} is told to stop {left:.1f} s before the hold is over"

@@ -240,6 +240,7 @@ class World:
         self.waits = Waits(self)
         self.decided = Decided(self)
         self.one_a_host = False  # whether no host may have two instances of a revision
+        self.quiet = False  # whether requests are few and long
         self.tasks = 1.0  # seconds that the user's tasks take on a host, in place
         # seconds after which platforms start what ended by itself again; 0: they do not
         self.again = 0.0
@@ -424,13 +425,13 @@ class World:
         for at, share in after.items():
             had = max(one.get(at, 0.0) for one in (before, *others))
             even = self.even if balancer.even is None else balancer.even
-            if share > max(even, 1 / len(after), had, self.asked(at)) + ROUNDING:
+            if share > max(even, 1 / len(after), had, self.asked(balancer, at)) + ROUNDING:
                 self.broken(
                     f"{at} gets {share:.0%} of the requests at {balancer.name}, before"
                     f" {before.get(at, 0.0):.0%}, and {len(after)} serve"
                 )
 
-    def asked(self, at: Endpoint) -> float:
+    def asked(self, balancer: Balancer, at: Endpoint) -> float:
         """Return which part of the requests an instance may get by the weight of its step: as few
         carry that of their side as the budget says are enough. So one of the old side, too, that is
         started again for one that died.
@@ -441,7 +442,9 @@ class World:
             return 0.0
         parts = {previous.get("generation"): 1 - weight / 100, rollout["generation"]: weight / 100}
         part = parts.get(instance.labels.generation, 0.0)
-        return part / max(1, math.ceil(part * (rollout["replicas"] - self.unavailable)))
+        targets = 1 if balancer.even is None else len(BALANCERS)
+        replicas = math.ceil(rollout["replicas"] / targets)  # of those that it knows
+        return part / max(1, math.ceil(part * (replicas - self.unavailable)))
 
     def lost_unseen(self) -> int:
         """Return how many instances were lost so recently that the controller may not know."""
@@ -552,7 +555,9 @@ class World:
             self.broken(f"{labels.id} of {labels.revision} is started with {flavour}")
 
     def check_vacated(self, host: Host, run: int) -> None:
-        """The user's tasks work on a host: it gets no requests, and the run keeps its lease."""
+        """The user's tasks work on a host: it gets no requests, others do at each balancer, and the
+        run keeps its lease.
+        """
         quiet = self.now - WATCHED
         if run in self.unwatched:
             return
@@ -560,23 +565,41 @@ class World:
             return
         if self.holder != run or self.expires < self.machine.wall():
             self.broken(f"tasks work on {host.name} without the lease")
-        at = Endpoint(ADDRESSES[host.name], IN_PLACE)
-        for balancer in self.balancers.values():
+        at, pool = Endpoint(ADDRESSES[host.name], IN_PLACE), self.balancers.values()
+        for balancer in pool:
             entry = balancer.entries.get(at)
-            known = max(balancer.disturbed, *(one.away for one in self.balancers.values()))
-            if entry and entry.rotation is Rotation.IN and known < quiet:
+            if max(balancer.disturbed, *(one.away for one in pool)) >= quiet:
+                continue
+            if entry and entry.rotation is Rotation.IN:
                 self.broken(f"tasks work on {host.name}, and {balancer.name} sends requests there")
+            ill = max(one.blind for one in pool) > quiet
+            if not (ill or self.serving(balancer)) and any(map(self.serving, pool)):
+                self.broken(f"tasks work on {host.name}, and nothing serves at {balancer.name}")
 
     def uncounted(self, balancer: Balancer) -> int:
         """Return how many instances it sends requests to for the wrong reason: on hosts
-        that an operator left out, or by an older state, in which another had their endpoint.
+        that an operator left out, or by an older state, in which another had their endpoint, or
+        where tasks have worked since.
         """
         rollout = self.recorded("rollout") or {}
         out = [ADDRESSES[host] for host in rollout.get("excluded", ())]
         return sum(
-            entry.rotation is Rotation.IN and (at.address in out or self._is_mistaken(at, entry))
+            entry.rotation is Rotation.IN
+            and (
+                at.address in out
+                or self._is_mistaken(at, entry)
+                or (entry.restored and entry.name in self._worked_on(rollout))
+            )
             for at, entry in balancer.entries.items()
         )
+
+    def _worked_on(self, rollout: Mapping[str, t.Any]) -> set[str]:
+        """Return the instances in place that stay out until tasks deploy them again: nobody knows
+        what those of this rollout have left there.
+        """
+        deployed, draining = self.recorded("deployed") or {}, self.recorded("draining") or {}
+        generation = rollout.get("generation")
+        return {name for name in draining if deployed.get(name, {}).get("generation") == generation}
 
     def _is_mistaken(self, at: Endpoint, entry: Entry) -> bool:
         instance = self.at(at)

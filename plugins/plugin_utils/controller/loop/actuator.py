@@ -65,14 +65,17 @@ class Actuator:
         decision: Decision,
         starts: Sequence[Labels] = (),
         undo_switch: bool = False,
+        out: Collection[str] = (),
     ) -> None:
         """Record the decision, then carry it out, unless it is out of date by then.
 
-        `undo_switch`: a switch that one load balancer does not make is undone at the others.
+        `undo_switch`: a switch that one load balancer does not make is undone at the others. `out`:
+        instances that stay out of rotation beside those that drain.
         """
         draining, decided = self._session.record.draining, self._now()
         draining.update(dict.fromkeys(decision.drain, decided))
-        targets = self._targets(snapshot, decision.admit, decision.standby, decision.retire)
+        stay_out = (*decision.standby, *out)
+        targets = self._targets(snapshot, decision.admit, stay_out, decision.retire)
         stop = self.stops.due(decision.retire)
         forget = self._to_forget(snapshot.fleet, starts, stop, decision.reached)
         self._commit(decision, bool(starts or targets or forget))
@@ -154,13 +157,13 @@ class Actuator:
         self,
         snapshot: Snapshot,
         admit: Collection[str] = (),
-        standby: Collection[str] = (),
+        stay_out: Collection[str] = (),
         leaving: Collection[str] = (),
     ) -> fleets.Targets | None:
         """Return what the load balancers are to show, if that is not what they show."""
         if snapshot.table is None:
             return None
-        out = {*self._session.record.draining, *standby}
+        out = {*self._session.record.draining, *stay_out}
         never_ready = self._observer.never_ready()
         targets = self._shown(snapshot, snapshot.table, admit, out, leaving, never_ready)
         return targets if fleets.differs(snapshot.table, targets) else None

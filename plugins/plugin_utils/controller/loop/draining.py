@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import typing as t
 from collections.abc import Collection, Sequence
 
 from ...base.errors import TRANSIENT, RolloutFailed
@@ -95,36 +96,64 @@ def reconsider(
 
 
 def hold_drained(loop: ReconcileLoop) -> None:
-    """Keep drained instances out of rotation, and the lease, until the guard ends it.
+    """Keep the load balancers as they are, and the lease, until the guard ends it.
 
-    Meanwhile the user's tasks deploy in place. A reloaded load balancer forgets drained hosts.
+    Meanwhile the user's tasks deploy in place. A reloaded load balancer forgets which hosts are
+    drained, and which others are out of rotation, as one is on which tasks failed. Those that were
+    in rotation return to it where they are found healthy.
     """
+    stay: Rotations | None = None
     while not loop.guard.stopped:
         try:
             snapshot = loop.observer.observe_unchecked()
-            _report_forgotten(loop, snapshot)
-            loop.actuator.apply(snapshot, Decision())
+            stay = stay or _rotations(loop, snapshot)
+            _report_forgotten(loop, snapshot, stay.out)
+            loop.actuator.apply(snapshot, Decision(admit=stay.inside), out=stay.out)
             loop.recorder.note_success()
         except TRANSIENT as exc:
             loop.recorder.note_error(str(exc))
         loop.checker.wait(timing.IN_PLACE)
 
 
-def _report_forgotten(loop: ReconcileLoop, snapshot: Snapshot) -> None:
-    """Report the load balancers that send requests to drained instances again."""
-    draining = loop.session.record.draining
-    out = {r.labels.endpoint: r.labels.host for r in snapshot.reports if r.labels.id in draining}
+class Rotations(t.NamedTuple):
+    """Which instances return to rotation, and which get no requests from any load balancer."""
+
+    inside: tuple[str, ...]
+    out: tuple[str, ...]
+
+
+def _rotations(loop: ReconcileLoop, snapshot: Snapshot) -> Rotations:
+    """Return the rotations that stay as they are.
+
+    Where one load balancer has lost its state already, what the step before found ready returns.
+    """
+    record, tables = loop.session.record, (snapshot.table or {}).values()
+    ready = record.open.ready if record.open else {}
+    inside, out = [], []
+    for labels in (report.labels for report in snapshot.reports):
+        entries = [servers.get(labels.endpoint) for servers in tables]
+        served = [entry is not None and entry.rotation is Rotation.IN for entry in entries]
+        if labels.id in record.draining or not any(served):
+            out.append(labels.id)
+        elif all(served) or labels.id in ready:
+            inside.append(labels.id)
+    return Rotations(tuple(inside), tuple(out))
+
+
+def _report_forgotten(loop: ReconcileLoop, snapshot: Snapshot, out: Collection[str]) -> None:
+    """Report the load balancers that send requests again to instances that are to be out."""
+    places = {r.labels.endpoint: r.labels.host for r in snapshot.reports if r.labels.id in out}
     for balancer, servers in (snapshot.table or {}).items():
         back = [
             host
-            for at, host in out.items()
+            for at, host in places.items()
             if at in servers and servers[at].rotation is Rotation.IN
         ]
         if back:
             hosts = ", ".join(dict.fromkeys(back))
             message = (
-                f"load balancer {balancer} sent requests to hosts that are being deployed: {hosts}"
-                " taken out of rotation again"
+                f"load balancer {balancer} sent requests to hosts that are out of rotation: {hosts}"
+                " taken out again"
             )
             loop.event(events.Trouble(message=message))
             loop.print_line(f"{loop.settings.service}: {message} [PR-312]")
