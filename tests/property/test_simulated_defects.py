@@ -36,6 +36,7 @@ def check(
     seed: int = 2040,
     tasks: float = 1.0,
     next_replicas: int | None = None,
+    quiet: bool = False,
     **given: t.Any,
 ) -> stories.End:
     """Every promise is kept in this story, which is returned."""
@@ -43,7 +44,15 @@ def check(
     replicas = next_replicas or variables["replicas"]
     later = {**variables, "supersede": True, "replicas": replicas}
     story = Story(
-        seed, variables, faults, bad, follows, next_given=later, tasks=tasks, differ=differ
+        seed,
+        variables,
+        faults,
+        bad,
+        follows,
+        next_given=later,
+        tasks=tasks,
+        differ=differ,
+        quiet=quiet,
     )
     end = stories.run(story)
     assert not end.wrong, f"\n{end.text()}"
@@ -413,3 +422,18 @@ def test_an_instance_that_a_busy_host_is_yet_to_stop_does_not_come_back() -> Non
     busy = Fault("host is busy", 2.5, 30.0, "web2")
     for at in (5.0, 8.0, 12.0):
         check(busy, Fault("command", at, 0.0, "abort"))
+
+
+def test_a_balancer_with_an_older_state_is_not_emptied_while_its_own_checks_fail() -> None:
+    """After a switch; what it sends requests to drains, and still runs."""
+    check(
+        Fault("balancer is blind", 4.9, 5.0, "lb1"),
+        Fault("balancer restores", 7.9, 0.0, "lb1"),
+        Fault("is slow", 2, 1.0),
+        bad=[Life(2.0, 2.0, 1), Life(2.0, 0.2, 0)],
+        seed=70010540,
+        budget={"max_surge": 1, "max_unavailable": 1},
+        strategy="blue_green",
+        hold="0s",
+        quiet=True,
+    )

@@ -43,5 +43,12 @@ def test_an_instance_stays_where_another_load_balancer_has_lost_it() -> None:
     assert drains_to_cancel([replace(lost, state=State.READY), lost], ALL, 1) == ("s-2",)
 
 
+def test_an_instance_stays_where_a_load_balancer_finds_none_healthy() -> None:
+    """The load balancer may be ill; what it finds healthy stays first."""
+    ill = replace(NEWER, lb_healthy=False)
+    assert drains_to_cancel([ill], ALL, 1) == ("s-4",)
+    assert drains_to_cancel([RESTORED, ill], ALL, 1) == ("s-2",)
+
+
 def test_an_instance_that_gets_no_requests_or_was_told_to_stop_does_not_stay() -> None:
     assert drains_to_cancel([SERVING, RESTORED, DRAINED], ("s-3",), 3) == ()

@@ -118,9 +118,10 @@ def drains_to_cancel(
 
     `may_stay`: those that are ready and were not told to stop. A drain was decided for the fleet as
     it was then. Others may be lost before it is carried out, and a load balancer that has an older
-    state again may send requests to nothing else.
+    state again may send requests to nothing else, even while its own checks fail.
     """
     missing = floor - sum(is_serving(i) and i.state is not State.DRAINING for i in fleet)
-    draining = [i for i in fleet if i.state is State.DRAINING and gets_requests(i)]
+    draining = [i for i in fleet if i.state is State.DRAINING and i.in_rotation]
     kept = [i for i in draining if i.id in may_stay]
-    return ids(sorted(kept, key=lambda i: i.order, reverse=True)[: max(0, missing)])
+    kept.sort(key=lambda i: (gets_requests(i), i.order), reverse=True)
+    return ids(kept[: max(0, missing)])
