@@ -206,7 +206,7 @@ def asked_to_stop(fleet: Fleet, monkeypatch: pytest.MonkeyPatch, go: Path) -> li
     monkeypatch.setattr(fleet.transport, "ask", counted)
     name = next(labels.id for labels in wanted if labels.host == "web3")
     for _turn in range(3):
-        assert fleet.took(stop=[name])[1]["web3"] is Process.RUNNING
+        assert fleet.took(stop=[name])[1]["web3"] is Process.STOPPING
     assert asked == ["web3"], "it has heard it"
     assert {place[0] for place in fleet.driver.place(3, [], 2)} == {"web1", "web2"}
     return asked
@@ -219,7 +219,8 @@ def test_a_host_says_by_itself_when_an_instance_has_ended(
     fleet.transport.wake = woken.set
     asked = asked_to_stop(fleet, monkeypatch, tmp_path / "go")
     assert not fleet.driver.changed() and not woken.is_set()
-    assert {report.process for report in fleet.driver.look(["web1"])} == {Process.RUNNING}
+    seen = {report.labels.host: report.process for report in fleet.driver.look(["web1"])}
+    assert seen == dict.fromkeys(fleet.names, Process.RUNNING) | {"web3": Process.STOPPING}
     (tmp_path / "go").touch()
     assert woken.wait(60)
     until(fleet.driver.changed, "the answer has come")

@@ -21,11 +21,6 @@ from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 pytestmark = pytest.mark.long
 CONTROL = "progressive.rollout.control"
-CANARY: dict[str, t.Any] = {
-    "rollout_strategy": "canary",
-    "rollout_steps": [{"set_replicas": 2}, {"pause": {}}],
-    "rollout_wait": 0,
-}
 
 
 @pytest.fixture(scope="module")
@@ -80,24 +75,3 @@ def test_a_host_that_hangs_is_left_out(site: Site) -> None:
         assert site.revisions() == ["3"] * 6 and "web3" in hosts(site, "3")
         reports = load.stop()
     assert failures(reports) == []
-
-
-def test_a_rollout_that_no_run_works_on_goes_on_without_it(site: Site) -> None:
-    """The run that obeys asks nothing of the host, which no run has ever seen hanging."""
-    promoted(site.to("1"))
-    front = t.cast(BehindHAProxy, site.front)
-    with Load(front.url, connections=4) as load:
-        started = site.run(variables={**CANARY, "rollout_revision": "2"})
-        assert started.rc == 0, started.output
-        before = hosts(site, "2")  # what runs on the host that hangs is left alone
-        site.hang("web3")
-        sent = command(site, "exclude", "web3")
-        assert sent.rc == 0, sent.output
-        assert site.serving() == 6
-        status = site.run("progressive.rollout.status", {"rollout_platform": None})
-        assert "left out: web3" in status.output
-        goes_on = site.run("progressive.rollout.promote")
-        assert goes_on.rc == 0 and goes_on.rollout["outcome"] == "promoted", goes_on.output
-        reports = load.stop()
-    assert failures(reports) == []
-    assert hosts(site, "2") == {"web1", "web2"} | before

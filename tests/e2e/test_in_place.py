@@ -483,7 +483,7 @@ def test_a_balancer_that_is_reloaded_during_the_tasks_sends_nothing_there(fleet:
         fleet.front.reload()
         # The old HAProxy may answer for a moment still, and shows what was wanted.
         until(
-            lambda: "web1, web2 taken out of rotation again" in run.output,
+            lambda: "web1, web2 taken out again" in run.output,
             "what was taken out is taken out again",
         )
         until(lambda: fleet.serving() == {"web3", "web4"}, "what was taken out is out again")
@@ -495,7 +495,7 @@ def test_a_balancer_that_is_reloaded_during_the_tasks_sends_nothing_there(fleet:
         outcome = run.wait()
     assert outcome.rc == 0, outcome.output
     assert any(
-        "taken out of rotation again" in event.get("message", "")
+        "taken out again" in event.get("message", "")
         for event in fleet.timeline(fleet.record["id"])
     )
     fleet.settled(new)

@@ -205,6 +205,27 @@ def test_a_host_that_is_well_is_emptied_and_brought_back(shop: Shop) -> None:
     assert shop.running == {"2": 3}
 
 
+def test_a_canary_goes_on_without_a_host_that_no_run_has_seen_hanging(shop: Shop) -> None:
+    shop.to("1")
+    shop.to("2", **CANARY)
+    host = shop.world.hosts["web3"]
+    before = {instance.labels.id for instance in host.instances.values() if not instance.gone}
+    host.away = math.inf
+    with pytest.raises(RolloutError, match="web3"):
+        shop.command("promote")
+    shop.command("exclude", "web3")
+    shop.command("promote")
+    assert shop.world.recorded("rollout")["outcome"] == "promoted"
+    elsewhere = Counter(
+        instance.labels.revision
+        for instance in shop.world.alive()
+        if instance.labels.host != "web3"
+    )
+    assert elsewhere == {"2": 3}
+    host.away = 0.0
+    assert before <= shop.names, "what runs there is left alone"
+
+
 def test_a_rollback_in_steps_goes_on_without_them_on_demand(shop: Shop) -> None:
     shop.to("1")
     shop.to("2")

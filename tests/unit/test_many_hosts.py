@@ -8,8 +8,10 @@ import typing as t
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import PlatformError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
     DriverContext,
+    Known,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Labels
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._placement import place
@@ -36,6 +38,7 @@ class Fleet:
         self.address = self.addresses.__getitem__
         self.asked: dict[str, Request] = {}  # the last requests, by host
         self.slow: Collection[str] = ()  # hosts that have not finished
+        self.silent: Collection[str] = ()
         self._instances: dict[str, dict[str, Request]] = {name: {} for name in self.names}
 
     def hosts(self, _pattern: str) -> list[str]:
@@ -57,6 +60,8 @@ class Fleet:
         }
 
     def _answer(self, host: str, request: Request) -> Answer:
+        if host in self.silent:
+            return Answer(error="no answer", unreachable=True)
         here = self._instances[host]
         here.update({order["id"]: order for order in request["start"]})
         for name in (*request["stop"], *request["forget"]):
@@ -65,9 +70,10 @@ class Fleet:
         return Answer({"instances": [{**order, **state} for order in here.values()]})
 
 
-def driver(fleet: Fleet) -> Driver:
+def driver(fleet: Fleet, excluded: Collection[str] = ()) -> Driver:
     given = {"hosts": "all", "command": ["shop"], "ports": "8100-8109"}
-    return Driver(OPTIONS.parse(given, ""), DriverContext("shop", t.cast(t.Any, fleet)))
+    context = DriverContext("shop", t.cast(t.Any, fleet), known=lambda: Known(excluded=excluded))
+    return Driver(OPTIONS.parse(given, ""), context)
 
 
 def labels(fleet: Fleet, generation: int = 1) -> list[Labels]:
@@ -134,6 +140,15 @@ def test_an_instance_that_was_seen_nowhere_is_every_hosts() -> None:
     platform.sync(stop=["shop-0", "shop-99"])
     told = [request["stop"] for request in fleet.asked.values()]
     assert told == [["shop-0", "shop-99"], ["shop-99"], ["shop-99"]]
+
+
+def test_a_silent_host_is_unknown_unless_it_is_left_out() -> None:
+    fleet = Fleet(2)
+    fleet.silent = {"web1"}
+    with pytest.raises(PlatformError, match="cannot know what runs on web1"):
+        driver(fleet).sync()
+    platform = driver(fleet, excluded=["web1"])
+    assert not platform.sync() and list(platform.away) == ["web1"]
 
 
 def test_an_instance_is_stopping_from_when_its_host_is_told_so() -> None:

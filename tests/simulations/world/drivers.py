@@ -187,12 +187,15 @@ class Platform(PlatformDriver):
         start: Sequence[Labels],
         stop: Collection[str],
     ) -> None:
-        seen = self._seen
+        seen, excluded = self._seen, self.context.known().excluded
         unknown = [
             name
             for name, answer in answers.items()
             if (answer is None or answer.unreachable) and name not in seen.hosts
         ]
+        for name in frozenset(excluded).intersection(unknown):
+            seen.lose(name, (), self._world.now)
+            unknown.remove(name)
         if unknown:
             raise PlatformError(f"cannot know what runs on {', '.join(unknown)}", "PR-216")
         for name, answer in answers.items():
