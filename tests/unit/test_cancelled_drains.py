@@ -50,5 +50,15 @@ def test_an_instance_stays_where_a_load_balancer_finds_none_healthy() -> None:
     assert drains_to_cancel([RESTORED, ill], ALL, 1) == ("s-2",)
 
 
+def test_an_instance_stays_where_others_get_requests_that_they_do_not_answer() -> None:
+    """As at a load balancer with an older state: one that starts has the endpoint of another."""
+    for state in (State.STARTING, State.NOT_READY):
+        assert drains_to_cancel([make("s-5", state, Rotation.PARTIAL), RESTORED], ALL, 1) == (
+            "s-2",
+        )
+    silent = make("s-5", State.UNREACHABLE, Rotation.IN)
+    assert drains_to_cancel([silent, RESTORED], ALL, 1) == (), "only we cannot reach its host"
+
+
 def test_an_instance_that_gets_no_requests_or_was_told_to_stop_does_not_stay() -> None:
     assert drains_to_cancel([SERVING, RESTORED, DRAINED], ("s-3",), 3) == ()

@@ -118,9 +118,11 @@ def drains_to_cancel(
 
     `may_stay`: those that are ready and were not told to stop. A drain was decided for the fleet as
     it was then. Others may be lost before it is carried out, and a load balancer that has an older
-    state again may send requests to nothing else, even while its own checks fail.
+    state again may send requests to nothing else, even while its own checks fail, or to one that
+    starts at the endpoint of an earlier one.
     """
-    missing = floor - sum(is_serving(i) and i.state is not State.DRAINING for i in fleet)
+    answer = (State.READY, State.UNREACHABLE)  # the latter as far as load balancers say
+    missing = floor - sum(is_serving(i) and i.state in answer for i in fleet)
     draining = [i for i in fleet if i.state is State.DRAINING and i.in_rotation]
     kept = [i for i in draining if i.id in may_stay]
     kept.sort(key=lambda i: (gets_requests(i), i.order), reverse=True)

@@ -109,7 +109,7 @@ class Decided:
         if not instance.labels.generation:
             return False  # in place, it comes back with the new revision
         previous = rollout.get("previous") or {}
-        back = rollout.get("phase") == Phase.ROLLING_BACK
+        back = rollout.get("phase") in (Phase.ROLLING_BACK, Phase.HELD)  # perhaps on its way back
         if back and instance.labels.generation == previous.get("generation", 0):
             return False
         entries = (one.entries.get(instance.labels.endpoint) for one in world.balancers.values())

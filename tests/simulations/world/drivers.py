@@ -169,7 +169,10 @@ class Platform(PlatformDriver):
         with world.call(what, PlatformError) as half:
             answers: dict[str, Answer | None] = {**self._under_way.answers()}
             for name in world.some(concerned, half):
-                if name in self._under_way or (name in answers and not works):
+                if name in self._under_way:
+                    _leave(world.hosts[name], stop)
+                    continue
+                if name in answers and not works:
                     continue
                 mine = [labels for labels in start if labels.host == name]
                 answers[name] = self._ask(world.hosts[name], mine, stop, forget)
@@ -231,9 +234,7 @@ class Platform(PlatformDriver):
             return self._work(host, start, stop, forget, looked)
 
         if host.busy > world.now and (start or stop or forget):
-            for name in stop:
-                if name in host.instances:
-                    host.instances[name].leaves = True
+            _leave(host, stop)
             self._under_way.begin(host, work)
             return None
         return work()
@@ -305,6 +306,12 @@ class Platform(PlatformDriver):
         if world.now - instance.told > instance.patience:
             instance.detail = "did not stop in time and was killed"
             world.end(instance, Process.STOPPED)
+
+
+def _leave(host: Host, stop: Collection[str]) -> None:
+    """A run takes instances for stopping from when it tells a host so, or would have."""
+    for name in host.instances.keys() & set(stop):
+        host.instances[name].leaves = True
 
 
 def _item(one: Instance, now: float) -> dict[str, t.Any]:

@@ -98,7 +98,8 @@ class _Telling:
         sizes += [sizes[0] + 1] if any("scale" in one.what for one in story.faults) else []
         sizes += [int(one.span) for one in story.faults if one.kind == "autoscaler wants"]
         rounded = "targets" in given  # the share of each target is rounded up
-        numbers = [allowed(given["budget"], number) for number in sizes]
+        parts = len(given.get("targets", "1"))
+        numbers = [allowed(given["budget"], -(-number // parts) * parts) for number in sizes]
         surge, self.unavailable = (max(column) for column in zip(*numbers, strict=True))
         # so few may carry all requests on a way back; an earlier version's rollout has the default
         headroom = max(given["headroom"], 1.25 if story.left else 1)

@@ -97,7 +97,7 @@ class Instance:
     life: Life
     created: float
     told: float | None = None  # to stop, since
-    leaves: bool = False  # its host has been told to stop it, and is yet to do so
+    leaves: bool = False  # a run takes it for stopping, which its busy host is yet to do
     gone: Sees | None = None  # how it ended
     lost: float | None = None  # when it was last well before something befell it
     began: float = 0.0  # when its platform started it again, or is to
