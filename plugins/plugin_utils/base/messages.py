@@ -654,9 +654,8 @@ MESSAGES: Mapping[str, Message] = {
         "Do what the message says, then rerun: the rollout continues there.",
     ),
     "PR-621": Message(
-        "What is left of dead instances was not removed by the end of the rollout. They serve"
-        " nobody.",
-        "Check the hosts that the message names. The next rollout removes what is left.",
+        "Dead instances were not removed by the end of the rollout. They get no requests.",
+        "Check the hosts that the message names. The next rollout removes the instances.",
     ),
     "PR-630": Message(
         "A rollout's report could not be written. The rollout continues without it.",

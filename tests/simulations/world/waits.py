@@ -25,7 +25,9 @@ AFTER = 10.0  # seconds after a fault in which a run may still be behind
 READ = 5.0  # seconds in which a run reads commands,
 ANSWERED = 0.2  # and at its end
 ROUNDING = 0.1
-UNSEEN = 35.0  # seconds for which a run may not know of an instance that was lost
+# For so long the controller may not know of an instance that was lost: checks fail three times,
+# and the platform is observed at least every thirty seconds.
+UNSEEN = 35.0
 REMOVAL = 60.0 - ROUNDING  # seconds that the end of a rollout waits for hosts that remove
 ABORTED = (Phase.ROLLING_BACK, Phase.HELD, Phase.FINISHED)
 ENDS_HOLD = ("skip", "promote_full", "scale")

@@ -27,14 +27,11 @@ from .clients import Clients
 from .decided import Decided
 from .machine import START, Machine, Process
 from .store import Journal
-from .waits import Waits
+from .waits import UNSEEN, Waits
 
 HOSTS = ("web1", "web2", "web3")
 ADDRESSES = {name: f"10.0.0.{number}" for number, name in enumerate(HOSTS, 1)}
 BALANCERS = ("lb1", "lb2")
-# For so long the controller may not know of an instance that was lost: checks fail three times,
-# and the platform is observed at least every thirty seconds.
-UNSEEN = 35.0
 SOON = 10.0  # in which it knows by its checks that one does not answer
 REQUESTS = 100  # a second, at each balancer
 ROUNDING = 0.05  # weights are whole numbers

@@ -86,7 +86,7 @@ def empty_previews(loop: ReconcileLoop) -> None:
 def remove_dead(loop: ReconcileLoop) -> None:
     """Remove what is left of dead instances; their logs stay.
 
-    A host that has not finished is waited for: once the run has ended, nobody would see its answer.
+    Waits for hosts that are still removing: once the run has ended, nothing reads their answers.
     """
 
     def remove() -> str:
