@@ -261,11 +261,11 @@ def _bounded(
 
     Repairs come first, everywhere: new instances that start, or never get ready, delay none.
     """
-    old = _first_come([move.create_old for move in moves], free)
+    flight = free if allowed.in_flight is None else allowed.in_flight - count.old.starting
+    old = _first_come([move.create_old for move in moves], min(free, flight))
     free -= sum(old)
     if allowed.in_flight is not None:
-        starting = len(count.new.pending) + count.old.starting + sum(old)
-        free = min(free, allowed.in_flight - starting)
+        free = min(free, flight - sum(old) - len(count.new.pending))
     new = _first_come([move.create for move in moves], _may_fail(free, count.new, rules, progress))
     return tuple(
         Start(part.target, *numbers)
