@@ -6,6 +6,7 @@ from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.engine.strategy import PARTS, REPLACE
 from ..plugin_utils.inputs.options import Field, Options, choice
+from . import rollback  # noqa: F401  the role's next task: loaded as this version has it
 
 
 class ActionModule(StepAction):

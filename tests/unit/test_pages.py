@@ -674,7 +674,7 @@ ERRORS = re.compile(
     re.M,
 )
 LATENCY = re.compile(
-    r"latency median [\d.]+ to [\d.]+ \(\d+ samples\) against [\d.]+ to [\d.]+ on stable \(\d+"
+    r"latency median [\d.]+ to [\d.]+ s \(\d+ samples\) against [\d.]+ to [\d.]+ s on stable \(\d+"
     r" samples\)"
 )
 

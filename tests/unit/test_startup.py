@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.step import action
 
 ROOT = Path(__file__).resolve().parents[2]
 # What `begin` and `info` import for the service of README.md, with its drivers.
@@ -47,7 +49,7 @@ def _of_readme() -> dict[str, object]:
 @pytest.fixture(scope="module")
 def imported() -> dict[str, list[str]]:
     """The modules that have been imported after each step, the first one with nothing before."""
-    given = {"steps": ["info", "begin"], "settings": _of_readme()}
+    given = {"steps": ["info", "begin", "replace"], "settings": _of_readme()}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         input=json.dumps(given),
@@ -72,3 +74,25 @@ def test_a_step_imports_what_it_uses(imported: dict[str, list[str]], step: str) 
     assert not fewer, (
         f"{step} does not import {', '.join(fewer)} any more; remove from {KNOWN.name}"
     )
+
+
+def test_the_step_that_may_follow_a_long_one_is_loaded_before_it(
+    imported: dict[str, list[str]],
+) -> None:
+    """Ansible's main process loads it even where it is skipped; by then, another version may be
+    installed, and a part of each is no version.
+    """
+    assert "controller.rollout.rollback_request" not in imported["begin"]
+    assert "controller.rollout.rollback_request" in imported["replace"]
+
+
+@pytest.mark.parametrize(("loaded", "id"), [(math.inf, "PR-900"), (0.0, "PR-901")])
+def test_an_error_after_another_version_was_installed_says_so(
+    monkeypatch: pytest.MonkeyPatch, loaded: float, id: str
+) -> None:
+    """No operator can report a defect of a mixture."""
+    monkeypatch.setattr(action, "LOADED", loaded)
+    failed, message = action._unexpected(AttributeError("no attribute 'excluded'"))
+    assert failed == id
+    assert ("please report" in message) is (id == "PR-900")
+    assert ("run again" in message) is (id == "PR-901")

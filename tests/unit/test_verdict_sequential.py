@@ -784,14 +784,14 @@ def test_eleven_samples_are_the_fewest_that_tell_anything() -> None:
     assert found.worse and found.data is Data.ENOUGH
     assert (
         found.sentence
-        == "median 2.95 to 3.02 (11 samples) against 0.979 to 1 on stable (11 samples); more than"
+        == "median 2.95 to 3.02 s (11 samples) against 0.979 to 1 s on stable (11 samples); more than"
         " 1.1 times"
     )
     found = compare_quantile(times([3.0] * 10, fast))
     assert not found.worse and (found.data, found.missing) == (Data.LACKING, 1)
     assert (
         found.sentence
-        == "median unknown (10 samples) against 0.979 to 1 on stable (11 samples); needs 1 more"
+        == "median unknown (10 samples) against 0.979 to 1 s on stable (11 samples); needs 1 more"
         " samples"
     )
 
@@ -814,7 +814,7 @@ def test_a_slow_tail_is_in_its_percentile_only() -> None:
     assert not compare_quantile(times(slow, fast)).worse
     found = compare_quantile(replace(times(slow, fast), warming=Warming(looks=FEW)), quantile=0.95)
     assert found.worse and found.sentence.startswith(
-        "95th percentile 19.9 to 20.3 (2,000 samples) against"
+        "95th percentile 19.9 to 20.3 s (2,000 samples) against"
     )
 
 
@@ -885,7 +885,7 @@ def test_where_stable_instances_differ_more_is_tolerated() -> None:
 
 def test_one_slow_instance_is_named_unless_its_host_is_slow() -> None:
     slow, remark = slow_instances(fleet({"n1": 10.0}), 0.5, ALPHA, 1.2)
-    assert slow.startswith("n1: 9.93 to 10.2 (40 samples) against at most 1 on stable")
+    assert slow.startswith("n1: 9.93 to 10.2 s (40 samples) against at most 1 s on stable")
     assert not remark and slow_instances(fleet({}), 0.5, ALPHA, 1.2) == ("", "")
     host = {"n1": 10.0, "s1": 10.0, "s6": 10.0}
     slow, remark = slow_instances(fleet(host, spread=0.001), 0.5, ALPHA, 1.2)

@@ -96,7 +96,7 @@ def _by_sequential(metric: Metric, state: State, result: t.Any) -> Measurement:
     if isinstance(result, Mapping) and "spans" in result:
         return _by_errors(metric, state, _spans(metric, result["spans"]))
     if isinstance(result, Mapping) and "samples" in result:
-        return _by_times(metric, state, _samples(result))
+        return _by_times(metric, state, _samples(result), unit="s")
     if isinstance(result, Mapping) and "times" in result:
         return _by_tails(metric, state, _times(result["times"]))
     if isinstance(result, Mapping) and "usage" in result:
@@ -108,8 +108,10 @@ def _by_sequential(metric: Metric, state: State, result: t.Any) -> Measurement:
     return _by_times(metric, state, Samples.of_sides(new, stable))
 
 
-def _by_times(metric: Metric, state: State, look: Samples) -> Measurement:
-    """Judge by the times of both sides, and of each new instance."""
+def _by_times(metric: Metric, state: State, look: Samples, unit: str = "") -> Measurement:
+    """Judge by the times of both sides, and of each new instance; in the unit of a user's query,
+    which nobody else knows, or that of the load balancers.
+    """
     rules = metric.rules
     if any(
         seconds < 0
@@ -122,7 +124,7 @@ def _by_times(metric: Metric, state: State, look: Samples) -> Measurement:
     state.update(history.dump())
     alpha, quantile, tolerance = rules["alpha"], rules["quantile"], rules["tolerance"]
     patience = _patience(metric)
-    verdict = compare_quantile(history, quantile, SIDES * alpha, tolerance, patience)
+    verdict = compare_quantile(history, quantile, SIDES * alpha, tolerance, patience, unit)
     slow, remark = slow_instances(history, quantile, (1 - SIDES) * alpha, tolerance)
     if slow and not verdict.worse and not history.warming.waits(patience):
         verdict = Verdict(True, slow)

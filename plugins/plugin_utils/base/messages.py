@@ -733,4 +733,8 @@ MESSAGES: Mapping[str, Message] = {
     ),
     # -- defects
     "PR-900": Message("An internal error.", "Report it, with the output of `-vvv`."),
+    "PR-901": Message(
+        "Another version of the collection was installed while a run was under way.",
+        "Run the playbook again: the new version continues the rollout.",
+    ),
 }

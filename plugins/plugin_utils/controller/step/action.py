@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import traceback
 import typing as t
 from collections.abc import Mapping, Sequence
@@ -10,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ...base import clock
 from ...base.errors import InputError, Parked, RolloutError
 from ...base.text import printable
 from ...base.trace import shown
@@ -23,6 +26,7 @@ from .context import Result, StepContext
 from .output import forgive_readers
 
 display = Display()
+LOADED = clock.wall()  # in Ansible's main process, at the first step of a run
 # Ansible's main process imports an action plugin before it forks the task's worker.
 forgive_readers()
 
@@ -63,15 +67,8 @@ class StepAction(ActionBase):
             result.update(_failed(exc))
         except Exception as exc:
             display.vvv(traceback.format_exc())
-            what = f"{type(exc).__name__}: {exc}"
-            result.update(
-                failed=True,
-                failure="PR-900",
-                msg=(
-                    f"internal error in progressive.rollout (please report): {what} (traceback with"
-                    " -vvv) [PR-900]"
-                ),
-            )
+            id, what = _unexpected(exc)
+            result.update(failed=True, failure=id, msg=f"{what} [{id}]")
         return result
 
     def _run(self, task_vars: dict[str, t.Any]) -> Result:
@@ -157,6 +154,39 @@ class StepAction(ActionBase):
 
 def _detail(line: str) -> None:
     display.vvv(printable(line))
+
+
+def _unexpected(exc: Exception) -> tuple[str, str]:
+    """Return the id and the message for an error that is none of ours."""
+    if is_replaced():
+        return (
+            "PR-901",
+            "another version of progressive.rollout was installed on this controller while the run"
+            " was under way, which cannot go on with parts of each; the service stays as it is, and"
+            " the new version continues a rollout in progress when the playbook is run again",
+        )
+    what = f"{type(exc).__name__}: {exc}"
+    return (
+        "PR-900",
+        f"internal error in progressive.rollout (please report): {what} (traceback with -vvv)",
+    )
+
+
+def is_replaced() -> bool:
+    """Return whether files of the collection have changed since they were loaded.
+
+    What a run does not use is loaded when it is used, so a new version mixes with the old one.
+    """
+    ours = __name__.partition(".plugins.")[0]
+    files = [
+        getattr(module, "__file__", None)
+        for name, module in list(sys.modules.items())
+        if name.startswith(f"{ours}.")
+    ]
+    try:
+        return any(os.stat(file).st_ctime > LOADED for file in files if file)
+    except OSError:
+        return True
 
 
 def _failed(exc: RolloutError) -> Result:

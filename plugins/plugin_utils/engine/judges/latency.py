@@ -248,13 +248,15 @@ def compare_quantile(
     alpha: float = ALPHA,
     tolerance: float = 1.1,
     patience: int = PATIENCE,
+    unit: str = "s",
 ) -> Verdict:
     """Judge whether a quantile of the new side is more than `tolerance` times that of stable.
 
     The tolerance is more where stable instances differ, and the last looks have to agree. While the
     new side gets faster it waits, for at most `patience` looks. Samples
     have to be independent of each other: single requests, or one figure an interval. The data is
-    lacking until each side has enough samples for an end of its interval.
+    lacking until each side has enough samples for an end of its interval. `unit`: theirs, "" if it
+    is not known.
     """
     new, stable = history.new, history.stable
     (low, high), (least, most) = (
@@ -264,8 +266,9 @@ def compare_quantile(
     allowed = history.allowed(tolerance, len(history.each))
     worse = low > allowed * most
     name = "median" if quantile == 0.5 else f"{100 * quantile:g}th percentile"
-    mine = f"{_range(low, high)} ({new.count:,} samples)"
-    parts = [f"{name} {mine} against {_range(least, most)} on stable ({stable.count:,} samples)"]
+    mine = f"{name} {_range(low, high, unit)} ({new.count:,} samples)"
+    theirs = f"{_range(least, most, unit)} on stable ({stable.count:,} samples)"
+    parts = [f"{mine} against {theirs}"]
     if worse and history.agree <= tolerance:
         worse = False
         parts.append("was slower, but not in the last looks")
@@ -311,8 +314,8 @@ def slow_instances(
             remarks.append(f"host {host} is slow for stable instances, too ({name}, {mates:.3g} s)")
         else:
             slow.append(
-                f"{name}: {_range(low, high)} ({samples.count:,} samples) against at most"
-                f" {most:.3g} on stable"
+                f"{name}: {_range(low, high, 's')} ({samples.count:,} samples) against at most"
+                f" {most:.3g} s on stable"
             )
     return "; ".join(slow), "; ".join(remarks)
 
@@ -325,7 +328,8 @@ def _median(values: Sequence[float]) -> float:
     return statistics.median(min(max(value, LEAST), MOST) for value in values)
 
 
-def _range(low: float, high: float) -> str:
-    if math.isinf(high):
-        return f"at least {low:.3g}" if low else "unknown"
-    return f"{low:.3g} to {high:.3g}" if low else f"at most {high:.3g}"
+def _range(low: float, high: float, unit: str) -> str:
+    if math.isinf(high) and not low:
+        return "unknown"
+    text = f"at least {low:.3g}" if math.isinf(high) else f"{low:.3g} to {high:.3g}"
+    return f"{text if low else f'at most {high:.3g}'} {unit}".rstrip()
