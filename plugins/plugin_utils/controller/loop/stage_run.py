@@ -17,7 +17,7 @@ from ...engine.last_old import ends_comparison
 from ...engine.model import Composition, Instance, Phase, Rotation, State
 from ...engine.progress import ProgressTracker, Rules
 from ...engine.rebalance import mark_leaving
-from ...engine.shares import owner_of
+from ...engine.shares import Target, owner_of
 from ...engine.strategy import Stage, Waypoint
 from ...engine.targets import join, split
 from ...engine.weights import WeightSplit
@@ -185,7 +185,7 @@ class StageRun:
         """Observe the service, and reconsider the drains that are not carried out."""
         unavailable = self._budget.resolve(waypoint.desired).unavailable
         snapshot, targets = self._loop.observe(), self._loop.targets
-        parts = dict(waypoint.parts)
+        parts: dict[Target | None, Waypoint] = dict(waypoint.parts)
         floors = {
             name: parts.get(owner_of(name, targets), waypoint).enough - unavailable
             for name in snapshot.table or ()
