@@ -36,6 +36,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     RolloutTarget,
     Stage,
     Step,
+    Waypoint,
     peak,
     stages,
 )
