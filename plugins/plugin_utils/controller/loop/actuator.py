@@ -188,6 +188,7 @@ class Actuator:
             split=self.split,
             regions=self._regions,
             never_ready=never_ready,
+            postponed=snapshot.postponed,
         )
         record = self._session.record
         if record.stable is not None:
