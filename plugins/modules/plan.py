@@ -316,7 +316,7 @@ next:
       sample:
         - 'drain shop-3: 5 available, 4 needed'
     reached:
-      description: Whether there is nothing left to do.
+      description: Whether the fleet is what the next stage leads to.
       type: bool
       sample: false
 """

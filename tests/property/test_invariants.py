@@ -111,6 +111,33 @@ def test_every_decision_of_any_fleet(
     assert evaluate(fleet, waypoint, budget, rules, progress, 31.0) == decision
 
 
+# One was lost of those that serve, and the new ones that are in progress never get ready.
+BLOCKED = [
+    Instance("i00", "r", 2, State.STARTING),
+    Instance("i01", "r", 2, State.STARTING),
+    Instance("i02", "r", 1, State.READY, ready_since=0.0, rotation=Rotation.IN, lb_healthy=True),
+]
+
+
+@given(fleets, waypoints, st.integers(1, 4), rules_)
+@example(BLOCKED, Waypoint(2, new=2, old=2, desired=2, weight=0, stable=1), 2, Rules())
+@examples(300)
+def test_no_new_instance_in_progress_delays_a_repair(
+    fleet: list[Instance], waypoint: Waypoint, number: int, rules: Rules
+) -> None:
+    # 2: as many are repaired as with that much surge, but for those that start as repairs do.
+    progress = ProgressTracker(20.0, old=len(fleet))
+    flight, surge = (
+        evaluate(fleet, waypoint, budget, rules, progress, 31.0)
+        for budget in (Budget(max_in_flight=number), Budget(number, 0))
+    )
+    count = count_fleet(fleet, waypoint, rules, 20.0, 31.0)
+    room = max(0, number - count.old.starting)
+    assert flight.create_old == min(room, surge.create_old)
+    starting = len(count.new.pending) + count.old.starting + flight.create_old
+    assert flight.create <= max(0, number - starting)
+
+
 @given(fleets, waypoints, rules_)
 @examples(200)
 def test_every_instance_is_in_one_class(

@@ -437,3 +437,29 @@ def test_a_balancer_with_an_older_state_is_not_emptied_while_its_own_checks_fail
         hold="0s",
         quiet=True,
     )
+
+
+def test_what_was_drained_is_not_stopped_by_a_late_look_at_the_balancers() -> None:
+    """Before the answer arrives, one of them has an older state again and sends it requests."""
+    check(
+        Fault("balancer restores", 19.8, 0.0, "lb1"),
+        Fault("answers late", 102, 70.0),
+        replicas=6,
+        budget={"max_surge": 0, "max_unavailable": 1},
+        strategy="blue_green",
+        hold="0s",
+    )
+
+
+def test_a_target_of_a_canary_by_number_is_reached_before_its_new_instances_get_requests() -> None:
+    """It has load balancers of its own, which have a share for it, and none yet."""
+    check(
+        replicas=4,
+        budget={"max_in_flight": "50%"},
+        strategy="canary",
+        steps=[{"set_replicas": 2}, {"pause": {"duration": "2s"}}, {"set_weight": 40}],
+        targets=[
+            {"name": "eu", "hosts": "web1", "load_balancers": ["lb1"]},
+            {"name": "us", "hosts": "web2,web3", "load_balancers": ["lb2"]},
+        ],
+    )

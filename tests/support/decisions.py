@@ -210,9 +210,11 @@ def check(
     names = [*decision.admit, *decision.standby, *decision.drain, *decision.retire]
     assert len(names) == len(set(names)), "8: one thing at a time for each instance"
     if decision.reached:
-        assert (standing if waypoint.new_idle else sum(map(available, fresh))) == waypoint.new, (
-            "6: reached with fewer than asked for"
-        )
+        # Each target may have a weight of its own: of none, its new instances get no requests.
+        for target, point in waypoint.parts or ((None, waypoint),):
+            among = [i for i in fresh if target is None or target.has(i.host)]
+            arrived = sum(map(proven if point.new_idle else available, among))
+            assert arrived == point.new, "6: reached with fewer than asked for"
         # A switch is not held up by its standby set.
         assert not going or waypoint.switches, "6: at the waypoint, and something has to go"
         old = [i for i in fleet if i.state.counted and i.generation != waypoint.generation]

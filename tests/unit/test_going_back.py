@@ -124,6 +124,9 @@ def test_check_mode_tells_where_a_rollback_would_lead(shop: Service) -> None:
     shop.said.clear()
     shop.step(rollback, check_mode=True)
     assert shop.said == ["shop: would roll back from 2 to 1"]
+    shop.said.clear()
+    shop.step(rollback, check_mode=True, strategy="canary", steps=[{"set_replicas": 1}])
+    assert shop.said == ["shop: would roll back from 2 to 1: step 1, promote"]
     shop.step(begin, revision="3")
     shop.said.clear()
     shop.step(rollback, check_mode=True)

@@ -22,6 +22,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.looks i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Health,
     Process,
+    Rotation,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthStatus
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.check import (
@@ -33,6 +34,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     PlatformDriver,
     Report,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
 
 HOSTS = ["web1", "web2", "web3"]
@@ -102,6 +104,13 @@ def fleet() -> Fleet:
 
 @pytest.fixture
 def observer(fleet: Fleet) -> Iterator[Observer]:
+    made = observer_of(fleet)
+    made.observe()
+    assert fleet.asked == HOSTS, "every host is looked at first"
+    yield made
+
+
+def observer_of(fleet: Fleet, traffic: t.Any = None) -> Observer:
     record = Record("shop")
     record.away = fleet.away
     checker = SimpleNamespace(
@@ -109,9 +118,9 @@ def observer(fleet: Fleet) -> Iterator[Observer]:
         watch=lambda _targets, _checks: None,
         settle=lambda _seconds: True,
     )
-    made = Observer(
+    return Observer(
         t.cast(PlatformDriver, fleet),
-        None,
+        traffic,
         (),
         session=t.cast(t.Any, SimpleNamespace(record=record, epoch=1)),
         counters=Counters(),
@@ -121,9 +130,37 @@ def observer(fleet: Fleet) -> Iterator[Observer]:
         print_line=lambda _line: None,
         now=lambda: fleet.now,
     )
-    made.observe()
-    assert fleet.asked == HOSTS, "every host is looked at first"
-    yield made
+
+
+@pytest.mark.parametrize(("seconds", "times"), [(0.0, 1), (9.0, 1), (10.0, 2), (60.0, 2)])
+def test_load_balancers_that_answer_late_are_looked_at_once_more(
+    fleet: Fleet, seconds: float, times: int
+) -> None:
+    """Meanwhile they may have sent requests elsewhere. The second look counts, however late."""
+    late = SlowBalancers(fleet, seconds)
+    late_observer = observer_of(fleet, late)
+    late_observer.observe()
+    assert late.looks == times
+    assert late_observer.snapshot.table == {"lb1": late.shown[-1]}
+
+
+@dataclass
+class SlowBalancers:
+    """A load balancer that answers late, and sends requests to another instance each time."""
+
+    fleet: Fleet
+    takes: float
+    shown: list[dict[Endpoint, Server]] = field(default_factory=list)
+
+    @property
+    def looks(self) -> int:
+        return len(self.shown)
+
+    def observe(self) -> dict[str, dict[Endpoint, Server]]:
+        self.fleet.now += self.takes
+        at = Endpoint("10.0.0.1", 8000 + self.looks)
+        self.shown.append({at: Server(Rotation.IN, True, 0)})
+        return {"lb1": self.shown[-1]}
 
 
 def test_where_nothing_is_expected_hosts_are_looked_at_slowly_and_not_together(

@@ -253,6 +253,7 @@ def test_a_receiver_that_hangs_holds_nothing_up(
     assert service.journal.rollout and service.journal.rollout.outcome == "promoted"
     assert notified(service) == []
     assert any("webhook 1" in line and "PR-631" in line for line in service.said)
+    assert "shop: waiting for webhook 1 to be notified, at most 0.02 s" in service.said
     server.hangs.clear()
     server.released.set()
     monkeypatch.setattr(announcer, "AT_END", 30.0)

@@ -134,7 +134,9 @@ def test_a_host_that_does_not_answer_again_is_named(shop: Service, world: Cut) -
 def test_a_host_that_removes_slowly_is_waited_for(shop: Service, world: Cut) -> None:
     """As one that removes containers on a slow disk, and answers after the step went on."""
     world.removals = 5
+    shop.said.clear()
     shop.play(revision="2")
+    assert not any("removing" in line for line in shop.said)
     assert len(world.instances) == 3 and shop.running == {"2": 3}
 
 
@@ -144,3 +146,24 @@ def test_a_host_that_never_removes_what_ended_is_named(shop: Service, world: Cut
     shop.play(revision="2")
     assert shop.journal.rollout and shop.journal.rollout.outcome == "promoted"
     assert [line for line in shop.said if "PR-621" in line and "shop-3" in line], shop.said
+    waits = [line for line in shop.said if line.startswith("shop removing dead instances (for ")]
+    assert len(waits) == 1 and "at most 60 s): shop-" in waits[0], "silence looks like a hang"
+
+
+class Killed(list[str]):
+    """Lines of a run that is killed while it waits for a host at the rollout's end."""
+
+    def append(self, line: str) -> None:
+        if "removing dead instances" in line:
+            raise SystemExit
+
+
+def test_what_a_killed_run_waited_for_is_removed_by_the_next(shop: Service, world: Cut) -> None:
+    world.removals, shop.said = 1_000_000, Killed()
+    with pytest.raises(SystemExit):
+        shop.play(revision="2")
+    assert shop.journal.open and len(world.instances) > 3
+    world.removals, shop.said = 0, []
+    shop.play(revision="2")
+    assert shop.journal.rollout and shop.journal.rollout.outcome == "promoted"
+    assert len(world.instances) == 3 and shop.running == {"2": 3}

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import typing as t
 
+import pytest
+from ansible_collections.progressive.rollout.plugins.action import plan
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.plan import lines
+from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 
 PLAN: dict[str, t.Any] = {
     "revision": "2.4.3",
@@ -90,7 +93,28 @@ def test_a_first_deployment_replaces_nothing() -> None:
 
 
 def test_what_is_there_already_takes_nothing() -> None:
-    assert lines("shop", {**PLAN, "next": {"reached": True}}) == ["shop 2.4.3: nothing to do"]
+    service = Service(World(fewest=0, most=9), replicas=3)
+    service.play(revision="1")
+    assert service.step(plan, revision="1")["lines"] == ["shop 1: nothing to do"]
+
+
+@pytest.mark.usefixtures("virtual_time")
+@pytest.mark.parametrize("gates", [{}, {"confirm_rollout": [{"driver": "approval"}]}])
+def test_what_waits_has_something_left(gates: dict[str, t.Any]) -> None:
+    """The fleet is where the first of the stages leads, and others follow."""
+    given = {
+        "revision": "2",
+        "strategy": "canary",
+        "steps": [{"set_replicas": 1}, {"pause": {}}],
+        "gates": gates,
+    }
+    service = Service(World(fewest=0, most=9), replicas=3)
+    service.play(revision="1")
+    for _moment in ("before it begins", "while it waits"):
+        shown = service.step(plan, **given)["lines"]
+        assert shown[0] == "shop 1 -> 2 (canary, 3 instances)"
+        assert any("promote: 3 new, 0 old" in line for line in shown), shown
+        assert service.play(**given)["parked"]
 
 
 def test_old_instances_that_are_started_first_are_told() -> None:

@@ -259,14 +259,14 @@ def _bounded(
 ) -> tuple[Start, ...]:
     """Return what to start at each part, at most what the whole fleet allows; `free`: its room.
 
-    Repairs come first, everywhere.
+    Repairs come first, everywhere: new instances that start, or never get ready, delay none.
     """
+    flight = free if allowed.in_flight is None else allowed.in_flight - count.old.starting
+    old = _first_come([move.create_old for move in moves], min(free, flight))
+    free -= sum(old)
     if allowed.in_flight is not None:
-        free = min(free, allowed.in_flight - len(count.new.pending) - count.old.starting)
-    old = _first_come([move.create_old for move in moves], free)
-    new = _first_come(
-        [move.create for move in moves], _may_fail(free - sum(old), count.new, rules, progress)
-    )
+        free = min(free, flight - sum(old) - len(count.new.pending))
+    new = _first_come([move.create for move in moves], _may_fail(free, count.new, rules, progress))
     return tuple(
         Start(part.target, *numbers)
         for part, *numbers in zip(parts, new, old, strict=True)
@@ -382,8 +382,6 @@ def _create(
     """
     starting = count.old.starting
     free = limit(waypoint, allowed) - count.total
-    if allowed.in_flight is not None:
-        free = min(free, allowed.in_flight - len(count.new.pending) - starting)
     missing = max(waypoint.old - len(count.old), returning - starting) if waypoint.repairs else 0
     # Repair comes before replacement: what is in service is kept up first.
     # Those that fail together count as one failure, so that all of them may start at once.

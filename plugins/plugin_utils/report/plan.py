@@ -13,9 +13,9 @@ SHOWN = 8  # instances in the order in which they go
 Plan = Mapping[str, t.Any]
 
 
-def lines(service: str, plan: Plan) -> list[str]:
-    """Return the plan in lines: a title, then rows of a name and a text."""
-    if plan["next"]["reached"]:
+def lines(service: str, plan: Plan, done: bool = False) -> list[str]:
+    """Return the plan in lines: a title, then rows of a name and a text; `done`: it is."""
+    if done:
         return [f"{service} {plan['revision']}: nothing to do"]
     before = f"{plan['previous']} -> " if plan["previous"] else ""
     title = f"{service} {before}{plan['revision']}"

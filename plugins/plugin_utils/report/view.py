@@ -261,7 +261,9 @@ class NextView:
         list[str],
         FieldDoc("The reasons, one sentence each.", ["drain shop-3: 5 available, 4 needed"]),
     ]
-    reached: t.Annotated[bool, FieldDoc("Whether there is nothing left to do.", False)]
+    reached: t.Annotated[
+        bool, FieldDoc("Whether the fleet is what the next stage leads to.", False)
+    ]
 
     @classmethod
     def of(cls, decision: Decision) -> NextView:

@@ -109,7 +109,12 @@ class Announcer:
     @property
     def busy(self) -> bool:
         """Whether a message is still under way."""
-        return any(line.busy for line in self._lines)
+        return bool(self.awaited)
+
+    @property
+    def awaited(self) -> list[str]:
+        """The receivers to which a message is still under way."""
+        return [line.name for line in self._lines if line.busy]
 
     def wait(self, timeout: float, stopped: Callable[[], object]) -> None:
         """Wait for messages under way, not for long where something stops the run."""

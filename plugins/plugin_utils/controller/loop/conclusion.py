@@ -37,7 +37,9 @@ def stop_orphaned(loop: ReconcileLoop) -> None:
         awaited = left if loop.now() < deadline else answering
         return states([i for i in awaited if i.host not in excluded])
 
-    if draining and (left := _retry(loop, stop, loop.rules.progress_deadline)):
+    if draining and (
+        left := _retry(loop, "stopping drained instances", stop, loop.rules.progress_deadline)
+    ):
         raise RolloutFailed(f"not within {loop.rules.progress_deadline:g} s: {left}", "PR-616")
 
 
@@ -50,7 +52,7 @@ def conclude(loop: ReconcileLoop, stable: Composition | None) -> None:
         loop.traffic.conclude()
         return ""
 
-    if left := _retry(loop, finish, loop.rules.progress_deadline):
+    if left := _retry(loop, "concluding the rollout", finish, loop.rules.progress_deadline):
         raise RolloutFailed(f"the rollout cannot be concluded: {left}", "PR-620")
 
 
@@ -61,7 +63,7 @@ def put_autoscaler_back(loop: ReconcileLoop) -> None:
         loop.autoscaling.put_back()
         return ""
 
-    if left := _retry(loop, put_back, loop.rules.progress_deadline):
+    if left := _retry(loop, "putting the autoscaler back", put_back, loop.rules.progress_deadline):
         raise RolloutFailed(f"the autoscaler cannot be put back: {left}", "PR-263")
 
 
@@ -77,7 +79,7 @@ def empty_previews(loop: ReconcileLoop) -> None:
         return "it still has requests" if any(pool.filled for pool in loop.previews) else ""
 
     if any(pool.filled for pool in loop.previews) and (
-        left := _retry(loop, empty, loop.rules.drain_timeout)
+        left := _retry(loop, "emptying the preview", empty, loop.rules.drain_timeout)
     ):
         message = f"the preview is not empty; the next rollout empties it: {left}"
         loop.event(events.Trouble(message=message))
@@ -93,12 +95,12 @@ def remove_dead(loop: ReconcileLoop) -> None:
         dead = loop.actuator.forget_dead(loop.observe())
         return ", ".join(f"{i.id} on {i.host}" for i in dead if i.host in loop.platform.at_work)
 
-    if left := _retry(loop, remove, timing.REMOVAL):
+    if left := _retry(loop, "removing dead instances", remove, timing.REMOVAL):
         text = f"dead instances were not removed within {timing.REMOVAL:g} s: {left}"
         loop.show(f"{loop.session.record.service}: {text}; the next rollout removes them [PR-621]")
 
 
-def _retry(loop: ReconcileLoop, attempt: Callable[[], str], seconds: float) -> str:
+def _retry(loop: ReconcileLoop, activity: str, attempt: Callable[[], str], seconds: float) -> str:
     """Repeat an attempt, keeping the lease, until nothing is left; return what is left by then."""
 
     def try_once() -> str:
@@ -109,4 +111,4 @@ def _retry(loop: ReconcileLoop, attempt: Callable[[], str], seconds: float) -> s
         except TRANSIENT as exc:
             return str(exc)
 
-    return loop.until(try_once, seconds)
+    return loop.until(activity, try_once, seconds)

@@ -33,7 +33,7 @@ def drain(loop: ReconcileLoop, ids: Sequence[str]) -> None:
         loop.actuator.apply_previews(snapshot)
         return states(left)
 
-    if left := loop.until(stop_drained, loop.rules.progress_deadline):
+    if left := loop.until("draining", stop_drained, loop.rules.progress_deadline):
         raise RolloutFailed(f"not within {loop.rules.progress_deadline:g} s: {left}", "PR-616")
 
 
@@ -51,7 +51,7 @@ def admit(loop: ReconcileLoop, revision: str | None) -> bool:
             )
         return ", ".join(i.id for i in out)
 
-    if left := loop.until(admit_healthy, loop.rules.progress_deadline):
+    if left := loop.until("putting in rotation", admit_healthy, loop.rules.progress_deadline):
         deadline = f"{loop.rules.progress_deadline:g} s"
         raise RolloutFailed(
             f"no load balancer's own check passed {left} within {deadline}", "PR-308"

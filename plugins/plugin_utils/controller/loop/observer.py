@@ -94,12 +94,23 @@ class Observer:
         """Observe the service; the first time, wait until each instance was checked once."""
         self._look()
         if self._traffic:
-            self._table = self._traffic.observe()
+            self._table = self._look_at_balancers(self._traffic)
             if self._now() >= self._next_counters:
                 self.count()
         for pool in self._previews if self._session.epoch else ():
             pool.observe()
         return self.assemble()
+
+    def _look_at_balancers(self, traffic: TrafficDriver) -> Table:
+        """Return the load balancers' entries; if they came late, those of a second look.
+
+        Meanwhile one may have an older state again, and send requests to what was drained: no
+        instance is stopped by a look from before. Load balancers that always answer late are
+        believed the second time, so that they delay a rollout and do not stall it.
+        """
+        began = self._now()
+        table = traffic.observe()
+        return table if self._now() - began < timing.LATE else traffic.observe()
 
     def observe_partly(self) -> list[str]:
         """Observe what can be observed now; return why the rest cannot be.

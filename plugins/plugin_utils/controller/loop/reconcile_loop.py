@@ -367,14 +367,22 @@ class ReconcileLoop:
         with suppress(*TRANSIENT):
             self.actuator.forget_dead(self.observer.snapshot)
 
-    def until(self, iterate: Callable[[], str], seconds: float) -> str:
-        """Iterate until nothing is left, or these seconds are over; return what is left."""
-        deadline, backoff, before = self.now() + seconds, timing.Backoff(), ""
+    def until(self, activity: str, iterate: Callable[[], str], seconds: float) -> str:
+        """Iterate until nothing is left, or these seconds are over; return what is left.
+
+        An activity that takes long is shown, with what is left: at first soon, then each minute.
+        """
+        began, backoff, before = self.now(), timing.Backoff(), ""
+        next_line = began + timing.HINTS
         while True:
             self.guard.check()
-            left = iterate()
-            if not left or self.now() > deadline:
+            left, now = iterate(), self.now()
+            if not left or now > began + seconds:
                 return left
+            if now >= next_line:
+                next_line = now + timing.HEARTBEAT
+                times = f"for {span(now - began)}, at most {span(seconds)}"
+                self.print_line(f"{self.settings.service} {activity} ({times}): {left}")
             if left != before:
                 backoff.reset()
             before = left

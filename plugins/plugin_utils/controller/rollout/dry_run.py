@@ -41,9 +41,15 @@ class DryRun(StepPart):
         return self.open(RolloutKind.ROLLOUT, revision, generation, replicas, plan)
 
     def open(
-        self, kind: RolloutKind, revision: str, generation: int, replicas: int, plan: Plan
+        self,
+        kind: RolloutKind,
+        revision: str,
+        generation: int,
+        replicas: int,
+        plan: Plan,
+        line: str = "",
     ) -> Result:
-        """Return what a new rollout that follows this plan would do."""
+        """Return what a new rollout that follows this plan would do; `line` begins a line on it."""
         stable = self.record.stable
         base = self.validation.kept_replicas(replicas, plan)
         stages = self.stages.planned(
@@ -51,8 +57,10 @@ class DryRun(StepPart):
         )
         if kind == RolloutKind.REBALANCE:
             stages = spread_evenly(stages)
-        less = fewer(self.record.service, base, replicas)
-        return self.step.would([stage.waypoint for stage in stages], revision, **less)
+        more = fewer(self.record.service, base, replicas)
+        if line:
+            more = {"msg": f"{line}: {', '.join(stage.name for stage in stages)}"}
+        return self.step.would([stage.waypoint for stage in stages], revision, **more)
 
     def resume(self, rollout: Rollout, replicas: int) -> Result:
         """Return what the rollout in progress would do."""
@@ -76,17 +84,20 @@ class DryRun(StepPart):
         target = Rollback(self.step).target(to)
         if target is None:
             return self.step.report(False, msg=nothing_to_roll_back(self.record))
-        if plan:
-            return self.open(
-                RolloutKind.ROLLBACK, target.revision, target.generation, target.replicas, plan
-            )
-        stable = self.record.stable
-        return self._back(stable.revision if stable else "", target)
+        current = self.record.stable.revision if self.record.stable else ""
+        if plan is None:
+            return self._back(current, target)
+        line = self._leading(current, target.revision)
+        generation, replicas = target.generation, target.replicas
+        return self.open(RolloutKind.ROLLBACK, target.revision, generation, replicas, plan, line)
 
     def _back(self, current: str, target: Rollout | Composition) -> Result:
         """Return what the way to `target` would do, and tell where it leads."""
         path = [rolling(target.generation, target.replicas)]
         if current in ("", target.revision):  # nothing else to go back to, or it is under way
             return self.step.would(path, target.revision)
-        line = f"{self.record.service}: would roll back from {current} to {target.revision}"
+        line = self._leading(current, target.revision)
         return self.step.would(path, target.revision, msg=line)
+
+    def _leading(self, current: str, target: str) -> str:
+        return f"{self.record.service}: would roll back from {current} to {target}"

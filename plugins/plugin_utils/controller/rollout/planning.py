@@ -66,7 +66,9 @@ def show_plan(step: StepContext, revision: str, replicas: int, base: int) -> Res
         "settings": settings_of(step),
     }
     lost = step.settings.on_stable_lost
-    shown = plan_lines(record.service, {**planned, "on_stable_lost": lost})
+    current = record.open is None and stable is not None and stable.revision == revision
+    done = current and forecast["next"]["reached"]
+    shown = plan_lines(record.service, {**planned, "on_stable_lost": lost}, done)
     diff = step.difference(path[-1].waypoint, revision)
     return step.report(False, **planned, **less, lines=shown, diff=diff)
 

@@ -322,6 +322,11 @@ class StepContext:
         last = not (self._keeps_lease(exc) or isinstance(exc, Interrupted))
         try:
             if last and self.announcer.busy:
+                self.announcer.wait(announcer.BETWEEN, lambda: self.guard.stopped)
+                if (awaited := self.announcer.awaited) and not self.guard.stopped:
+                    names, most = " and ".join(awaited), announcer.AT_END
+                    line = f"waiting for {names} to be notified, at most {most:g} s"
+                    self.print_line(f"{self.settings.service}: {line}")
                 self.announcer.wait(announcer.AT_END, lambda: self.guard.stopped)
                 self._note_late_notices()
         finally:
