@@ -472,6 +472,8 @@ class TrafficContract:
         targets[late] = Target(IN, name="shop-late")
         with pytest.raises(TrafficError, match=str(late.port)):
             apply(driver, targets)
+        with pytest.raises(TrafficError, match=str(late.port)):  # before anything else is done
+            apply(driver, {late: Target(IN, name="shop-late")})
         assert not any(s.rotation is IN or s.lb_healthy for s in entries(driver.observe(), late))
         assert set(answers(plane)) == {"a"}
         backends.start_at(late, "late")

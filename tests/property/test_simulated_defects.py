@@ -37,6 +37,7 @@ def check(
     tasks: float = 1.0,
     next_replicas: int | None = None,
     quiet: bool = False,
+    again: float = 0.0,
     **given: t.Any,
 ) -> stories.End:
     """Every promise is kept in this story, which is returned."""
@@ -53,6 +54,7 @@ def check(
         tasks=tasks,
         differ=differ,
         quiet=quiet,
+        again=again,
     )
     end = stories.run(story)
     assert not end.wrong, f"\n{end.text()}"
@@ -177,6 +179,40 @@ def test_a_balancer_with_an_older_state_is_not_emptied() -> None:
         seed=500148,
         budget={"max_surge": 3, "max_unavailable": 1},
         wait=20,
+    )
+
+
+def test_a_load_balancer_keeps_what_drains_until_others_serve_there() -> None:
+    """It has an older state again, in which what drains is in rotation, on a host that has been away
+    or restarted by its platform, and what is new is not.
+    """
+    check(
+        Fault("host away", 12.8, 5.0, "web2"),
+        Fault("balancer restores", 16.4, 0.0, "lb1"),
+        Fault("dies after", 38),
+        bad=[Life(0.5, 0.2, 1.0), Life(5.0, 2.0, 1.0, flap=(10.0, 20.0))],
+        follows=("same",),
+        seed=77000308,
+        quiet=True,
+        replicas=2,
+        budget={"max_surge": "10%", "max_unavailable": "10%"},
+    )
+    check(
+        Fault("balancer restores", 7.5, 0.0, "lb1"),
+        Fault("instance killed", 10.0),
+        Fault("balancer restores", 11.8, 0.0, "lb1"),
+        seed=78000259,
+        quiet=True,
+        again=0.1,
+        replicas=4,
+        budget={"max_surge": 1, "max_unavailable": 1},
+        min_ready=2,
+        on_failure="hold",
+        failure_limit=1,
+        targets=[
+            {"name": "eu", "hosts": "web1", "load_balancers": ["lb1"]},
+            {"name": "us", "hosts": "web2,web3", "load_balancers": ["lb2"]},
+        ],
     )
 
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A drain that is not carried out yet is cancelled when too few others serve."""
+"""A drain that is not carried out yet is cancelled when too few others serve, or postponed where
+too few do at one load balancer.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from dataclasses import replace
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import (
     drains_to_cancel,
+    drains_to_postpone,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Instance,
@@ -58,7 +61,34 @@ def test_an_instance_stays_where_others_get_requests_that_they_do_not_answer() -
         )
     silent = make("s-5", State.UNREACHABLE, Rotation.IN)
     assert drains_to_cancel([silent, RESTORED], ALL, 1) == (), "only we cannot reach its host"
+    assert drains_to_cancel([replace(silent, draining_since=3.0), RESTORED], ALL, 1) == ("s-2",)
 
 
 def test_an_instance_that_gets_no_requests_or_was_told_to_stop_does_not_stay() -> None:
     assert drains_to_cancel([SERVING, RESTORED, DRAINED], ("s-3",), 3) == ()
+
+
+LEAVING = make("s-6", State.DRAINING, Rotation.PARTIAL, created=1.0, draining_since=3.0)
+SILENT = make("s-7", State.UNREACHABLE, Rotation.PARTIAL, created=2.0, draining_since=3.0)
+BACK = ("s-6", "s-7")
+
+
+def test_what_drains_stays_at_a_load_balancer_until_enough_others_serve_there() -> None:
+    assert drains_to_postpone([LEAVING, SILENT], BACK, 1) == ("s-7",)
+    assert drains_to_postpone([LEAVING, SILENT], BACK, 2) == ("s-7", "s-6")
+    assert drains_to_postpone([LEAVING, SILENT, SERVING], BACK, 2) == ("s-7",)
+    assert drains_to_postpone([LEAVING, SILENT, SERVING], BACK, 1) == ()
+
+
+def test_what_may_not_be_ready_is_none_of_the_others_at_a_load_balancer() -> None:
+    for state in (State.STARTING, State.NOT_READY):
+        early = make("s-8", state, Rotation.PARTIAL)
+        assert drains_to_postpone([early, LEAVING], BACK, 1) == ("s-6",)
+    unseen = make("s-8", State.UNREACHABLE, Rotation.PARTIAL)
+    assert drains_to_postpone([unseen, LEAVING], BACK, 1) == ()
+
+
+def test_what_was_told_to_stop_or_is_not_needed_leaves_a_load_balancer_at_once() -> None:
+    assert drains_to_postpone([LEAVING, SILENT], ("s-6",), 2) == ("s-6",)
+    assert drains_to_postpone([LEAVING], (), 1) == ()
+    assert drains_to_postpone([LEAVING], BACK, 0) == ()

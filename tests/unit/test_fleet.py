@@ -10,6 +10,7 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.fleet import (
     assemble,
     differs,
+    serving_at,
     summary,
     targets,
     with_predecessors,
@@ -20,6 +21,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     Process,
     Rotation,
     State,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.shares import (
+    Target as Region,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import WeightSplit
@@ -197,6 +201,34 @@ def test_targets_by_balancer() -> None:
     assert targets(fleet, table, [], [], leaving=["shop-1"])["a"] == {
         two: Target(OUT, 100, "shop-2", 1)
     }
+
+
+def test_what_is_out_stays_at_the_load_balancer_where_that_is_postponed() -> None:
+    two = Endpoint("127.0.0.1", 8101)
+    fleet = [report("shop-1"), report("shop-2", endpoint=two)]
+    table = {name: {HERE: server(), two: server(OUT)} for name in "ab"}
+    shall = targets(fleet, table, (), ["shop-1", "shop-2"], (), postponed={"a": ["shop-1"]})
+    assert [shall["a"][at].rotation for at in (HERE, two)] == [IN, OUT]
+    assert [shall["b"][at].rotation for at in (HERE, two)] == [OUT, OUT]
+
+
+def test_what_serves_at_a_load_balancer_is_what_it_sends_requests_to_and_finds_healthy() -> None:
+    two, three = Endpoint("127.0.0.1", 8101), Endpoint("127.0.0.1", 8102)
+    reports = [
+        report("shop-1"),
+        report("shop-0", Process.STOPPED),  # it was there before
+        report("shop-2", endpoint=two),
+        report("shop-3", endpoint=three),
+    ]
+    table = {
+        "a": {HERE: server(), two: server(OUT), three: server(lb_healthy=False)},
+        "b": {two: server()},
+    }
+    fleet = assemble(reports, table, {}, {"shop-1": 130.0})
+    assert [i.id for i in serving_at("a", reports, table, fleet)] == ["shop-1"]
+    assert [i.id for i in serving_at("b", reports, table, fleet)] == ["shop-2"]
+    elsewhere = [Region("eu", frozenset({"h2"}), balancers=frozenset({"b"}))]
+    assert serving_at("b", reports, table, fleet, elsewhere) == []
 
 
 def test_one_that_starts_at_the_endpoint_of_another_gets_no_requests_where_others_do() -> None:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An analysis does not end while the new side has a burst of errors, or a verdict waits."""
+"""An analysis does not end while the new side has a burst of errors, or a verdict waits, and no rate
+of errors that it promises to detect passes without a verdict.
+"""
 
 from __future__ import annotations
 
@@ -33,19 +35,23 @@ def judged(
     stable: int = 1,
     of_new: int = 2,
     killed: bool = False,
+    stable_looks: int = 1000,
+    at_least: float = 0,
     **options: t.Any,
 ) -> tuple[MetricProgress, int]:
     """An analysis at its end, and its last look. So many of 200 requests to each new instance
-    fail in each look, and of 200 to each of eight stable ones.
+    fail in each look, and of 200 to each of eight stable ones, which get some in `stable_looks`.
     """
     given = spec.OPTIONS.parse({"count": COUNT, **options}, "analysis.")
-    (metric,) = spec.parse(given, "analysis", [{"name": "errors"}]).metrics
+    metrics = [{"name": "errors", "at_least": at_least}]
+    (metric,) = spec.parse(given, "analysis", metrics).metrics
     progress = MetricProgress(metric)
     for look, failed in enumerate(errors, 1):
         sides = {
             side: {
                 f"{side}-{n}": {"requests": 200, "errors": bad, "age": 600 + 10 * look}
                 for n in range(number)
+                if side == "new" or look <= stable_looks
             }
             for side, number, bad in (("new", of_new, failed), ("stable", 8, stable))
         }
@@ -100,3 +106,36 @@ def test_what_watches_in_the_background_doubts_a_burst(killed: bool) -> None:
         for looks in (CALM, [*CALM, 100], [*CALM, 100, 1])
     )
     assert burst.endswith("far more errors in the last look than before") and not calm + over
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize(
+    ("beside", "after"), [([7, 3], 60), ([10, 5], 100), ([20, 20], 150), ([5, 5, 5], 60)]
+)
+def test_errors_beside_which_stable_has_no_requests_are_left_to_an_operator(
+    beside: Sequence[int], after: int, killed: bool
+) -> None:
+    """The stable instances die after two or three measurements, and nothing more is compared."""
+    looks = [*beside, *[after] * (COUNT + MORE)]
+    progress, look = judged(looks, stable=0, of_new=1, stable_looks=len(beside), killed=killed)
+    assert (progress.phase, look) == (AnalysisPhase.INCONCLUSIVE, COUNT + MORE)
+
+
+def test_errors_that_begin_when_stable_has_no_requests_are_left_to_an_operator() -> None:
+    looks = [*[0] * 10, *[60] * COUNT]
+    progress, _look = judged(looks, stable=0, of_new=1, stable_looks=10)
+    assert progress.phase is AnalysisPhase.INCONCLUSIVE
+
+
+def test_a_new_side_without_errors_passes_where_stable_dies() -> None:
+    assert ended(CALM, stable_looks=10)[0] is AnalysisPhase.SUCCESSFUL
+
+
+def test_as_many_errors_as_stable_had_pass_where_stable_dies() -> None:
+    assert ended([20] * COUNT, stable=20, stable_looks=10)[0] is AnalysisPhase.SUCCESSFUL
+
+
+def test_errors_below_at_least_pass_where_stable_dies() -> None:
+    looks = [20] * COUNT
+    end = ended(looks, stable=0, of_new=1, stable_looks=2, at_least=0.2)
+    assert end == (AnalysisPhase.SUCCESSFUL, COUNT)

@@ -36,6 +36,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     RolloutTarget,
     Stage,
     Step,
+    Waypoint,
     peak,
     stages,
 )
@@ -492,3 +493,13 @@ def test_weights_alone_always_fit(percent: list[int], room: ResolvedBudget, desi
     assert [stage.waypoint.weight for stage in listed] == [*percent, 100]
     for stage in listed:
         assert stage.waypoint.new and (stage.waypoint.old or stage.waypoint.weight == 100)
+
+
+@pytest.mark.parametrize(
+    ("headroom", "enough"), [(None, 5), (0, 5), (1, 5), (Fraction(5, 4), 4), (2, 3)]
+)
+def test_how_many_instances_can_carry_all_requests(
+    headroom: Fraction | int | None, enough: int
+) -> None:
+    back = None if headroom is None else Fraction(headroom)
+    assert Waypoint(1, 5, 0, 5, headroom=back).enough == enough

@@ -121,9 +121,29 @@ def drains_to_cancel(
     state again may send requests to nothing else, even while its own checks fail, or to one that
     starts at the endpoint of an earlier one.
     """
-    answer = (State.READY, State.UNREACHABLE)  # the latter as far as load balancers say
-    missing = floor - sum(is_serving(i) and i.state in answer for i in fleet)
+    missing = floor - sum(is_serving(i) and _answers(i) for i in fleet)
     draining = [i for i in fleet if i.state is State.DRAINING and i.in_rotation]
     kept = [i for i in draining if i.id in may_stay]
     kept.sort(key=lambda i: (gets_requests(i), i.order), reverse=True)
     return ids(kept[: max(0, missing)])
+
+
+def drains_to_postpone(
+    serving: Sequence[Instance], may_stay: Container[str], floor: int
+) -> tuple[str, ...]:
+    """Return the draining instances that stay in rotation at one load balancer for now, since too
+    few others serve there, the newest first.
+
+    `serving`: what this load balancer has in rotation and finds healthy, whatever our own checks
+    find. `may_stay`: what was not told to stop. Where it returned to an older state, what drains is
+    in rotation again, and others may not be there yet.
+    """
+    others = sum(_answers(i) for i in serving)
+    kept = [i for i in serving if i.draining_since is not None and i.id in may_stay]
+    kept.sort(key=lambda i: i.order, reverse=True)
+    return ids(kept[: max(0, floor - others)])
+
+
+def _answers(instance: Instance) -> bool:
+    """Whether it is to serve and answers, as far as load balancers say where its host does not."""
+    return instance.draining_since is None and instance.state in (State.READY, State.UNREACHABLE)

@@ -5,6 +5,7 @@ not a new code path. Pure.
 
 from __future__ import annotations
 
+import math
 import typing as t
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -72,6 +73,11 @@ class Waypoint:
     def switches(self) -> bool:
         """Whether the new instances take over at once, and the old ones stay on standby."""
         return self.weight == 100 and self.old > 0
+
+    @property
+    def enough(self) -> int:
+        """How many instances can carry all requests: on a rollback, each more than usual."""
+        return math.ceil(self.desired / max(1, self.headroom or 1))
 
     @property
     def repairs(self) -> bool:

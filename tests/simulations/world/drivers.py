@@ -401,15 +401,15 @@ class Traffic(TrafficDriver):
                 balancer.epoch = epoch
 
     def _change(self, balancer: Balancer, wanted: Mapping[Endpoint, Target], asked: float) -> None:
-        """Do what was asked for at that time."""
+        """Do what was asked for at that time, or refuse it before the first change."""
         world = self._world
+        self._refuse(balancer, wanted)
         serving, shares = world.serving(balancer), world.shares(balancer)
         before = serving - world.uncounted(balancer)
         balancer.disordered = False
         world.count(balancer)
         if self._context.service == "shop":
             world.decided.check_change(balancer, wanted)
-        refused = []
         for at, target in wanted.items():
             entry = balancer.entries.get(at)
             if entry is None:
@@ -417,9 +417,6 @@ class Traffic(TrafficDriver):
             elif entry.name != target.name and world.at(at) is not None:
                 entry.name = target.name  # the endpoint has another instance now
             if target.rotation is Rotation.IN and entry.rotation is not Rotation.IN:
-                if balancer.blind > world.now or not self._passes(world.at(at), entry):
-                    refused.append(at)
-                    continue
                 world.check_admitted(balancer, at)
             if target.rotation is not Rotation.IN and entry.rotation is Rotation.IN:
                 entry.left = world.now
@@ -439,8 +436,16 @@ class Traffic(TrafficDriver):
         if self._context.service == "shop" and world.now - asked <= SOON:
             world.check_floor(f"{balancer.name} is changed", balancer, before)
             world.check_shares(balancer, shares)
-        if refused:
-            raise TrafficError(f"{balancer.name}: {refused[0]} does not pass its check", "PR-300")
+
+    def _refuse(self, balancer: Balancer, wanted: Mapping[Endpoint, Target]) -> None:
+        """Raise for an entry to be put in rotation that has not passed the balancer's check."""
+        for at, target in wanted.items():
+            entry = balancer.entries.get(at)
+            if target.rotation is not Rotation.IN or (entry and entry.rotation is Rotation.IN):
+                continue
+            blind = balancer.blind > self._world.now
+            if blind or entry is None or not self._passes(self._world.at(at), entry):
+                raise TrafficError(f"{balancer.name}: {at} does not pass its check", "PR-308")
 
     def _passes(self, instance: Instance | None, entry: Entry) -> bool:
         """Return whether an instance passes the balancer's own check: it accepts connections."""

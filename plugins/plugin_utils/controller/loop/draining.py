@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import typing as t
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from ...base.errors import TRANSIENT, RolloutFailed
 from ...engine.evaluate import Decision
-from ...engine.instances import can_admit, can_stop, drains_to_cancel
+from ...engine.instances import can_admit, can_stop, drains_to_cancel, drains_to_postpone
 from ...engine.model import Health, Process, Rotation
 from ...engine.wording import states
 from ...state import events
+from . import fleet as fleets
 from . import timing
 from .observer import Snapshot
 from .reconcile_loop import ReconcileLoop
@@ -71,28 +73,67 @@ def cancel_drain(loop: ReconcileLoop, generation: int) -> None:
 
 
 def reconsider(
-    loop: ReconcileLoop, snapshot: Snapshot, floor: int, settled: Collection[str] = ()
+    loop: ReconcileLoop,
+    snapshot: Snapshot,
+    floor: int,
+    floors: Mapping[str, int],
+    settled: Collection[str] = (),
 ) -> Snapshot:
-    """Cancel the drains after which fewer than `floor` instances would serve; return the fleet so.
+    """Cancel or postpone the drains after which too few instances would serve; return the fleet so.
 
-    Only those that are not carried out yet: the instance runs, is ready, and gets requests. Those
-    of `settled` instances stay.
+    Only those that are not carried out yet: the instance gets requests. A drain is cancelled where
+    the instance runs and is ready; otherwise it stays in rotation at single load balancers for now.
+
+    Args:
+        snapshot: As observed.
+        floor: How many instances are to serve.
+        floors: How many are to serve at each load balancer.
+        settled: Instances whose drains are carried out whatever happens.
     """
-    draining, stay_out = loop.session.record.draining, {*loop.actuator.stops.told_to_stop, *settled}
-    excluded = rollout.excluded if (rollout := loop.session.record.open) else ()
-    may_stay = {
+    may_stay = _may_stay(loop, snapshot, settled)
+    if not any(i.in_rotation for i in snapshot.fleet if i.id in may_stay):
+        return snapshot
+    cancelled = drains_to_cancel(snapshot.fleet, _ready(loop, snapshot, may_stay), floor)
+    for name in cancelled:
+        del loop.session.record.draining[name]
+    snapshot = loop.observer.assemble() if cancelled else snapshot
+    reports, table, fleet = snapshot.reports, snapshot.table or {}, snapshot.fleet
+    postponed = {
+        name: drains_to_postpone(
+            fleets.serving_at(name, reports, table, fleet, loop.targets),
+            may_stay,
+            floors[name],
+        )
+        for name in table
+    }
+    return replace(snapshot, postponed=postponed)
+
+
+def _may_stay(loop: ReconcileLoop, snapshot: Snapshot, settled: Collection[str]) -> set[str]:
+    """Return the draining instances that were not told to stop, and are not to be out for another
+    reason.
+    """
+    record = loop.session.record
+    stay_out = {*loop.actuator.stops.told_to_stop, *settled}
+    excluded = record.open.excluded if record.open else ()
+    return {
         report.labels.id
         for report in snapshot.reports
-        if report.labels.id in draining
-        and report.process is Process.RUNNING
+        if report.labels.id in record.draining
+        and report.process in (Process.RUNNING, Process.UNREACHABLE)
         and report.labels.id not in stay_out
         and report.labels.host not in excluded
-        and loop.checker.health(report.labels.id).health in (Health.PASSING, Health.NONE)
     }
-    cancelled = drains_to_cancel(snapshot.fleet, may_stay, floor) if may_stay else ()
-    for name in cancelled:
-        del draining[name]
-    return loop.observer.assemble() if cancelled else snapshot
+
+
+def _ready(loop: ReconcileLoop, snapshot: Snapshot, names: Collection[str]) -> set[str]:
+    """Return those of these instances that run and pass their checks."""
+    running = {r.labels.id for r in snapshot.reports if r.process is Process.RUNNING}
+    return {
+        name
+        for name in running.intersection(names)
+        if loop.checker.health(name).health in (Health.PASSING, Health.NONE)
+    }
 
 
 def hold_drained(loop: ReconcileLoop) -> None:

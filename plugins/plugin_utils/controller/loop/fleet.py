@@ -232,6 +232,7 @@ def targets(
     split: WeightSplit | None = None,
     regions: Sequence[Region] = (),
     never_ready: Collection[str] = (),
+    postponed: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> dict[str, dict[Endpoint, Target]]:
     """Return what each load balancer is to show.
 
@@ -240,7 +241,8 @@ def targets(
     it is `out`. Its entry is removed before it is stopped (`leaving`). Requests are divided by
     `split`; without it, weights stay as they are. A load balancer of a target (`regions`) shows
     the instances of that target alone. An instance that was `never_ready` gets no requests
-    where others do, whatever entry another had at its endpoint.
+    where others do, whatever entry another had at its endpoint. What is `postponed` at a load
+    balancer stays in rotation there for now, although it is `out`.
     """
     admitted, kept_out, gone = set(admit), set(out), set(leaving)
     wanted = [
@@ -249,18 +251,39 @@ def targets(
         if r.labels.id not in gone and r.process in _ALIVE and r.labels.endpoint.known
     ]
     splits = {name: split.at(owner_of(name, regions)) if split else None for name in table}
-    entries = {
-        name: _entries(
+    entries = {}
+    for name, servers in table.items():
+        off = kept_out.difference(postponed.get(name, ()))
+        entries[name] = _entries(
             [r for r in wanted if shows(name, r.labels.host, regions)] if regions else wanted,
             servers,
             admitted,
-            kept_out | _early(wanted, servers, kept_out, never_ready),
+            off | _early(wanted, servers, off, never_ready),
             splits[name],
         )
-        for name, servers in table.items()
-    }
     weights = {name: _weights(name, entries, splits) for name in table}
     return {name: _targets(mine, splits[name], weights[name]) for name, mine in entries.items()}
+
+
+def serving_at(
+    balancer: str,
+    reports: Iterable[Report],
+    table: Table,
+    fleet: Iterable[Instance],
+    regions: Sequence[Region] = (),
+) -> list[Instance]:
+    """Return the instances that one load balancer has in rotation and finds healthy."""
+    inside = {
+        endpoint
+        for endpoint, server in table[balancer].items()
+        if server.rotation is Rotation.IN and server.lb_healthy
+    }
+    names = {
+        report.labels.id
+        for report in reports
+        if report.labels.endpoint in inside and shows(balancer, report.labels.host, regions)
+    }
+    return [i for i in fleet if i.id in names and i.state.counted]
 
 
 def with_predecessors(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import typing as t
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from ...analysis import counters
@@ -41,6 +41,8 @@ class Snapshot:
     at: float = 0.0  # seconds since the epoch
     # Instances that leave crowded hosts on the way to the waypoint; None: none are to.
     leaving: frozenset[str] | None = None
+    # draining instances that stay in rotation for now, by load balancer
+    postponed: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
 class Observer:

@@ -17,6 +17,7 @@ from ...engine.last_old import ends_comparison
 from ...engine.model import Composition, Instance, Phase, Rotation, State
 from ...engine.progress import ProgressTracker, Rules
 from ...engine.rebalance import mark_leaving
+from ...engine.shares import Target, owner_of
 from ...engine.strategy import Stage, Waypoint
 from ...engine.targets import join, split
 from ...engine.weights import WeightSplit
@@ -182,9 +183,15 @@ class StageRun:
 
     def _observe(self, waypoint: Waypoint) -> Snapshot:
         """Observe the service, and reconsider the drains that are not carried out."""
-        allowed = self._budget.resolve(waypoint.desired)
-        floor = waypoint.desired - allowed.unavailable
-        snapshot = reconsider(self._loop, self._loop.observe(), floor, self._deployed)
+        unavailable = self._budget.resolve(waypoint.desired).unavailable
+        snapshot, targets = self._loop.observe(), self._loop.targets
+        parts: dict[Target | None, Waypoint] = dict(waypoint.parts)
+        floors = {
+            name: parts.get(owner_of(name, targets), waypoint).enough - unavailable
+            for name in snapshot.table or ()
+        }
+        floor = waypoint.desired - unavailable
+        snapshot = reconsider(self._loop, snapshot, floor, floors, self._deployed)
         return self._loop.with_leaving(snapshot, waypoint)
 
     @property

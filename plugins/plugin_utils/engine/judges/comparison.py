@@ -78,10 +78,13 @@ class Comparison:
         `what` is counted, for the sentence.
         """
         verdict, remark = self._by_evidence(alpha, tolerance, detect, what)
-        if verdict.worse and self.reached < LOOKS:
-            verdict = replace(
-                verdict, worse=False, sentence=f"{verdict.sentence}; now below at_least"
-            )
+        sentence = verdict.sentence
+        if self.reached < LOOKS:
+            if verdict.worse:
+                verdict = replace(verdict, worse=False, sentence=f"{sentence}; now below at_least")
+        elif not verdict.worse and verdict.data is Data.ENOUGH and self.sides.exceeds(detect):
+            sentence += "; too high an error rate to pass without a verdict"
+            verdict = replace(verdict, sentence=sentence, data=Data.WAITING)
         return verdict, remark
 
     def _by_evidence(

@@ -234,6 +234,16 @@ class ErrorHistory:
         new, _stable = self.calm.last[-1]
         return is_storm(new, (self.new + self.stable - new).rate)
 
+    def exceeds(self, detect: float) -> bool:
+        """Whether the new side fails as often as a verdict has to detect, and not less and less.
+
+        Errors that come many at once, or beside which stable has no requests, may be too little
+        evidence for a failure, however many they are.
+        """
+        sides = self.beside, (self.new, self.stable)
+        high = any(new.rate >= detectable(detect, stable.rate) for new, stable in sides)
+        return high and not self.fading.fades
+
     @property
     def log_e(self) -> float:
         """The evidence that the new side is worse; where errors fade, by those that stay."""
@@ -418,7 +428,7 @@ def _with_missing(
 ) -> Verdict:
     """Return the verdict with whether there is enough data to rely on it."""
     alpha, tolerance, detect = rules
-    detect = min(1.0, max(detect, WORSE * history.stable.rate))
+    detect = detectable(detect, history.stable.rate)
     known = history.fading.warm if history.fading.fades else history.beside[0].requests
     enough = _enough_requests(history, known, (alpha, tolerance, detect))
     if enough is None:
@@ -429,6 +439,11 @@ def _with_missing(
         return verdict
     text = f"{verdict.sentence}; needs {missing:,} more requests"
     return replace(verdict, sentence=text, data=Data.LACKING, missing=missing)
+
+
+def detectable(detect: float, stable: float) -> float:
+    """Return the error rate to detect (0 to 1), where stable has a rate of its own."""
+    return min(1.0, max(detect, WORSE * stable))
 
 
 def requests_for(share: float, alpha: float, tolerance: float, detect: float) -> int | None:
