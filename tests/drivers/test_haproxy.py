@@ -732,19 +732,19 @@ class TestOnlyHAProxy:
     def test_a_socket_is_at_the_path_of_its_host(self) -> None:
         names = ("lb1", "lb-1.example.org", "::1")
         given = {"hosts": ",".join(names), "backend": "shop"}
-        for socket in ("/run/{host}/admin.sock", "{host}:9999", "[{host}]:9999"):
-            driver = made({**given, "socket": socket}, context(Here()))
+        for place in ("/run/{host}/admin.sock", "{host}:9999", "[{host}]:9999"):
+            driver = made({**given, "socket": place}, context(Here()))
             assert driver.balancers == {
-                host: (host, socket.replace("{host}", host)) for host in names
+                host: (host, place.replace("{host}", host)) for host in names
             }
         with pytest.raises(InputError, match=r"unknown placeholder '\{port\}'") as refused:
             made({**given, "socket": "/run/{port}.sock"}, context(Here()))
         assert refused.value.id == "PR-112"
 
-    @pytest.mark.parametrize("socket", ["::1", "::1:9999", "fe80::1:9999", "admin.sock", ":9999"])
-    def test_what_may_be_an_address_without_a_port_is_refused(self, socket: str) -> None:
+    @pytest.mark.parametrize("place", ["::1", "::1:9999", "fe80::1:9999", "admin.sock", ":9999"])
+    def test_what_may_be_an_address_without_a_port_is_refused(self, place: str) -> None:
         with pytest.raises(InputError, match=r"rollout_traffic\.socket.*\[IPv6\]:port") as refused:
-            made({"socket": socket, "backend": "shop"}, context(Here()))
+            made({"socket": place, "backend": "shop"}, context(Here()))
         assert refused.value.id == "PR-122"
         assert made({"socket": "[::1]:9999", "backend": "shop"}, context(Here())).balancers
 
