@@ -186,7 +186,7 @@ class _Begin(StepPart):
         base = 0 if step.in_place else self.validation.kept_replicas(replicas, plan)
         open_ = partial(self.lifecycle.open, plan=plan, why=self.why, release=release)
         open_(kind, revision, generation, replicas, base)
-        return step.report(True, **fewer(record.service, base, replicas))
+        return step.report(True, **fewer(record.service, base, replicas, step.loop.targets))
 
     def _kind_of_same(self, revision: str, generation: int, replicas: int) -> RolloutKind | None:
         """Return the kind of a rollout of the stable revision; None: there is nothing to do."""

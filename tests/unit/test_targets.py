@@ -25,6 +25,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loo
     refuse_unknown_balancers,
     targets_of,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.validation import (
+    fewer,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget, up
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import (
     Decision,
@@ -472,3 +475,17 @@ def test_the_numbers_are_as_the_page_says(replicas: int) -> None:
 
 def given_as(variables: dict[str, t.Any]) -> dict[str, t.Any]:
     return {name.removeprefix("rollout_"): value for name, value in variables.items()}
+
+
+@pytest.mark.parametrize(
+    ("base", "replicas", "message"),
+    [
+        (4, 3, ""),
+        (6, 5, ""),
+        (6, 4, "shop: 6 run, 4 are asked for: 2 fewer"),
+        (6, 3, "shop: 6 run, 3 are asked for (4 with each target's share rounded up): 2 fewer"),
+    ],
+)
+def test_a_share_that_is_rounded_up_is_no_fewer(base: int, replicas: int, message: str) -> None:
+    targets = [Target(name, frozenset([name])) for name in ("eu", "us")]
+    assert fewer("shop", base, replicas, targets).get("msg", "") == message

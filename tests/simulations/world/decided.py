@@ -108,8 +108,6 @@ class Decided:
         world, rollout = self._world, self._world.recorded("rollout") or {}
         if not instance.labels.generation:
             return False  # in place, it comes back with the new revision
-        if instance.labels.host in rollout.get("excluded", ()):
-            return False  # a run may know nothing of what is there
         previous = rollout.get("previous") or {}
         back = rollout.get("phase") in (Phase.ROLLING_BACK, Phase.HELD)  # perhaps on its way back
         if back and instance.labels.generation == previous.get("generation", 0):

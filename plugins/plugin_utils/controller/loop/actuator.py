@@ -122,9 +122,11 @@ class Actuator:
             self._observer.sync(forget=ids(dead))
         present = {report.labels.id for report in self._observer.reports}
         record = self._session.record
-        record.draining = {
-            name: since for name, since in record.draining.items() if name in present
-        }
+        # a host that is left out, and has not answered any run since, may have what drains
+        if all(record.away.values()):
+            record.draining = {
+                name: since for name, since in record.draining.items() if name in present
+            }
         return [i for i in dead if i.id in present]
 
     def _to_forget(

@@ -57,7 +57,7 @@ class DryRun(StepPart):
         )
         if kind == RolloutKind.REBALANCE:
             stages = spread_evenly(stages)
-        more = fewer(self.record.service, base, replicas)
+        more = fewer(self.record.service, base, replicas, self.loop.targets)
         if line:
             more = {"msg": f"{line}: {', '.join(stage.name for stage in stages)}"}
         return self.step.would([stage.waypoint for stage in stages], revision, **more)

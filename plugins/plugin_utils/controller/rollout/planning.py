@@ -44,7 +44,7 @@ def show_plan(step: StepContext, revision: str, replicas: int, base: int) -> Res
     forecast = foresee(step.settings, loop.placed_rules, loop.fleet, path, replicas, times or guess)
     weighted = loop.balanced and any(stage.waypoint.weight is not None for stage in path)
     background = [with_share(gate, path[0].share) for gate in step.settings.plan.background]
-    less = {} if record.open else fewer(record.service, base, replicas)
+    less = {} if record.open else fewer(record.service, base, replicas, loop.targets)
     stable = record.stable
     planned = {
         **forecast,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...base import clock
@@ -14,7 +14,7 @@ from ...base.text import count, size
 from ...config.settings import Settings
 from ...engine.budget import PerHost
 from ...engine.model import State
-from ...engine.shares import Target, counted, share
+from ...engine.shares import Target, counted, share, total
 from ...engine.strategy import Groups, Plan, Stage, peak
 from ...engine.targets import most_at
 from ..loop.timing import FIRST_CHECKS
@@ -355,11 +355,15 @@ def balancers_of(settings: Settings) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def fewer(service: str, base: int, replicas: int) -> dict[str, str]:
-    """Return the message where fewer instances are asked for than run."""
-    less = base - replicas
+def fewer(service: str, base: int, replicas: int, targets: Sequence[Target] = ()) -> dict[str, str]:
+    """Return the message where fewer instances are asked for than run.
+
+    Each target has a share that is rounded up, so that fewer replicas may be as many instances.
+    """
+    run, asked = (total(n, targets) if targets else n for n in (base, replicas))
+    rounded = f" ({asked} with each target's share rounded up)" if asked != replicas else ""
     return (
-        {"msg": f"{service}: {base} run, {replicas} are asked for: {less} fewer"}
-        if less > 0
+        {"msg": f"{service}: {run} run, {replicas} are asked for{rounded}: {run - asked} fewer"}
+        if run > asked
         else {}
     )
