@@ -262,6 +262,14 @@ def test_but_not_while_the_balancer_serves_from_them() -> None:
     assert len(turn(fleet, all_new(2, 4), Budget(1, 1)).drain) == 1
 
 
+def test_one_that_starts_at_the_endpoint_of_an_earlier_one_does_not_serve() -> None:
+    """A load balancer with an older state sends it requests, and has lost another instance."""
+    lost = replace(some(1, rotation=Rotation.PARTIAL)[0], lb_healthy=False, served=True)
+    starting = some(1, 2, State.STARTING, rotation=Rotation.PARTIAL, lb_healthy=True)
+    assert not turn([lost, *some(2, 2), *starting], all_new(2, 4), Budget(0, 1)).drain
+    assert turn([lost, *some(3, 2)], all_new(2, 4), Budget(0, 1)).drain == (lost.id,)
+
+
 def test_dead_old_ones_are_not_made_again_and_hold_nobody_up() -> None:
     decision = turn(some(10, 1, State.FAILED), all_new(2, 10), Budget(1, 0))
     assert decision.create == 10 and not decision.drain
