@@ -204,6 +204,11 @@ def check(
         ), "6: on standby for nothing"
         need = waypoint.new if waypoint.switch_at is None else min(waypoint.switch_at, waypoint.new)
         assert standing >= max(1, need), f"6: switched with {standing} of {waypoint.new} ready"
+    if decision.standby and not waypoint.parts:
+        leaving = {*decision.standby, *decision.drain}
+        for i in staying:
+            old = i.generation != waypoint.generation and i.in_rotation
+            assert not old or i.id in leaving, f"a switch leaves {i.id} in rotation"
     names = [*decision.admit, *decision.standby, *decision.drain, *decision.retire]
     assert len(names) == len(set(names)), "8: one thing at a time for each instance"
     if decision.reached:

@@ -349,6 +349,15 @@ def test_all_are_ready() -> None:
     assert (len(decision.admit), len(decision.standby), decision.drain) == (3, 3, ())
 
 
+def test_an_old_one_that_was_restarted_is_switched_with_the_others() -> None:
+    new = some(2, 2, rotation=Rotation.OUT)
+    first, second = some(2)
+    fleet = [*new, first, replace(second, crashed=True)]
+    decision = turn(fleet, Waypoint(2, 2, 2, 2, weight=100, stable=1), Budget(1, 0))
+    assert set(decision.standby) == {first.id, second.id}
+    assert set(decision.admit) == {i.id for i in new}
+
+
 def test_every_failure_has_a_consequence() -> None:
     """Of whatever it is made: one of three, written down; and nothing is taken back that cannot
     be.
