@@ -87,7 +87,7 @@ class Here:
         self.asked: list[tuple[str, str]] = []  # socket, line
 
     def hosts(self, pattern: str) -> list[str]:
-        return [name for name in pattern.split(",") if name.startswith("lb")]
+        return [name for name in pattern.split(",") if name.startswith(("lb", "::"))]
 
     def address(self, host: str) -> str:
         return "127.0.0.1"
@@ -730,14 +730,23 @@ class TestOnlyHAProxy:
             plane.close()
 
     def test_a_socket_is_at_the_path_of_its_host(self) -> None:
-        given = {"hosts": "lb1,lb2", "socket": "/run/{host}/admin.sock", "backend": "shop"}
-        driver = made(given, context(Here()))
-        assert driver.balancers == {
-            host: (host, f"/run/{host}/admin.sock") for host in ("lb1", "lb2")
-        }
+        names = ("lb1", "lb-1.example.org", "::1")
+        given = {"hosts": ",".join(names), "backend": "shop"}
+        for place in ("/run/{host}/admin.sock", "{host}:9999", "[{host}]:9999"):
+            driver = made({**given, "socket": place}, context(Here()))
+            assert driver.balancers == {
+                host: (host, place.replace("{host}", host)) for host in names
+            }
         with pytest.raises(InputError, match=r"unknown placeholder '\{port\}'") as refused:
             made({**given, "socket": "/run/{port}.sock"}, context(Here()))
         assert refused.value.id == "PR-112"
+
+    @pytest.mark.parametrize("place", ["::1", "::1:9999", "fe80::1:9999", "admin.sock", ":9999"])
+    def test_what_may_be_an_address_without_a_port_is_refused(self, place: str) -> None:
+        with pytest.raises(InputError, match=r"rollout_traffic\.socket.*\[IPv6\]:port") as refused:
+            made({"socket": place, "backend": "shop"}, context(Here()))
+        assert refused.value.id == "PR-122"
+        assert made({"socket": "[::1]:9999", "backend": "shop"}, context(Here())).balancers
 
     def test_each_host_has_a_state_file_of_its_own(self, tmp_path: Path) -> None:
         balancer = HAProxy(

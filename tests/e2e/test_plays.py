@@ -230,6 +230,18 @@ def test_a_run_that_would_do_nothing_is_refused(
     assert playground.files() == set()
 
 
+@pytest.mark.parametrize("name", ["127.0.0.1", "::1"])
+def test_a_host_that_ansible_takes_for_localhost_may_be_in_the_inventory(name: str) -> None:
+    """Plays on localhost run for it."""
+    with Playground(
+        inventory={"lb": {"hosts": {name: {"ansible_connection": "local"}}}}
+    ) as playground:
+        outcome = playground.run("progressive.rollout.rollout", {"rollout_replicas": 1})
+        assert outcome.rc == 0 and playground.revisions() == ["1"], outcome.output
+        left_out = playground.run("progressive.rollout.status", {}, "--limit", "web1")
+        assert left_out.rc != 0 and left_out.failed.msg.startswith("--limit web1: ")
+
+
 def test_a_limit_that_leaves_out_every_host_is_refused_in_place() -> None:
     with Playground(
         inventory={"lb": {"hosts": {"lb1": {"ansible_connection": "local"}}}}

@@ -7,6 +7,7 @@ Needs Python 3.8.
 from __future__ import annotations
 
 import os
+import socket
 import time
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _files, _talk
@@ -55,6 +56,8 @@ def _answer(address: str, work: dict[str, t.Any], request: Request) -> dict[str,
     except OSError as exc:
         why = exc.strerror or str(exc) or type(exc).__name__
         hint = "does HAProxy run, and may the user that Ansible logs in as use this socket?"
+        if isinstance(exc, socket.gaierror):
+            hint = "use a name that resolves here, or an address"
         return {"error": "%s: %s" % (exc.filename, why) if exc.filename else "%s; %s" % (why, hint)}
 
 

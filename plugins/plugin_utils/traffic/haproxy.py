@@ -51,14 +51,15 @@ def _name(value: t.Any, variable: str) -> str:
 
 
 def _socket(value: t.Any, variable: str) -> str:
-    """Return a path, or host:port."""
+    """Return a path, or host:port; [IPv6]:port, since IPv6:port is an address as well."""
     text = str(value).removeprefix("tcp://").removeprefix("unix://")
     if text.startswith("/"):
         return text
     host, _colon, port = text.rpartition(":")
-    if not host:
+    if not host or (":" in host and not (host.startswith("[") and host.endswith("]"))):
         raise InputError(
-            f"{variable}: {value!r} is neither an absolute path nor host:port", "PR-122"
+            f"{variable}: {value!r} is neither an absolute path nor host:port nor [IPv6]:port",
+            "PR-122",
         )
     return f"{host}:{values.port(port, variable)}"
 

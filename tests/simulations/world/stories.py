@@ -150,6 +150,8 @@ class _Telling:
         part, rounded up.
         """
         given = self.story.given
+        steps = given.get("steps") or ()
+        self.world.weights = [one["set_weight"] for one in steps if "set_weight" in one]
         for target in given.get("targets", ()):
             for name in target.get("load_balancers", ()):
                 balancer, part = self.world.balancers[name], -(-least // len(given["targets"]))

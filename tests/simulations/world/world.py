@@ -224,6 +224,7 @@ class World:
         self.wish: int | None = None  # how many instances the autoscaler wants
         self.unavailable = 0  # instances that may be missing, by the budget
         self.even = 1.0  # the part of the requests that an instance may always get
+        self.weights: t.Sequence[float] = ()  # of the new instances, at the steps of the rollout
         self.unfit: set[str] = set()  # revisions that no gate passes: not to be promoted
         self.wanted = floor  # so many are to serve, but on a way back, where `floor` is enough
         self.hidden: set[str] = set()  # of these, those that get no requests before a gate passes
@@ -443,13 +444,19 @@ class World:
         """
         rollout, instance = self.recorded("rollout") or {}, self.at(at)
         weight, previous = rollout.get("asked"), rollout.get("previous") or {}
-        if instance is None or weight is None:
+        weights: t.Sequence[float] = () if weight is None else (weight,)
+        if weight is None and balancer.even is not None:
+            weights = self.weights  # the journal does not have at which step each target is
+        if instance is None or not rollout:
             return 0.0
-        parts = {previous.get("generation"): 1 - weight / 100, rollout["generation"]: weight / 100}
-        part = parts.get(instance.labels.generation, 0.0)
         targets = 1 if balancer.even is None else len(BALANCERS)
         replicas = math.ceil(rollout["replicas"] / targets)  # of those that it knows
-        return part / max(1, math.ceil(part * (replicas - self.unavailable)))
+        asked = [0.0]
+        for new in (weight / 100 for weight in weights):
+            parts = {previous.get("generation"): 1 - new, rollout["generation"]: new}
+            part = parts.get(instance.labels.generation, 0.0)
+            asked.append(part / max(1, math.ceil(part * (replicas - self.unavailable))))
+        return max(asked)
 
     def lost_unseen(self) -> int:
         """Return how many instances were lost so recently that the controller may not know."""
