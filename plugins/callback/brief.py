@@ -55,6 +55,7 @@ class CallbackModule(Default):  # type: ignore[misc]  # ansible-core has no type
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "stdout"
     CALLBACK_NAME = "progressive.rollout.brief"
+    _last_failure = ""
 
     def v2_runner_on_failed(self, result: CallbackTaskResult, ignore_errors: bool = False) -> None:
         """Show the message for people, or the whole result."""
@@ -66,6 +67,9 @@ class CallbackModule(Default):  # type: ignore[misc]  # ansible-core has no type
         self._handle_warnings(result.result)
         host = self.host_label(result)
         message = f"failed: [{host}]: {result.result.get('msg', '')}"
+        if message == self._last_failure:  # a rescue fails with the reason of its block
+            return
+        self._last_failure = message
         self._display.display(
             message, color=constants.COLOR_ERROR, stderr=self.get_option("display_failed_stderr")
         )

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import typing as t
 from pathlib import Path
 
 import pytest
@@ -23,10 +24,11 @@ def test_brief_shows_messages_and_failures_and_nothing_else(tmp_path: Path) -> N
         {"ansible.builtin.debug": {"msg": "item {{ item }}"}, "loop": [1, 2]},
         {"name": "a step", "progressive.rollout.begin": {}},
     ]
-    rescue = [
+    rescue: list[dict[str, t.Any]] = [
         {"name": "a command", "ansible.builtin.command": "false", "ignore_errors": True},
-        {"name": "the end", "ansible.builtin.fail": {"msg": WHY}},
+        {"name": "a rescue", "block": [{"ansible.builtin.fail": {"msg": WHY}}]},
     ]
+    rescue[-1]["rescue"] = [{"name": "the end", "ansible.builtin.fail": {"msg": WHY}}]
     block = [{"block": tasks, "rescue": rescue}]
     here = {"hosts": "localhost", "connection": "local", "gather_facts": False}
     play = {"name": "a play", **here, "tasks": block}
@@ -54,5 +56,6 @@ def test_brief_shows_messages_and_failures_and_nothing_else(tmp_path: Path) -> N
     assert lines[4] == "failed: [localhost]: rollout_service: not given, but required [PR-102]"
     assert "TASK [a command]" in run.stdout and '"rc": 1' in run.stdout  # of others, everything
     assert lines[-1] == f"failed: [localhost]: {WHY}"
+    assert run.stdout.count(WHY) == 1, "what a rescue repeats is shown once"
     for hidden in ("a play", "a task", "skipped", "of no interest", "RECAP", "the end"):
         assert hidden not in run.stdout

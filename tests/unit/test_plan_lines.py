@@ -6,7 +6,8 @@ from __future__ import annotations
 import typing as t
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.action import plan
+from ansible_collections.progressive.rollout.plugins.action import begin, plan, promote
+from ansible_collections.progressive.rollout.plugins.action import replace as replaces
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.plan import lines
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 
@@ -96,6 +97,23 @@ def test_what_is_there_already_takes_nothing() -> None:
     service = Service(World(fewest=0, most=9), replicas=3)
     service.play(revision="1")
     assert service.step(plan, revision="1")["lines"] == ["shop 1: nothing to do"]
+    more = service.step(plan, revision="1", replicas=5)["lines"]
+    assert more[0] == "shop 1 (rolling, 5 instances)"
+    assert any("2 put in rotation, 0 taken out" in line for line in more), more
+
+
+@pytest.mark.usefixtures("virtual_time")
+def test_the_old_set_on_standby_is_what_is_left_after_the_switch() -> None:
+    """The new revision is the stable one by then."""
+    given = {"revision": "2", "strategy": "blue_green", "hold": "15m"}
+    service = Service(World(fewest=0, most=9), replicas=3)
+    service.play(revision="1")
+    for step in (begin, replaces, promote):
+        service.step(step, **given)
+    shown = service.step(plan, **given)["lines"]
+    assert shown[0] == "shop 1 -> 2 (blue_green, 3 instances)"
+    assert any("0 put in rotation, 0 taken out" in line for line in shown), shown
+    assert not any("stable lost" in line for line in shown), shown
 
 
 @pytest.mark.usefixtures("virtual_time")

@@ -17,7 +17,8 @@ def lines(service: str, plan: Plan, done: bool = False) -> list[str]:
     """Return the plan in lines: a title, then rows of a name and a text; `done`: it is."""
     if done:
         return [f"{service} {plan['revision']}: nothing to do"]
-    before = f"{plan['previous']} -> " if plan["previous"] else ""
+    before = plan["previous"]
+    before = f"{before} -> " if before and before != plan["revision"] else ""
     title = f"{service} {before}{plan['revision']}"
     about = f"{plan['strategy']}, {count(plan['replicas'], 'instance')}"
     return [f"{title} ({about})", *(printable(line) for line in _rows(plan))]
@@ -75,7 +76,7 @@ def _started(plan: Plan) -> list[str]:
 
 def _lost(plan: Plan) -> list[str]:
     """Return what happens where a complete second set waits and no stable instance serves."""
-    if plan["strategy"] != "blue_green" or not plan["previous"]:
+    if plan["strategy"] != "blue_green" or not plan["previous"] or not plan["on_stable_lost"]:
         return []
     return {
         "repair": [

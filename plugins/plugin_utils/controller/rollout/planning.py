@@ -45,7 +45,8 @@ def show_plan(step: StepContext, revision: str, replicas: int, base: int) -> Res
     weighted = loop.balanced and any(stage.waypoint.weight is not None for stage in path)
     background = [with_share(gate, path[0].share) for gate in step.settings.plan.background]
     less = {} if record.open else fewer(record.service, base, replicas, loop.targets)
-    stable = record.stable
+    under_way = record.open if record.open and record.open.revision == revision else None
+    stable = under_way.previous if under_way else record.stable
     planned = {
         **forecast,
         "revision": revision,
@@ -65,9 +66,9 @@ def show_plan(step: StepContext, revision: str, replicas: int, base: int) -> Res
         ],
         "settings": settings_of(step),
     }
-    lost = step.settings.on_stable_lost
-    current = record.open is None and stable is not None and stable.revision == revision
-    done = current and forecast["next"]["reached"]
+    promoted = record.stable is not None and record.stable.revision == revision
+    lost = "" if promoted else step.settings.on_stable_lost
+    done = promoted and not under_way and forecast["next"]["reached"]
     shown = plan_lines(record.service, {**planned, "on_stable_lost": lost}, done)
     diff = step.difference(path[-1].waypoint, revision)
     return step.report(False, **planned, **less, lines=shown, diff=diff)
@@ -199,6 +200,7 @@ def foresee(
         (i for i in fleet if i.generation != path[-1].generation and i.state.counted),
         key=lambda i: i.order,
     )
+    entered = sum(i.in_rotation for i in fleet if i.generation == path[-1].generation)
     return {
         "waypoints": [
             _shown(s)
@@ -212,7 +214,7 @@ def foresee(
         "peak_extra": max(0, expected.peak - replicas),
         "minimum_available": expected.least,
         "traffic_changes": {
-            "enter": path[-1].new + fresh,
+            "enter": max(0, path[-1].new + fresh - entered),
             "leave": sum(1 for i in old if i.in_rotation) + fresh,
         },
         "seconds": None if expected.seconds is None else round(expected.seconds, 1),
