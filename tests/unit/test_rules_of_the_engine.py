@@ -171,6 +171,16 @@ def test_a_standby_set_is_not_renewed_in_place_of_new_instances_that_broke() -> 
     assert (decision.create, decision.create_old) == (1, 0)
 
 
+def test_after_a_switch_a_new_instance_arrives_once_it_is_in_rotation() -> None:
+    """Not once it is ready, as before the switch."""
+    point = Waypoint(2, 3, 3, 3, 100, switch_at=3, stable=1)
+    repaired = some(1, 2, created=3.0, rotation=Rotation.OUT)
+    fleet = [*some(3, rotation=Rotation.OUT), *some(2, 2)]
+    waits = decide([*fleet, *repaired], point, SINCE, Budget(2, 0))
+    assert not waits.reached and waits.admit == (repaired[0].id,)
+    assert decide([*fleet, *some(1, 2, created=3.0)], point, SINCE, Budget(2, 0)).reached
+
+
 def test_a_switch_that_a_rollback_undid_is_made_again_by_all_new_instances() -> None:
     """A rollback that failed is held, and the rollout goes on from where it had switched."""
     point = Waypoint(2, 3, 3, 3, 100, switch_at=0, stable=1)
