@@ -216,6 +216,45 @@ def test_a_load_balancer_keeps_what_drains_until_others_serve_there() -> None:
     )
 
 
+def test_what_starts_at_the_endpoint_of_another_does_not_serve_for_it() -> None:
+    """A load balancer has an older state again, and sends requests to an instance that starts."""
+    check(
+        Fault("balancer restores", 25.8, 0.0, "lb1"),
+        bad=[
+            Life(2.0, 0.2, 1.0, flap=(10.0, 20.0)),
+            Life(5.0, 2.0, 0.0, crash=8.0),
+            Life(0.5, 0.2, 4.0),
+            Life(2.0, 0.2, 1.0),
+        ],
+        seed=5068,
+        quiet=True,
+        replicas=4,
+        budget={"max_surge": 0, "max_unavailable": 1},
+        min_ready=2,
+        on_failure="hold",
+        headroom=1.25,
+    )
+
+
+def test_a_load_balancer_of_one_target_has_no_peer_at_another_on_a_way_back() -> None:
+    """It has lost its state, and bad instances get what the stable ones there cannot carry."""
+    check(
+        Fault("command", 21.4, 0.0, "abort"),
+        Fault("balancer restores", 31.4, 0.0, "lb2"),
+        bad=[Life(0.5, 2.0, 1.0), Life(0.5, math.inf, 0.0)],
+        seed=5378,
+        quiet=True,
+        strategy="canary",
+        steps=[{"set_weight": 10}],
+        replicas=6,
+        budget={"max_surge": 1, "max_unavailable": 1},
+        targets=[
+            {"name": "eu", "hosts": "web1", "load_balancers": ["lb1"]},
+            {"name": "us", "hosts": "web2,web3", "load_balancers": ["lb2"]},
+        ],
+    )
+
+
 def test_what_is_left_of_an_instance_is_removed_once_its_host_answers() -> None:
     """The host is cut off from before the rollout ends."""
     check(

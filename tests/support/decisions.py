@@ -130,9 +130,6 @@ def check(
         "1: more new ones than asked for"
     )
 
-    def serves(i: Instance) -> bool:
-        return i.lb_healthy and i.rotation in (Rotation.IN, Rotation.PARTIAL)
-
     def ripe(i: Instance) -> bool:
         return (
             i.ready_since is not None and now - i.ready_since >= rules.min_ready and not i.crashed
@@ -151,7 +148,7 @@ def check(
         )
 
     floor = waypoint.desired - allowed.unavailable
-    ready, serving = sum(map(available, staying)), sum(map(serves, staying))
+    ready, serving = sum(map(available, staying)), sum(map(is_serving, staying))
     going = [by_id[name] for name in decision.drain]
     bad = set() if decision.failed else judged_bad(staying, waypoint)
     assert bad <= set(decision.drain), "14: judged bad, and not needed"
@@ -161,10 +158,10 @@ def check(
         assert not available(instance) or ready > floor, (
             f"2: {instance.id} is drained at {ready} available of {floor}"
         )
-        assert not serves(instance) or serving > floor, (
+        assert not is_serving(instance) or serving > floor, (
             f"2: {instance.id} is drained at {serving} serving of {floor}"
         )
-        ready, serving = ready - available(instance), serving - serves(instance)
+        ready, serving = ready - available(instance), serving - is_serving(instance)
 
     def redundant(i: Instance) -> bool:
         """Its host has another one, and needs no more."""
@@ -178,7 +175,7 @@ def check(
 
     sides = {side(i) for i in going if available(i) and i.id not in bad and not redundant(i)}
     for i in staying:
-        useless = (i.state is not State.READY or i.crashed) and not serves(i)
+        useless = (i.state is not State.READY or i.crashed) and not is_serving(i)
         if useless and side(i) in sides:
             assert i in going, f"2: repair before replacing: {i.id} gives nothing and stays"
     for name in decision.admit:
@@ -207,6 +204,11 @@ def check(
         ), "6: on standby for nothing"
         need = waypoint.new if waypoint.switch_at is None else min(waypoint.switch_at, waypoint.new)
         assert standing >= max(1, need), f"6: switched with {standing} of {waypoint.new} ready"
+    if decision.standby and not waypoint.parts:
+        leaving = {*decision.standby, *decision.drain}
+        for i in staying:
+            old = i.generation != waypoint.generation and i.in_rotation
+            assert not old or i.id in leaving, f"a switch leaves {i.id} in rotation"
     names = [*decision.admit, *decision.standby, *decision.drain, *decision.retire]
     assert len(names) == len(set(names)), "8: one thing at a time for each instance"
     if decision.reached:

@@ -262,6 +262,14 @@ def test_but_not_while_the_balancer_serves_from_them() -> None:
     assert len(turn(fleet, all_new(2, 4), Budget(1, 1)).drain) == 1
 
 
+def test_one_that_starts_at_the_endpoint_of_an_earlier_one_does_not_serve() -> None:
+    """A load balancer with an older state sends it requests, and has lost another instance."""
+    lost = replace(some(1, rotation=Rotation.PARTIAL)[0], lb_healthy=False, served=True)
+    starting = some(1, 2, State.STARTING, rotation=Rotation.PARTIAL, lb_healthy=True)
+    assert not turn([lost, *some(2, 2), *starting], all_new(2, 4), Budget(0, 1)).drain
+    assert turn([lost, *some(3, 2)], all_new(2, 4), Budget(0, 1)).drain == (lost.id,)
+
+
 def test_dead_old_ones_are_not_made_again_and_hold_nobody_up() -> None:
     decision = turn(some(10, 1, State.FAILED), all_new(2, 10), Budget(1, 0))
     assert decision.create == 10 and not decision.drain
@@ -339,6 +347,15 @@ def test_no_switch_before_all_are_ready_whoever_asked_for_it(ready: int, others:
 def test_all_are_ready() -> None:
     decision = turn([*some(3), *waiting(3)], SWITCH, Budget(1, 0))
     assert (len(decision.admit), len(decision.standby), decision.drain) == (3, 3, ())
+
+
+def test_an_old_one_that_was_restarted_is_switched_with_the_others() -> None:
+    new = some(2, 2, rotation=Rotation.OUT)
+    first, second = some(2)
+    fleet = [*new, first, replace(second, crashed=True)]
+    decision = turn(fleet, Waypoint(2, 2, 2, 2, weight=100, stable=1), Budget(1, 0))
+    assert set(decision.standby) == {first.id, second.id}
+    assert set(decision.admit) == {i.id for i in new}
 
 
 def test_every_failure_has_a_consequence() -> None:

@@ -268,6 +268,23 @@ def test_a_balancer_that_lost_its_state_on_a_way_back_shares_as_the_others() -> 
     assert weights(lost, lost) == weights(lost) == [1, 1], "an even part"
 
 
+def test_a_balancer_that_lost_its_state_on_a_way_back_has_no_peer_of_another_target() -> None:
+    """There may be no bad instances any more."""
+    regions = [
+        Region(name, frozenset({f"h{name}"}), balancers=frozenset({name})) for name in ("1", "2")
+    ]
+    part = Waypoint(1, 4, 0, 4, weight=100, stable=1, headroom=Fraction(1))
+    back = WeightSplit(replace(part, parts=tuple((region, part) for region in regions)))
+    two, three = Endpoint("127.0.0.1", 8102), Endpoint("127.0.0.1", 8103)
+    bad = Labels("shop-2", "shop", "r2", 2, "h1", two, 0)
+    elsewhere = Labels("shop-3", "shop", "r1", 1, "h2", three, 0)
+    reports = [report("shop-1")]
+    reports += [Report(labels, Process.RUNNING, created=100.0) for labels in (bad, elsewhere)]
+    table = {"1": {HERE: server(), two: server(OUT)}, "2": {three: server()}}
+    shall = targets(reports, table, ["shop-2"], (), (), split=back, regions=regions)["1"]
+    assert [shall[at].weight for at in (HERE, two)] == [1, 1], "an even part"
+
+
 def test_an_instance_whose_check_fails_at_a_balancer_has_no_part_of_what_is_left_there() -> None:
     """On a way back it is taken out, and the bad ones keep the part that they really had."""
     two, three = Endpoint("127.0.0.1", 8102), Endpoint("127.0.0.1", 8103)

@@ -424,7 +424,8 @@ def _rotate(
     # counted at the moment of the switch, whoever asked for it
     elif may_switch:
         admit = count.new.prepared
-        standby = [i for i in (*count.old.available, *count.old.pending) if i.in_rotation]
+        others = (*count.old.available, *count.old.pending, *count.replaced)
+        standby = [i for i in others if i.in_rotation and i.generation != waypoint.generation]
     else:
         admit = old
     return [i for i in admit if i.id not in leaving], [i for i in standby if i.id not in leaving]

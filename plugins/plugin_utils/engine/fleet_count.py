@@ -159,10 +159,11 @@ class _Counting:
 
     def _add_staying(self, instance: Instance, is_new: bool) -> None:
         """Put an instance that neither ended nor drains into its list."""
-        count, rotation = self.count, instance.rotation
-        if instance.lb_healthy and (rotation is Rotation.IN or rotation is Rotation.PARTIAL):
+        count, rotation, state = self.count, instance.rotation, instance.state
+        inside = rotation is Rotation.IN or rotation is Rotation.PARTIAL
+        if inside and instance.lb_healthy and state is not State.STARTING:  # as `is_serving`
             count.serving += 1
-            count.ready_serving += instance.state is State.READY
+            count.ready_serving += state is State.READY
         group = count.new if is_new else count.old
         if instance.crashed:
             count.replaced.append(instance)

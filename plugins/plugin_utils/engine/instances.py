@@ -37,8 +37,13 @@ def is_starting(instance: Instance) -> bool:
 
 
 def is_serving(instance: Instance) -> bool:
-    """Whether load balancers send it requests, whatever our own checks found."""
-    return instance.in_rotation and instance.lb_healthy
+    """Whether load balancers send it requests, whatever our own checks found.
+
+    One that starts may have the endpoint of an earlier instance, to which a load balancer with an
+    older state sends requests again.
+    """
+    starting = instance.state is State.STARTING
+    return instance.in_rotation and instance.lb_healthy and not starting
 
 
 def gets_requests(instance: Instance) -> bool:

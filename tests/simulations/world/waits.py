@@ -246,8 +246,8 @@ class Waits:
         out = instance.labels.host in rollout.get("excluded", ())
         if leaves or out or not instance.well(world.now):
             return
-        others = self._living(instance.labels.generation) - (not self._is_leaving(instance))
-        if others >= previous["replicas"]:
+        old = [i for i in world.alive() if i.labels.generation != rollout["generation"]]
+        if sum(i is not instance and not self._is_leaving(i) for i in old) >= previous["replicas"]:
             return  # another one was started while its host did not answer
         if any(one["word"] in ENDS_HOLD and one["rollout"] == name for one in self._sent):
             return

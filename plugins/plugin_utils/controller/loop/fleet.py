@@ -250,7 +250,8 @@ def targets(
         for r in reports
         if r.labels.id not in gone and r.process in _ALIVE and r.labels.endpoint.known
     ]
-    splits = {name: split.at(owner_of(name, regions)) if split else None for name in table}
+    owners = {name: owner_of(name, regions) for name in table}
+    splits = {name: split.at(owner) if split else None for name, owner in owners.items()}
     entries = {}
     for name, servers in table.items():
         off = kept_out.difference(postponed.get(name, ()))
@@ -261,8 +262,11 @@ def targets(
             off | _early(wanted, servers, off, never_ready),
             splits[name],
         )
-    weights = {name: _weights(name, entries, splits) for name in table}
-    return {name: _targets(mine, splits[name], weights[name]) for name, mine in entries.items()}
+    shown = {}
+    for name, mine in entries.items():
+        peers = [other for peer, other in entries.items() if owners[peer] == owners[name]]
+        shown[name] = _targets(mine, splits[name], _weights(mine, peers, splits[name]))
+    return shown
 
 
 def serving_at(
@@ -367,21 +371,22 @@ def _entries(
 
 
 def _weights(
-    name: str, entries: Mapping[str, Sequence[_Entry]], splits: Mapping[str, WeightSplit | None]
+    entries: Sequence[_Entry], peers: Sequence[Sequence[_Entry]], split: WeightSplit | None
 ) -> tuple[int, int]:
-    """Return the weight of each new and each old instance at a load balancer."""
-    split = splits[name]
+    """Return the weight of each new and each old instance at a load balancer.
+
+    `peers`: the entries of all load balancers of its target.
+    """
     if split is None:
         return EVEN, EVEN
-    serving = [entry for entry in entries[name] if entry.rotation is Rotation.IN]
+    serving = [entry for entry in entries if entry.rotation is Rotation.IN]
     new = sum(bool(entry.new) for entry in serving)
     old = len(serving) - new
     if split.waypoint.headroom is None:
         return split.weights(new, old)
     # Bad instances whose check fails get nothing of what is left to all of them.
     healthy = sum(not entry.new and entry.is_healthy for entry in serving)
-    peers = [entries[peer] for peer, other in splits.items() if other == split]
-    return split.weights(new, healthy or old, _left(entries[name], peers))
+    return split.weights(new, healthy or old, _left(entries, peers))
 
 
 def _targets(
