@@ -143,6 +143,34 @@ def test_a_stable_instance_that_one_balancer_lost_counts_once() -> None:
     assert len(admit) == 2 and "partly" in admit
 
 
+def test_what_a_superseded_rollout_has_in_rotation_somewhere_is_put_in_rotation_everywhere() -> (
+    None
+):
+    partly = replace(some(1, 2)[0], rotation=Rotation.PARTIAL)
+    point = Waypoint(3, 0, 4, 3, stable=1)
+    assert decide([*some(3), partly], point, SINCE, Budget(2, 0)).admit == (partly.id,)
+
+
+@pytest.mark.parametrize("found_healthy", [True, False])
+def test_a_bad_instance_stays_while_load_balancers_find_a_stable_one_down(
+    found_healthy: bool,
+) -> None:
+    """On a rollback the stable instances can carry all requests only as far as they get them."""
+    bad = some(1, 2)
+    stable = [*some(2), replace(some(1)[0], id="stable", lb_healthy=found_healthy)]
+    point = Waypoint(1, 3, 0, 3, weight=100, stable=1, headroom=Fraction(1))
+    drained = decide([*stable, *bad], point, SINCE, Budget(1, 0)).drain
+    assert (bad[0].id in drained) is found_healthy
+
+
+def test_before_a_switch_an_old_instance_that_load_balancers_lost_is_put_in_rotation() -> None:
+    """The new ones wait for the switch out of rotation, the old ones do not."""
+    lost = replace(some(1)[0], id="lost", rotation=Rotation.OUT)
+    point = Waypoint(2, 3, 3, 3, 100, switch_at=3, stable=1)
+    new = some(2, 2, rotation=Rotation.OUT)
+    assert decide([*some(2), lost, *new], point, SINCE, Budget(3, 0)).admit == ("lost",)
+
+
 def test_an_instance_that_the_budget_can_spare_is_no_reason_to_let_requests_pass_a_gate() -> None:
     idle = some(2, 2, rotation=Rotation.OUT)
     point = Waypoint(3, 0, 4, 2, stable=1)
