@@ -209,6 +209,14 @@ def test_after_a_switch_a_new_instance_arrives_once_it_is_in_rotation() -> None:
     assert decide([*fleet, *some(1, 2, created=3.0)], point, SINCE, Budget(2, 0)).reached
 
 
+def test_after_a_switch_what_has_just_got_ready_of_the_old_set_stays_on_standby() -> None:
+    point = Waypoint(2, 3, 3, 3, 100, switch_at=3, stable=1)
+    standby = some(3, rotation=Rotation.OUT, created=NOW - 1)
+    rules = Rules(min_ready=10.0)
+    decision = evaluate([*standby, *some(3, 2)], point, Budget(3, 0), rules, SINCE, NOW)
+    assert decision.admit == ()
+
+
 def test_a_switch_that_a_rollback_undid_is_made_again_by_all_new_instances() -> None:
     """A rollback that failed is held, and the rollout goes on from where it had switched."""
     point = Waypoint(2, 3, 3, 3, 100, switch_at=0, stable=1)
