@@ -305,7 +305,7 @@ def test_a_member_waits_until_what_it_comes_after_has_soaked() -> None:
     release = arrive(Release("1", members), "a", Place.MOVING, 5.0)
     assert not may_begin(release, "b", 100.0).may
     release = arrive(release, "a", Place.PROMOTED, 6.0)
-    assert may_begin(release, "b", 15.9).soaking
+    assert may_begin(release, "b", 15.9).alone
     assert may_promote(release, "b", 16.0).may
 
 

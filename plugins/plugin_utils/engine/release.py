@@ -117,7 +117,7 @@ class Passage:
 
     may: bool
     why: str  # what it waits for, or why it may
-    soaking: bool = False  # it waits for time alone, not for another member
+    alone: bool = False  # the wait ends without another member
 
 
 # The graph ------------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def may_retire(release: Release, name: str, now: float) -> Passage:
     direct = [m for m in release.members.values() if name in m.after and m.place is Place.WAITING]
     left = member.since + max([m.soak for m in direct], default=0.0) - now
     if left > 0:
-        return Passage(False, f"soaking for {names(direct)}", soaking=True)
+        return Passage(False, f"soaking for {names(direct)}", alone=True)
     late = [m for m in ordered(release.members.values()) if m.place not in SETTLED]
     return Passage(False, f"for the promotion of {names(late)}")
 
@@ -249,7 +249,7 @@ def _after(release: Release, name: str, after: Iterable[str], now: float) -> Pas
     soak = release.members[name].soak
     left = max([m.since + soak - now for m in members if m.moved], default=0.0)
     if left > 0:
-        return Passage(False, f"for {names(members)} to soak", soaking=True)
+        return Passage(False, f"for {names(members)} to soak", alone=True)
     return Passage(True, f"{names(members)} promoted" if members else "comes after no member")
 
 
@@ -431,6 +431,8 @@ def visit(
     if point == RETREAT:
         why = must_go_back(release, name)
         return release, Passage(bool(why), why)
+    if why := must_go_back(release, name):
+        return release, Passage(False, why, alone=True)
     if point == BEGIN:
         passage = may_begin(release, name, now)
         place = release.members[name].place
@@ -453,11 +455,11 @@ def has_turn(release: Release, name: str, now: float) -> bool:
         return member.place is Place.GOING_BACK or bool(must_go_back(release, name))
     if member.place is Place.PROMOTED:
         passage = may_retire(release, name, now)
-        return passage.may or passage.soaking
+        return passage.may or passage.alone
     if release.phase is ReleasePhase.HELD:
         return member.place is Place.HELD
     if member.place is Place.WAITING:
         joins = _together(release, name) and not member.joined
         passage = may_begin(release, name, now)
-        return joins or passage.may or passage.soaking
+        return joins or passage.may or passage.alone
     return member.place is Place.MOVING

@@ -47,4 +47,4 @@ class Driver(GateDriver):
             return Answer(WAIT, str(exc))
         if passage.may:
             return Answer(PASS, passage.why)
-        return Answer(WAIT, passage.why, again=AGAIN, others=not passage.soaking)
+        return Answer(WAIT, passage.why, again=AGAIN, others=not passage.alone)

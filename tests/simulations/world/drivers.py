@@ -170,7 +170,7 @@ class Platform(PlatformDriver):
             answers: dict[str, Answer | None] = {**self._under_way.answers()}
             for name in world.some(concerned, half):
                 if name in self._under_way:
-                    _leave(world.hosts[name], stop)
+                    _leave(world, world.hosts[name], stop)
                     continue
                 if name in answers and not works:
                     continue
@@ -234,7 +234,7 @@ class Platform(PlatformDriver):
             return self._work(host, start, stop, forget, looked)
 
         if host.busy > world.now and (start or stop or forget):
-            _leave(host, stop)
+            _leave(world, host, stop)
             self._under_way.begin(host, work)
             return None
         return work()
@@ -308,10 +308,10 @@ class Platform(PlatformDriver):
             world.end(instance, Process.STOPPED)
 
 
-def _leave(host: Host, stop: Collection[str]) -> None:
+def _leave(world: World, host: Host, stop: Collection[str]) -> None:
     """A run takes instances for stopping from when it tells a host so, or would have."""
     for name in host.instances.keys() & set(stop):
-        host.instances[name].leaves = True
+        host.instances[name].leaves = world.machine.current.process.run
 
 
 def _item(one: Instance, now: float) -> dict[str, t.Any]:

@@ -96,7 +96,8 @@ class _Telling:
         if given["replicas"] == PER_HOST:  # a host that is left out counts for nothing
             sizes.append(len(HOSTS) - any("exclude" in one.what for one in story.faults))
         sizes += [sizes[0] + 1] if any("scale" in one.what for one in story.faults) else []
-        sizes += [int(one.span) for one in story.faults if one.kind == "autoscaler wants"]
+        wishes = [int(one.span) for one in story.faults if one.kind == "autoscaler wants"]
+        sizes += wishes if "autoscaler" in given else []
         rounded = "targets" in given  # the share of each target is rounded up
         parts = len(given.get("targets", "1"))
         numbers = [allowed(given["budget"], -(-number // parts) * parts) for number in sizes]

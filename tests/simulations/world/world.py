@@ -94,7 +94,7 @@ class Instance:
     life: Life
     created: float
     told: float | None = None  # to stop, since
-    leaves: bool = False  # a run takes it for stopping, which its busy host is yet to do
+    leaves: int = 0  # the run that takes it for stopping, which its busy host is yet to do
     gone: Sees | None = None  # how it ended
     lost: float | None = None  # when it was last well before something befell it
     began: float = 0.0  # when its platform started it again, or is to
@@ -381,8 +381,16 @@ class World:
             if entry.rotation is Rotation.IN
             and entry.weight
             and self.answers(endpoint)
-            and not self._last[endpoint].leaves
+            and not self._is_leaving(self._last[endpoint])
         )
+
+    def _is_leaving(self, instance: Instance) -> bool:
+        """Return whether a run takes an instance for stopping: that which has told its busy host so,
+        or would have. The next run knows what the host does.
+        """
+        if not instance.leaves or self.hosts[instance.labels.host].locked > self.now:
+            return bool(instance.leaves)
+        return any(one.run == instance.leaves for one in self.machine.processes if one.alive)
 
     def count(self, balancer: Balancer) -> None:
         """Count the requests since the last time: each gets its part of them, by its weight."""
@@ -651,11 +659,20 @@ class World:
         ):
             self.broken(f"{balancer.name} sends requests to {endpoint}, which was never ready")
         elif instance.labels.revision in self.hidden and not self.is_unseen(balancer):
-            least = self.wanted if balancer.floor is None else balancer.floor
+            least = self._carried_by() if balancer.floor is None else balancer.floor
             if self.serving(balancer) >= max(1, least):
                 self.broken(
                     f"{balancer.name} sends requests to {instance.labels.id} before its gate"
                 )
+
+    def _carried_by(self) -> int:
+        """Return how many instances are to carry all requests: as many as have until now, where an
+        autoscaler wants fewer later.
+        """
+        rollout = self.recorded("rollout") or {}
+        previous = rollout.get("previous") or rollout
+        most = min(rollout.get("replicas", 0), previous.get("replicas", 0))
+        return max(self.wanted, most - self.unavailable)
 
     # -- what befalls it ---------------------------------------------------------------------------
 
