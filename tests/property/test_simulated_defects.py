@@ -216,6 +216,23 @@ def test_a_load_balancer_keeps_what_drains_until_others_serve_there() -> None:
     )
 
 
+def test_load_balancers_get_back_what_they_lost_where_there_is_no_room_for_another() -> None:
+    """The only host of a target is away for long, and a load balancer has an older state again."""
+    check(
+        Fault("host away", 10.2, 150.0, "web1"),
+        Fault("balancer restores", 18.5, 0.0, "lb1"),
+        bad=[Life(5.0, 0.2, 4.0)],
+        follows=("rollback",),
+        seed=80110173,
+        replicas=2,
+        budget={"max_in_flight": 2},
+        wait=20,
+        on_failure="hold",
+        headroom=1.25,
+        targets=[{"name": "eu", "hosts": "web1"}, {"name": "us", "hosts": "web2,web3"}],
+    )
+
+
 def test_what_starts_at_the_endpoint_of_another_does_not_serve_for_it() -> None:
     """A load balancer has an older state again, and sends requests to an instance that starts."""
     check(

@@ -414,8 +414,8 @@ class Traffic(TrafficDriver):
             entry = balancer.entries.get(at)
             if entry is None:
                 entry = balancer.entries[at] = Entry(target.name, since=world.now)
-            elif entry.name != target.name and world.at(at) is not None:
-                entry.name = target.name  # the endpoint has another instance now
+            else:
+                entry.name = target.name  # the endpoint may have another instance now
             if target.rotation is Rotation.IN and entry.rotation is not Rotation.IN:
                 world.check_admitted(balancer, at)
             if target.rotation is not Rotation.IN and entry.rotation is Rotation.IN:

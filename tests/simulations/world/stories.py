@@ -152,6 +152,8 @@ class _Telling:
         given = self.story.given
         steps = given.get("steps") or ()
         self.world.weights = [one["set_weight"] for one in steps if "set_weight" in one]
+        if "ramp" in steps:
+            self.world.weights = range(steps["start"], 101)
         for target in given.get("targets", ()):
             for name in target.get("load_balancers", ()):
                 balancer, part = self.world.balancers[name], -(-least // len(given["targets"]))

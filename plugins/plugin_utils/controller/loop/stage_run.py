@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ...analysis.alpha import with_share
-from ...base.errors import TRANSIENT, RolloutFailed
+from ...base.errors import TRANSIENT, PlatformError, RolloutFailed
 from ...config.gates import UNKNOWN, paced, waits
 from ...engine.autoscaling import measured
 from ...engine.budget import Budget
@@ -287,9 +287,13 @@ class StageRun:
         self._report_repair(snapshot, waypoint)
         loop.autoscaling.prepare(waypoint, rollout)
         loop.refill(snapshot.fleet, waypoint, self._revision, rollout)
-        starts = loop.placement.starts(
-            decision, waypoint, self._revision, rollout, snapshot.leaving
-        )
+        try:
+            starts = loop.placement.starts(
+                decision, waypoint, self._revision, rollout, snapshot.leaving
+            )
+        except PlatformError:  # no room; load balancers may still lack what serves
+            loop.actuator.apply(snapshot, decision)
+            raise
         loop.actuator.apply(
             snapshot, decision, starts, undo_switch=rollout.phase != Phase.ROLLING_BACK
         )
