@@ -143,6 +143,34 @@ def test_a_stable_instance_that_one_balancer_lost_counts_once() -> None:
     assert len(admit) == 2 and "partly" in admit
 
 
+def test_what_a_superseded_rollout_has_in_rotation_somewhere_is_put_in_rotation_everywhere() -> (
+    None
+):
+    partly = replace(some(1, 2)[0], rotation=Rotation.PARTIAL)
+    point = Waypoint(3, 0, 4, 3, stable=1)
+    assert decide([*some(3), partly], point, SINCE, Budget(2, 0)).admit == (partly.id,)
+
+
+@pytest.mark.parametrize("found_healthy", [True, False])
+def test_a_bad_instance_stays_while_load_balancers_find_a_stable_one_down(
+    found_healthy: bool,
+) -> None:
+    """On a rollback the stable instances can carry all requests only as far as they get them."""
+    bad = some(1, 2)
+    stable = [*some(2), replace(some(1)[0], id="stable", lb_healthy=found_healthy)]
+    point = Waypoint(1, 3, 0, 3, weight=100, stable=1, headroom=Fraction(1))
+    drained = decide([*stable, *bad], point, SINCE, Budget(1, 0)).drain
+    assert (bad[0].id in drained) is found_healthy
+
+
+def test_before_a_switch_an_old_instance_that_load_balancers_lost_is_put_in_rotation() -> None:
+    """The new ones wait for the switch out of rotation, the old ones do not."""
+    lost = replace(some(1)[0], id="lost", rotation=Rotation.OUT)
+    point = Waypoint(2, 3, 3, 3, 100, switch_at=3, stable=1)
+    new = some(2, 2, rotation=Rotation.OUT)
+    assert decide([*some(2), lost, *new], point, SINCE, Budget(3, 0)).admit == ("lost",)
+
+
 def test_an_instance_that_the_budget_can_spare_is_no_reason_to_let_requests_pass_a_gate() -> None:
     idle = some(2, 2, rotation=Rotation.OUT)
     point = Waypoint(3, 0, 4, 2, stable=1)
@@ -169,6 +197,24 @@ def test_a_standby_set_is_not_renewed_in_place_of_new_instances_that_broke() -> 
     since = replace(SINCE, old=3, kept=3)
     decision = decide(fleet, point, since, Budget(2, 0))
     assert (decision.create, decision.create_old) == (1, 0)
+
+
+def test_after_a_switch_a_new_instance_arrives_once_it_is_in_rotation() -> None:
+    """Not once it is ready, as before the switch."""
+    point = Waypoint(2, 3, 3, 3, 100, switch_at=3, stable=1)
+    repaired = some(1, 2, created=3.0, rotation=Rotation.OUT)
+    fleet = [*some(3, rotation=Rotation.OUT), *some(2, 2)]
+    waits = decide([*fleet, *repaired], point, SINCE, Budget(2, 0))
+    assert not waits.reached and waits.admit == (repaired[0].id,)
+    assert decide([*fleet, *some(1, 2, created=3.0)], point, SINCE, Budget(2, 0)).reached
+
+
+def test_after_a_switch_what_has_just_got_ready_of_the_old_set_stays_on_standby() -> None:
+    point = Waypoint(2, 3, 3, 3, 100, switch_at=3, stable=1)
+    standby = some(3, rotation=Rotation.OUT, created=NOW - 1)
+    rules = Rules(min_ready=10.0)
+    decision = evaluate([*standby, *some(3, 2)], point, Budget(3, 0), rules, SINCE, NOW)
+    assert decision.admit == ()
 
 
 def test_a_switch_that_a_rollback_undid_is_made_again_by_all_new_instances() -> None:
