@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import threading
 import typing as t
 from collections.abc import Iterator
@@ -23,6 +24,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.config.notify 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.background import (
     announcer,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.step.context import (
+    StepContext,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.message_template import (
     LONGEST,
     MessageTemplate,
@@ -33,6 +37,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.not
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.notifiers import webhook
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.notices import Notices
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity as holder
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.waiting import until
@@ -284,6 +289,40 @@ def test_nobody_waits_for_a_run_that_waits_for_a_receiver(
     assert service.store.lease() is None
     service.play(revision="2", gates=APPROVED)
     assert len(server.requests) == 1, "nobody is told twice"
+
+
+def test_a_run_that_is_killed_while_it_writes_down_late_notices_holds_nobody_up(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has taken the lease again; the next run tells once more, under the same id."""
+
+    def killed(step: StepContext) -> None:
+        step.session.acquire(step.guard.check)
+        raise SystemExit
+
+    service = shop(receiver(server, on="promoted"))
+    mine = service.identity
+    with subprocess.Popen(["sleep", "60"]) as other:
+        run = holder.identity(other.pid)
+        worker = {"worker_pid": other.pid, "worker_ticks": run.details["ticks"]}
+        service.identity = replace(run, details={**run.details, **worker})
+        other.kill()
+    server.hangs.set()
+    with monkeypatch.context() as late:
+        late.setattr(announcer, "BETWEEN", 0.01)
+        late.setattr(announcer, "AT_END", 0.02)
+        late.setattr(StepContext, "_note_late_notices", killed)
+        with pytest.raises(SystemExit):
+            service.play(revision="1")
+    assert service.store.lease() and notified(service) == []
+    server.hangs.clear()
+    server.released.set()
+    server.requests.clear()
+    service.identity = mine
+    service.step(begin, {}, revision="1")
+    assert told(server) == [("promoted", "1")]
+    assert notified(service) == [("promoted", "webhook 1", None)]
+    assert service.store.lease() is None
 
 
 def test_one_receiver_does_not_wait_for_another(
