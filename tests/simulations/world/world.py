@@ -666,13 +666,12 @@ class World:
                 )
 
     def _carried_by(self) -> int:
-        """Return how many instances are to carry all requests: as many as have until now, where an
-        autoscaler wants fewer later.
+        """Return how many instances are to carry all requests: as many as have until now, since
+        capacity is not lowered before the promotion.
         """
         rollout = self.recorded("rollout") or {}
         previous = rollout.get("previous") or rollout
-        most = min(rollout.get("replicas", 0), previous.get("replicas", 0))
-        return max(self.wanted, most - self.unavailable)
+        return max(self.wanted, previous.get("replicas", 0) - self.unavailable)
 
     # -- what befalls it ---------------------------------------------------------------------------
 
