@@ -6,7 +6,11 @@ from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.engine.strategy import PARTS, REPLACE
 from ..plugin_utils.inputs.options import Field, Options, choice
-from . import rollback  # noqa: F401  the role's next task: loaded as this version has it
+from . import rollback
+
+# The role's task where this one fails. It is loaded with this one: as this version has it, although
+# another may be installed meanwhile.
+ON_FAILURE = rollback.ActionModule
 
 
 class ActionModule(StepAction):
