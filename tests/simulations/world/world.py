@@ -130,6 +130,7 @@ class Entry:
     requests: float = 0.0  # sent to it so far, by this balancer's own account
     errors: float = 0.0
     restored: bool = False  # by the balancer itself, and not changed by a controller since
+    formerly: str = ""  # the instance that it was for in the restored state
 
 
 @dataclass
@@ -615,7 +616,7 @@ class World:
 
     def _is_mistaken(self, at: Endpoint, entry: Entry) -> bool:
         instance = self.at(at)
-        named = instance is not None and instance.labels.id == entry.name
+        named = instance is not None and instance.labels.id == entry.formerly
         return entry.restored and not named and self.answers(at)
 
     def phase(self) -> str:
@@ -751,7 +752,8 @@ class World:
         old = balancer.before if restores else {}
         others = {at: one for at, one in balancer.entries.items() if not one.ours}
         balancer.entries = {
-            at: Entry(**{**vars(entry), "restored": True}) for at, entry in old.items()
+            at: Entry(**{**vars(entry), "restored": True, "formerly": entry.name})
+            for at, entry in old.items()
         } | others
         balancer.disturbed, balancer.disordered = self.now, True
         self.clients.look()
