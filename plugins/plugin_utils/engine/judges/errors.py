@@ -442,7 +442,7 @@ def _with_missing(
 
 
 def detectable(detect: float, stable: float) -> float:
-    """Return the error rate to detect (0 to 1), where stable has a rate of its own."""
+    """Return the error rate to detect (0 to 1), given the error rate of stable."""
     return min(1.0, max(detect, WORSE * stable))
 
 
