@@ -111,7 +111,7 @@ def _by_sequential(metric: Metric, state: State, result: t.Any) -> Measurement:
 def _by_times(metric: Metric, state: State, look: Samples, unit: str = "") -> Measurement:
     """Judge by the times of both sides, and of each new instance.
 
-    `unit`: of the times, for the sentence; empty for those of a user's query, whose unit is unknown.
+    `unit`: of the times, for the sentence; empty for a user's query, whose unit is unknown.
     """
     rules = metric.rules
     if any(
