@@ -6,6 +6,7 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from ...analysis.alpha import with_share
 from ...base.errors import TRANSIENT, PlatformError, RolloutFailed
@@ -287,16 +288,16 @@ class StageRun:
         self._report_repair(snapshot, waypoint)
         loop.autoscaling.prepare(waypoint, rollout)
         loop.refill(snapshot.fleet, waypoint, self._revision, rollout)
+        undo = rollout.phase != Phase.ROLLING_BACK
+        apply = partial(loop.actuator.apply, snapshot, decision, undo_switch=undo)
         try:
             starts = loop.placement.starts(
                 decision, waypoint, self._revision, rollout, snapshot.leaving
             )
         except PlatformError:  # no room; load balancers may still lack what serves
-            loop.actuator.apply(snapshot, decision)
+            apply()
             raise
-        loop.actuator.apply(
-            snapshot, decision, starts, undo_switch=rollout.phase != Phase.ROLLING_BACK
-        )
+        apply(starts)
         loop.actuator.apply_previews(snapshot)
 
     def _replaced(self, fleet: Iterable[Instance]) -> int:
