@@ -14,11 +14,14 @@ Plan = Mapping[str, t.Any]
 
 
 def lines(service: str, plan: Plan, done: bool = False) -> list[str]:
-    """Return the plan in lines: a title, then rows of a name and a text; `done`: it is."""
+    """Return the plan in lines: a title, then rows of a name and a text.
+
+    `done`: whether there is nothing left to do.
+    """
     if done:
         return [f"{service} {plan['revision']}: nothing to do"]
-    before = plan["previous"]
-    before = f"{before} -> " if before and before != plan["revision"] else ""
+    previous = plan["previous"]
+    before = f"{previous} -> " if previous and previous != plan["revision"] else ""
     title = f"{service} {before}{plan['revision']}"
     about = f"{plan['strategy']}, {count(plan['replicas'], 'instance')}"
     return [f"{title} ({about})", *(printable(line) for line in _rows(plan))]

@@ -57,10 +57,11 @@ class DryRun(StepPart):
         )
         if kind == RolloutKind.REBALANCE:
             stages = spread_evenly(stages)
-        more = fewer(self.record.service, base, replicas, self.loop.targets)
         if line:
-            more = {"msg": f"{line}: {', '.join(stage.name for stage in stages)}"}
-        return self.step.would([stage.waypoint for stage in stages], revision, **more)
+            message = {"msg": f"{line}: {', '.join(stage.name for stage in stages)}"}
+        else:
+            message = fewer(self.record.service, base, replicas, self.loop.targets)
+        return self.step.would([stage.waypoint for stage in stages], revision, **message)
 
     def resume(self, rollout: Rollout, replicas: int) -> Result:
         """Return what the rollout in progress would do."""
