@@ -61,6 +61,7 @@ def test_an_instance_stays_where_others_get_requests_that_they_do_not_answer() -
         )
     silent = make("s-5", State.UNREACHABLE, Rotation.IN)
     assert drains_to_cancel([silent, RESTORED], ALL, 1) == (), "only we cannot reach its host"
+    assert drains_to_cancel([replace(silent, was_unready=True), RESTORED], ALL, 1) == ("s-2",)
     assert drains_to_cancel([replace(silent, draining_since=3.0), RESTORED], ALL, 1) == ("s-2",)
 
 

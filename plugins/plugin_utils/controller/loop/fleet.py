@@ -29,6 +29,7 @@ def assemble(
     seen_ready: Container[str] = (),
     crashes: Container[str] = (),
     silent: Mapping[str, float] = MappingProxyType({}),
+    unready: Container[str] = (),
     targets: Sequence[Region] = (),
 ) -> list[Instance]:
     """Return the fleet as the engine sees it.
@@ -43,6 +44,7 @@ def assemble(
         seen_ready: Instances that have been ready.
         crashes: Instances that `crashed` returned.
         silent: Since when their hosts have not answered, by instance.
+        unready: Instances that were not ready when their hosts last answered.
         targets: Of the rollout, perhaps with load balancers of their own.
     """
     reports = list(reports)
@@ -71,7 +73,7 @@ def assemble(
         ):
             instance = replace(instance, was_ready=True)
         if instance.state is State.UNREACHABLE:
-            instance = replace(instance, silent_since=silent.get(name))
+            instance = replace(instance, silent_since=silent.get(name), was_unready=name in unready)
         fleet.append(_shown(instance, entries))
     return fleet
 
