@@ -580,3 +580,21 @@ def test_what_tasks_were_to_deploy_on_a_lost_host_gets_no_requests_before_it_is_
         headroom=1.25,
         tasks=45.0,
     )
+
+
+def test_what_a_restored_balancer_sends_requests_to_before_its_gate_leaves_rotation_again() -> None:
+    """It has the endpoint of a stable instance that died. The next rollout would put it in rotation
+    everywhere.
+    """
+    check(
+        Fault("stable dies", 0.2),
+        Fault("is slow", 8, 2.0),
+        Fault("balancer restores", 18.6, what="lb1"),
+        replicas=2,
+        next_replicas=3,
+        budget={"max_surge": 1, "max_unavailable": 1},
+        strategy="blue_green",
+        gates={"confirm_promotion": [{"driver": "simulated", "after": 9, "answer": "fail"}]},
+        follows=("same", "next"),
+        on_failure="hold",
+    )

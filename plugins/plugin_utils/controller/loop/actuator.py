@@ -193,6 +193,7 @@ class Actuator:
             regions=self._regions,
             never_ready=never_ready,
             postponed=snapshot.postponed,
+            idle=snapshot.idle,
         )
         record = self._session.record
         if record.stable is not None:
