@@ -405,6 +405,7 @@ class Traffic(TrafficDriver):
         world = self._world
         self._refuse(balancer, wanted)
         serving, shares = world.serving(balancer), world.shares(balancer)
+        others = world.others(balancer)
         before = serving - world.uncounted(balancer)
         balancer.disordered = False
         world.count(balancer)
@@ -433,7 +434,10 @@ class Traffic(TrafficDriver):
             if not self._active(world.at(at), entry):
                 del balancer.entries[at]
         world.clients.look()
-        if self._context.service == "shop" and world.now - asked <= SOON:
+        if self._context.service != "shop":
+            return
+        world.check_hidden(balancer, others)
+        if world.now - asked <= SOON:
             world.check_floor(f"{balancer.name} is changed", balancer, before)
             world.check_shares(balancer, shares)
 

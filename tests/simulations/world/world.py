@@ -659,12 +659,26 @@ class World:
             self.answers(endpoint) or instance.served or instance.well(self.now)
         ):
             self.broken(f"{balancer.name} sends requests to {endpoint}, which was never ready")
-        elif instance.labels.revision in self.hidden and not self.is_unseen(balancer):
-            least = self._carried_by() if balancer.floor is None else balancer.floor
-            if self.serving(balancer) >= max(1, least):
-                self.broken(
-                    f"{balancer.name} sends requests to {instance.labels.id} before its gate"
-                )
+
+    def check_hidden(self, balancer: Balancer, others: Mapping[Endpoint, int]) -> None:
+        """A balancer is changed: what no gate has passed gets requests from now on only where too
+        few `others` have served beside it.
+        """
+        least = max(1, self._carried_by() if balancer.floor is None else balancer.floor)
+        for at, entry in balancer.entries.items():
+            instance = self.at(at) if entry.rotation is Rotation.IN else None
+            if instance and instance.labels.revision in self.hidden and others[at] >= least:
+                name = instance.labels.id
+                self.broken(f"{balancer.name} sends requests to {name} before its gate")
+
+    def others(self, balancer: Balancer) -> Mapping[Endpoint, int]:
+        """Return how many others serve beside each entry, if any is to be hidden."""
+        serving = self.serving(balancer) if self.hidden and not self.is_unseen(balancer) else 0
+        return defaultdict(lambda: serving) | {
+            at: serving - self.answers(at)
+            for at, entry in balancer.entries.items()
+            if entry.rotation is Rotation.IN
+        }
 
     def _carried_by(self) -> int:
         """Return how many instances are to carry all requests: as many as have until now, since

@@ -18,6 +18,7 @@ RETRY = 0.5  # before something that failed is tried again
 IN_PLACE = 0.3  # between two observations of load balancers while the user's tasks deploy
 OUTDATED = 10.0  # after which a decision is not carried out any more, but made again
 LATE = 10.0  # after which load balancers' answer is not acted on, but asked for again
+RECENT = 1.0  # within which a look at load balancers tells what drains since then
 COMMANDS = 1.0  # between two reads of operator commands
 AUTOSCALER = 10.0  # between two questions how many instances the autoscaler wants
 # for which the highest of the numbers that the autoscaler wants counts: metrics come late, see
