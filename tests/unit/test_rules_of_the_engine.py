@@ -332,6 +332,22 @@ def test_on_a_silent_host_what_passed_its_check_stays_while_the_others_failed_th
     assert decide([*old, *well], rolling(2, 3), SINCE, Budget(1, 0)).drain == (old[0].id,)
 
 
+@pytest.mark.parametrize(("balancers", "us", "gone"), [([], 1, 0), ([], 2, 1), (["lb1"], 1, 1)])
+def test_what_one_load_balancer_lost_stays_while_too_few_serve_at_all_targets(
+    balancers: list[str], us: int, gone: int
+) -> None:
+    """It still serves at the other one, for all targets unless they have their own."""
+    targets = [
+        Target("eu", frozenset({"h0"}), balancers=frozenset(balancers)),
+        Target("us", frozenset({"h1"})),
+    ]
+    old = some(1, 1, host="h0", rotation=Rotation.PARTIAL, lb_healthy=False, served=True)
+    fleet = [*old, *some(2, 2, host="h0"), *some(us, 2, created=1.0, host="h1")]
+    fleet += some(2 - us, 2, State.STARTING, host="h1", rotation=Rotation.OUT)
+    decision = decide(fleet, divide(rolling(2, 4), targets), SINCE, Budget(1, 0))
+    assert len(decision.drain) == gone
+
+
 # Switches
 # --------------------------------------------------------------------------------------------------
 

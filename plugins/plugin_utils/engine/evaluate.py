@@ -113,7 +113,7 @@ def evaluate(
         count.pinned = frozenset().union(*(part.count.pinned for part in parts))
     else:
         count.pinned = _pinned(count, waypoint, rules)
-        parts = [_Part(None, waypoint, count, allowed, _are_carried([(waypoint, count)]))]
+        parts = [_Part(None, waypoint, count, allowed, _are_carried([(waypoint, count)]), False)]
     failed, failed_id = _failure(count, waypoint, rules, progress, now)
     if failed:
         then = FailureAction.HOLD if _only_stable_fails(count, waypoint, progress) else None
@@ -170,6 +170,7 @@ class _Part:
     count: FleetCount
     allowed: ResolvedBudget
     carried: bool  # whether what was judged bad is not needed any more
+    short: bool  # whether too few serve at all targets with which it shares load balancers
 
 
 def _parts(
@@ -195,14 +196,12 @@ def _parts(
         if not (target and target.balancers)
     ]
     carried = _are_carried(together)
+    needed = sum(point.desired for point, _count in together) - allowed.unavailable
+    short = sum(count.serving for _point, count in together) < needed
     parts = [
-        _Part(
-            target,
-            point,
-            count,
-            budget,
-            _are_carried([(point, count)]) if target and target.balancers else carried,
-        )
+        _Part(target, point, count, budget, _are_carried([(point, count)]), False)
+        if target and target.balancers
+        else _Part(target, point, count, budget, carried, short)
         for (target, point, _part), count, budget in zip(divided, counts, shares, strict=True)
     ]
     for part in parts:
@@ -466,7 +465,8 @@ def _drain(part: _Part, returning: int) -> list[Instance]:
     if part.carried and (bad := _judged_bad(count, waypoint)):
         return [*count.new.hopeless, *bad]
     floor = waypoint.desired - allowed.unavailable
-    spare = _Spare([count.serving, count.trusted_serving, count.ready_serving], floor)
+    serving = count.serving, count.trusted_serving, count.ready_serving
+    spare = _Spare(serving, floor, part.short)
     replaced = _replaced_to_drain(count, floor, spare)
     hopeless = [*replaced, *count.new.hopeless, *count.old.hopeless]
     # Stable instances that return are not drained before they arrive.
@@ -496,21 +496,25 @@ class _Spare:
     taken out for one that only load balancers find well.
     """
 
-    def __init__(self, serving: Sequence[int], floor: int) -> None:
-        """Begin with how many serve of each trust or a higher one, as `trust` returns it."""
+    def __init__(self, serving: Sequence[int], floor: int, short: bool) -> None:
+        """Begin with how many serve of each trust or a higher one, as `trust` returns it.
+
+        `short`: whether too few serve elsewhere.
+        """
         self._left = [number - floor for number in serving]
+        self._short = short
 
     @property
     def is_short(self) -> bool:
         """Whether too few serve already."""
-        return self._left[0] < 0
+        return self._short or self._left[0] < 0
 
     def take(self, instances: Iterable[Instance], most: int) -> list[Instance]:
         """Return which of these to take out, the least useful first."""
         taken: list[Instance] = []
         for instance in sorted(instances, key=_usefulness) if most > 0 else ():
             level = trust(instance) + 1
-            if len(taken) < most and min(self._left[:level]) > 0:
+            if len(taken) < most and min(self._left[:level]) > 0 and not self.is_short:
                 self._left[:level] = [number - 1 for number in self._left[:level]]
                 taken.append(instance)
         return taken
