@@ -339,19 +339,21 @@ def _early(
     never_ready: Collection[str],
 ) -> set[str]:
     """Return the instances that a load balancer with an older state sends requests to before they
-    are ready, unless it would be left without any.
+    are ready, unless it finds no other one healthy.
 
     Where entries have no names, orchestrators make them, once instances are ready.
     """
     inside = {
-        report.labels.id
+        report.labels.id: server
         for report in reports
         if (server := servers.get(report.labels.endpoint))
         and server.rotation is Rotation.IN
         and server.name
-    } - out
-    early = inside.intersection(never_ready)
-    return early if early != inside else set()
+        and report.labels.id not in out
+    }
+    early = inside.keys() & set(never_ready)
+    others = any(server.lb_healthy for name, server in inside.items() if name not in early)
+    return early if others else set()
 
 
 def _entries(

@@ -108,7 +108,7 @@ class Observer:
             if self._now() >= self._next_counters:
                 self.count()
         for pool in self._previews if self._session.epoch else ():
-            pool.observe()
+            pool.observe(self._now())
         return self.assemble()
 
     def _look_at_balancers(self, traffic: TrafficDriver) -> Table:

@@ -10,6 +10,7 @@ PLATFORM_PART = 0.05
 FIRST_CHECKS = 10.0  # that the first observation waits for every instance's first check
 POLL = (0.015, 0.5)  # between two iterations while something is pending: the first, and the longest
 COUNTERS = 0.5  # between two readings of the load balancers' counters, at least
+UNUSED = 5.0  # between two looks at a preview pool that is not in use
 GATES = 0.5  # between two iterations where only gates are waited for
 # for which a rollout's end waits for hosts on which instances are to be stopped
 LAST_LOOK = 10.0
