@@ -555,3 +555,46 @@ def test_a_target_of_a_canary_by_number_is_reached_before_its_new_instances_get_
             {"name": "us", "hosts": "web2,web3", "load_balancers": ["lb2"]},
         ],
     )
+
+
+def test_what_a_late_update_takes_out_again_has_its_time_to_finish_its_requests() -> None:
+    """A run is frozen between a look and the update that follows from it. Meanwhile a balancer
+    has sent requests to what drains again.
+    """
+    budget = {"max_surge": 1, "max_unavailable": 1}
+    for call in range(42, 47):
+        restored = Fault("balancer restores", 9.5, what="lb1")
+        check(restored, Fault("freezes", call, 9.9), budget=budget)
+
+
+def test_what_tasks_were_to_deploy_on_a_lost_host_gets_no_requests_before_it_is_ready() -> None:
+    """Its tasks were cut off, and nobody kept a balancer from returning to an older state."""
+    check(
+        Fault("host away", 14.7, 40.0, "web1"),
+        Fault("balancer restores", 43.7, what="lb2"),
+        Fault("dies after", 100),
+        platform=PLATFORM,
+        budget={"max_surge": 0, "max_unavailable": "67%"},
+        on_failure="hold",
+        failure_limit=1,
+        headroom=1.25,
+        tasks=45.0,
+    )
+
+
+def test_what_a_restored_balancer_sends_requests_to_before_its_gate_leaves_rotation_again() -> None:
+    """It has the endpoint of a stable instance that died. The next rollout would put it in rotation
+    everywhere.
+    """
+    check(
+        Fault("stable dies", 0.2),
+        Fault("is slow", 8, 2.0),
+        Fault("balancer restores", 18.6, what="lb1"),
+        replicas=2,
+        next_replicas=3,
+        budget={"max_surge": 1, "max_unavailable": 1},
+        strategy="blue_green",
+        gates={"confirm_promotion": [{"driver": "simulated", "after": 9, "answer": "fail"}]},
+        follows=("same", "next"),
+        on_failure="hold",
+    )

@@ -12,6 +12,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loo
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.actuator import (
     Actuator,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.preview import (
+    PreviewPool,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.supervisor import (
     Supervisor,
 )
@@ -185,3 +188,44 @@ def test_a_switch_to_a_set_that_is_not_whole(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(evaluate, "_is_reached", some_are_enough)
     monkeypatch.setattr(evaluate, "_needed_to_switch", lambda _waypoint: 1)
     assert "6: reached with fewer" in wrong(bad=waits, **given)
+
+
+PREVIEWED = {
+    "strategy": "blue_green",
+    "traffic": {"driver": "simulated", "preview": True},
+    "gates": {"confirm_promotion": [{"driver": "simulated", "after": 15, "answer": "pass"}]},
+    "wait": 20,
+}
+
+
+def test_new_instances_that_are_in_no_preview(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not wrong(**PREVIEWED)
+    monkeypatch.setattr(PreviewPool, "apply", lambda *_args: None)
+    monkeypatch.setattr(PreviewPool, "is_done", lambda *_args: True)
+    assert "a gate is asked, and lb1 previews no shop-" in wrong(**PREVIEWED)
+
+
+def test_a_preview_that_keeps_what_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = Fault("command", 10.0, 0.0, "abort")
+    assert not wrong(sent, **PREVIEWED)
+    monkeypatch.setattr(
+        PreviewPool,
+        "wanted",
+        property(lambda _pool: True, lambda _pool, _wanted: None),
+        raising=False,
+    )
+    assert "the preview of lb1 has" in wrong(sent, **PREVIEWED)
+
+
+def test_a_preview_that_is_not_looked_at_while_it_is_not_in_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its balancer returns to a state in which it had the instances that go back."""
+    sent, restored = (
+        Fault("command", 8.0, 0.0, "abort"),
+        Fault("balancer restores", 9.5, what="lb1"),
+    )
+    given = {"replicas": 4, "traffic": {"driver": "simulated", "preview": True}}
+    assert not wrong(sent, restored, bad=[Life(work=4)], **given)
+    monkeypatch.setattr(timing, "UNUSED", 1e6)
+    assert "the preview of lb1 has it" in wrong(sent, restored, bad=[Life(work=4)], **given)

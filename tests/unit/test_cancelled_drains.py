@@ -11,6 +11,7 @@ from dataclasses import replace
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import (
     drains_to_cancel,
     drains_to_postpone,
+    to_idle,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Instance,
@@ -61,6 +62,7 @@ def test_an_instance_stays_where_others_get_requests_that_they_do_not_answer() -
         )
     silent = make("s-5", State.UNREACHABLE, Rotation.IN)
     assert drains_to_cancel([silent, RESTORED], ALL, 1) == (), "only we cannot reach its host"
+    assert drains_to_cancel([replace(silent, was_unready=True), RESTORED], ALL, 1) == ("s-2",)
     assert drains_to_cancel([replace(silent, draining_since=3.0), RESTORED], ALL, 1) == ("s-2",)
 
 
@@ -92,3 +94,11 @@ def test_what_was_told_to_stop_or_is_not_needed_leaves_a_load_balancer_at_once()
     assert drains_to_postpone([LEAVING, SILENT], ("s-6",), 2) == ("s-6",)
     assert drains_to_postpone([LEAVING], (), 1) == ()
     assert drains_to_postpone([LEAVING], BACK, 0) == ()
+
+
+def test_what_is_to_get_no_requests_yet_leaves_a_load_balancer_where_enough_others_serve() -> None:
+    new, newer = (replace(SERVING, id=f"s-{at}", generation=2, created=at) for at in (8.0, 9.0))
+    assert to_idle([new, newer, SERVING], 2, 1) == ("s-9.0", "s-8.0")
+    assert to_idle([new, newer, SERVING], 2, 2) == ("s-8.0",)
+    assert to_idle([new, newer, replace(SERVING, draining_since=3.0)], 2, 0) == ("s-8.0",)
+    assert to_idle([new, SERVING], 3, 1) == ()

@@ -244,6 +244,7 @@ def test_one_that_starts_at_the_endpoint_of_another_gets_no_requests_where_other
 
     assert rotations(old, other) == [OUT, IN]
     assert rotations(old, other._replace(rotation=OUT)) == [IN, OUT], "better than none"
+    assert rotations(old, other._replace(lb_healthy=False)) == [IN, IN], "the other is down"
     assert rotations(old._replace(name=""), other) == [IN, IN], "an orchestrator made it"
 
 

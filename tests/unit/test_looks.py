@@ -15,6 +15,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loo
     Observer,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.stops import Stops
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.timing import (
+    RECENT,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.looks import (
     REPEATED,
     SLOW,
@@ -161,6 +164,42 @@ class SlowBalancers:
         at = Endpoint("10.0.0.1", 8000 + self.looks)
         self.shown.append({at: Server(Rotation.IN, True, 0)})
         return {"lb1": self.shown[-1]}
+
+
+@pytest.mark.parametrize(
+    ("known", "answered", "unready"),
+    [(True, True, True), (True, False, False), (False, True, False)],
+)
+def test_of_a_silent_host_it_is_known_what_was_not_ready_while_it_answered(
+    fleet: Fleet, observer: Observer, known: bool, answered: bool, unready: bool
+) -> None:
+    """A check that fails afterwards says nothing: it fails since the host is silent."""
+    if known:
+        fleet.health["web2"] = HealthStatus(Health.FAILING, fleet.now)
+    if answered:
+        fleet.pass_time(observer, 2)
+    fleet.process["web2"] = Process.UNREACHABLE
+    fleet.away["web2"] = []
+    observer.refresh()
+    silent = next(i for i in observer.observe().fleet if i.host == "web2")
+    assert silent.was_unready is unready
+
+
+def test_what_drains_has_its_time_from_the_last_change_of_load_balancers_that_came_late(
+    fleet: Fleet,
+) -> None:
+    """Between the look that it follows and the change, one may have had an older state again."""
+    balancers = SlowBalancers(fleet, 0.0)
+    late = observer_of(fleet, balancers)
+    late.observe()
+    late._session.record.draining["web1"] = fleet.now
+    began = fleet.now
+    late.observe()
+    for seconds in (RECENT, RECENT + 0.1):
+        fleet.now += seconds
+        late.note_balanced()
+        drains = next(i for i in late.observe().fleet if i.id == "web1")
+        assert drains.draining_since == (began if seconds == RECENT else fleet.now)
 
 
 def test_where_nothing_is_expected_hosts_are_looked_at_slowly_and_not_together(

@@ -313,6 +313,41 @@ def test_a_ready_instance_that_one_load_balancer_lost_goes_only_once_enough_read
     assert decide([*old, *new], rolling(2, 3), SINCE, Budget(0, 1)).drain == (old[0].id,)
 
 
+def test_a_restarted_instance_that_is_ready_goes_only_once_enough_ready_ones_serve() -> None:
+    restarted = [replace(i, crashed=True) for i in some(1, 2)]
+    failing = some(1, 1, State.NOT_READY, rotation=Rotation.IN, lb_healthy=True)
+    kept = decide([*restarted, *some(2, 2), *failing], rolling(2, 3), SINCE, Budget(1, 0))
+    assert kept.drain == (failing[0].id,)
+    gone = decide([*restarted, *some(3, 2)], rolling(2, 3), SINCE, Budget(1, 0))
+    assert gone.drain == (restarted[0].id,)
+
+
+def test_on_a_silent_host_what_passed_its_check_stays_while_the_others_failed_theirs() -> None:
+    """Load balancers find all of them well, and nobody can ask them."""
+    serves = {"rotation": Rotation.IN, "lb_healthy": True, "silent_since": NOW - 3}
+    old = some(1, 1, State.UNREACHABLE, **serves)
+    new = some(3, 2, State.UNREACHABLE, was_unready=True, **serves)
+    assert not decide([*old, *new], rolling(2, 3), SINCE, Budget(1, 0)).drain
+    well = [replace(i, was_unready=False) for i in new]
+    assert decide([*old, *well], rolling(2, 3), SINCE, Budget(1, 0)).drain == (old[0].id,)
+
+
+@pytest.mark.parametrize(("balancers", "us", "gone"), [([], 1, 0), ([], 2, 1), (["lb1"], 1, 1)])
+def test_what_one_load_balancer_lost_stays_while_too_few_serve_at_all_targets(
+    balancers: list[str], us: int, gone: int
+) -> None:
+    """It still serves at the other one, for all targets unless they have their own."""
+    targets = [
+        Target("eu", frozenset({"h0"}), balancers=frozenset(balancers)),
+        Target("us", frozenset({"h1"})),
+    ]
+    old = some(1, 1, host="h0", rotation=Rotation.PARTIAL, lb_healthy=False, served=True)
+    fleet = [*old, *some(2, 2, host="h0"), *some(us, 2, created=1.0, host="h1")]
+    fleet += some(2 - us, 2, State.STARTING, host="h1", rotation=Rotation.OUT)
+    decision = decide(fleet, divide(rolling(2, 4), targets), SINCE, Budget(1, 0))
+    assert len(decision.drain) == gone
+
+
 # Switches
 # --------------------------------------------------------------------------------------------------
 

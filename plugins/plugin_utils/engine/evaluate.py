@@ -24,7 +24,7 @@ from fractions import Fraction
 from . import targets, wording
 from .budget import Budget, ResolvedBudget
 from .fleet_count import FleetCount, GroupCount, count_fleet
-from .instances import can_admit, can_stop, gets_requests, ids, is_serving, is_starting
+from .instances import can_admit, can_stop, gets_requests, ids, is_serving, is_starting, trust
 from .model import FailureAction, Instance, Rotation, State
 from .progress import ProgressTracker, Rules, failure_limits
 from .shares import Target
@@ -113,7 +113,7 @@ def evaluate(
         count.pinned = frozenset().union(*(part.count.pinned for part in parts))
     else:
         count.pinned = _pinned(count, waypoint, rules)
-        parts = [_Part(None, waypoint, count, allowed, _are_carried([(waypoint, count)]))]
+        parts = [_Part(None, waypoint, count, allowed, _are_carried([(waypoint, count)]), False)]
     failed, failed_id = _failure(count, waypoint, rules, progress, now)
     if failed:
         then = FailureAction.HOLD if _only_stable_fails(count, waypoint, progress) else None
@@ -170,6 +170,7 @@ class _Part:
     count: FleetCount
     allowed: ResolvedBudget
     carried: bool  # whether what was judged bad is not needed any more
+    short: bool  # whether too few serve at all targets with which it shares load balancers
 
 
 def _parts(
@@ -195,14 +196,12 @@ def _parts(
         if not (target and target.balancers)
     ]
     carried = _are_carried(together)
+    needed = sum(point.desired for point, _count in together) - allowed.unavailable
+    short = sum(count.serving for _point, count in together) < needed
     parts = [
-        _Part(
-            target,
-            point,
-            count,
-            budget,
-            _are_carried([(point, count)]) if target and target.balancers else carried,
-        )
+        _Part(target, point, count, budget, _are_carried([(point, count)]), False)
+        if target and target.balancers
+        else _Part(target, point, count, budget, carried, short)
         for (target, point, _part), count, budget in zip(divided, counts, shares, strict=True)
     ]
     for part in parts:
@@ -466,7 +465,9 @@ def _drain(part: _Part, returning: int) -> list[Instance]:
     if part.carried and (bad := _judged_bad(count, waypoint)):
         return [*count.new.hopeless, *bad]
     floor = waypoint.desired - allowed.unavailable
-    replaced, serving = _replaced_to_drain(count, floor)
+    serving = count.serving, count.trusted_serving, count.ready_serving
+    spare = _Spare(serving, floor, part.short)
+    replaced = _replaced_to_drain(count, floor, spare)
     hopeless = [*replaced, *count.new.hopeless, *count.old.hopeless]
     # Stable instances that return are not drained before they arrive.
     staying = count.old.starting if returning else 0
@@ -480,43 +481,66 @@ def _drain(part: _Part, returning: int) -> list[Instance]:
     pending = [i for i in group.pending if i.id not in gone and not (stays and is_starting(i))]
     may_go = [i for i in group.available if i.id not in count.pinned]
     group = replace(group, available=may_go) if count.pinned else group
-    spare = _Spare(serving, count.ready_serving - floor, count.available - floor)
-    return [*hopeless, *_excess(group, pending, excess, spare, waypoint)]
+    leaving = _excess(group, pending, excess, spare)
+    # Available instances serve as well, so what may go of them leaves enough for both.
+    number = min(excess - len(leaving), count.available - floor)
+    return [*hopeless, *leaving, *_first(group.available, number, _by_age(waypoint))]
 
 
-def _replaced_to_drain(count: FleetCount, floor: int) -> tuple[list[Instance], int]:
-    """Return the replaced instances that may go, and how many that serve may go after them.
+class _Spare:
+    """How many of the instances that serve may go: each leaves enough of those that are trusted
+    as much.
+
+    Our check may fail an instance that a load balancer still sends requests to. So a blip of health
+    checks, or a balancer that was restarted, can never empty a fleet, and a ready instance is not
+    taken out for one that only load balancers find well.
+    """
+
+    def __init__(self, serving: Sequence[int], floor: int, short: bool) -> None:
+        """Begin with how many serve of each trust or a higher one, as `trust` returns it.
+
+        `short`: whether too few serve elsewhere.
+        """
+        self._left = [number - floor for number in serving]
+        self._short = short
+
+    @property
+    def is_short(self) -> bool:
+        """Whether too few serve already."""
+        return self._short or self._left[0] < 0
+
+    def take(self, instances: Iterable[Instance], most: int) -> list[Instance]:
+        """Return which of these to take out, the least useful first."""
+        taken: list[Instance] = []
+        for instance in sorted(instances, key=_usefulness) if most > 0 else ():
+            level = trust(instance) + 1
+            if len(taken) < most and min(self._left[:level]) > 0 and not self.is_short:
+                self._left[:level] = [number - 1 for number in self._left[:level]]
+                taken.append(instance)
+        return taken
+
+
+def _replaced_to_drain(count: FleetCount, floor: int, spare: _Spare) -> list[Instance]:
+    """Return the replaced instances that may go.
 
     One that serves at the moment goes once enough others do, and one that is redundant once enough
     others are available.
     """
-    spare = count.serving - floor
     serving = [i for i in count.replaced if is_serving(i)]
     others = [
-        i for i in count.replaced if not is_serving(i) and (spare >= 0 or not gets_requests(i))
+        i for i in count.replaced if not is_serving(i) and not (spare.is_short and gets_requests(i))
     ]
     ready = [i for i in serving if i.redundant and i.state is State.READY]
     stay = ids(ready[max(0, count.available + len(ready) - floor) :])
-    chosen = _first([i for i in serving if i.id not in stay], spare, _usefulness)
-    return others + chosen, spare - len(chosen)
-
-
-class _Spare(t.NamedTuple):
-    """How many instances may go, counted in three ways."""
-
-    serving: int
-    ready_serving: int
-    available: int
+    return others + spare.take([i for i in serving if i.id not in stay], len(serving))
 
 
 def _excess(
-    group: GroupCount,
-    pending: Iterable[Instance],
-    excess: int,
-    spare: _Spare,
-    waypoint: Waypoint,
+    group: GroupCount, pending: Iterable[Instance], excess: int, spare: _Spare
 ) -> list[Instance]:
-    """Choose `excess` instances of a group, those without use first, then the oldest."""
+    """Choose at most `excess` instances of a group that are not available, those without use
+    first.
+    """
     # Out of rotation everywhere, so they may go however few serve.
     # Those that are prepared go last, since a switch needs them.
     prepared = [i for i in group.prepared if not i.in_rotation]
@@ -524,20 +548,12 @@ def _excess(
     useful = [i for i in group.prepared if i.in_rotation]
     for instance in pending:
         returns = instance.state is State.READY or gets_requests(instance)
-        needed = is_serving(instance) or (returns and spare.serving < 0)
+        # too few serve everywhere, and it may in a moment
+        needed = is_serving(instance) or (returns and spare.is_short)
         (useful if needed else useless).append(instance)
     free = _first(useless, excess, _usefulness)
     free += _first(prepared, excess - len(free), _usefulness)
-    # Our check fails an instance that a load balancer still sends requests to, or too few serve
-    # everywhere and the instance may in a moment: it goes only while enough others serve. So a
-    # blip of health checks, or a balancer that was restarted, can never empty a fleet.
-    # A ready one that a balancer lost goes only while enough other ready ones serve.
-    ready = [i for i in useful if i.state is State.READY][: max(0, spare.ready_serving)]
-    useful = [*ready, *(i for i in useful if i.state is not State.READY)]
-    some = _first(useful, min(excess - len(free), spare.serving), _usefulness)
-    # Available instances serve as well, so what may go of them leaves enough for both.
-    number = min(excess - len(free) - len(some), spare.available)
-    return [*free, *some, *_first(group.available, number, _by_age(waypoint))]
+    return free + spare.take(useful, excess - len(free))
 
 
 def _are_carried(parts: Sequence[tuple[Waypoint, FleetCount]]) -> bool:
@@ -575,9 +591,10 @@ def _first(
 _LEAST_USEFUL_FIRST = (State.UNREACHABLE, State.STARTING, State.NOT_READY, State.READY)
 
 
-def _usefulness(instance: Instance) -> tuple[int, int, float, str]:
+def _usefulness(instance: Instance) -> tuple[int, bool, int, float, str]:
     """Sort key: the least useful first, then as everywhere."""
-    return (_LEAST_USEFUL_FIRST.index(instance.state), *instance.order)
+    least_useful = _LEAST_USEFUL_FIRST.index(instance.state)
+    return (least_useful, not instance.was_unready, *instance.order)
 
 
 def _by_age(waypoint: Waypoint) -> Callable[[Instance], tuple[bool, bool, int, float, str]]:

@@ -15,6 +15,7 @@ from .instances import (
     is_overdue,
     is_prepared,
     is_starting,
+    trust,
 )
 from .model import Instance, Rotation, State
 from .progress import Failure, Rules
@@ -77,6 +78,7 @@ class FleetCount:
     total: int = 0  # what counts against surge
     old_total: int = 0
     serving: int = 0  # get requests from load balancers, whatever our own checks found
+    trusted_serving: int = 0  # of these, pass our own checks, or did while their hosts answered
     ready_serving: int = 0  # of these, pass our own checks
     lasting: int = 0  # new instances that have been ready for long
     failures: list[Failure] = field(default_factory=list)  # of instances that this stage started
@@ -163,7 +165,9 @@ class _Counting:
         inside = rotation is Rotation.IN or rotation is Rotation.PARTIAL
         if inside and instance.lb_healthy and state is not State.STARTING:  # as `is_serving`
             count.serving += 1
-            count.ready_serving += state is State.READY
+            level = trust(instance)
+            count.trusted_serving += level > 0
+            count.ready_serving += level > 1
         group = count.new if is_new else count.old
         if instance.crashed:
             count.replaced.append(instance)

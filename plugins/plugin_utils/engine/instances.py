@@ -46,6 +46,17 @@ def is_serving(instance: Instance) -> bool:
     return instance.in_rotation and instance.lb_healthy and not starting
 
 
+def trust(instance: Instance) -> int:
+    """Return how sure it is that an instance answers the requests that it gets.
+
+    2: it passes our checks; 1: it did when its host last answered; 0: only load balancers find it
+    well.
+    """
+    if instance.state is State.READY:
+        return 2
+    return int(instance.state is State.UNREACHABLE and not instance.was_unready)
+
+
 def gets_requests(instance: Instance) -> bool:
     """Whether any load balancer sends it requests. Where another has lost it, it is no capacity,
     and still of use.
@@ -149,6 +160,19 @@ def drains_to_postpone(
     return ids(kept[: max(0, floor - others)])
 
 
+def to_idle(serving: Sequence[Instance], generation: int, floor: int) -> tuple[str, ...]:
+    """Return the instances of a generation that one load balancer sends requests to although they
+    are to get none yet, as far as enough others serve there; the newest stay.
+
+    `serving`: as of `drains_to_postpone`. A load balancer that returned to an older state may have
+    had the endpoint of such an instance in rotation.
+    """
+    others = sum(_answers(i) for i in serving if i.generation != generation)
+    new = [i for i in serving if i.generation == generation and i.draining_since is None]
+    new.sort(key=lambda i: i.order, reverse=True)
+    return ids(new[max(0, max(1, floor) - others) :])
+
+
 def _answers(instance: Instance) -> bool:
-    """Whether it is to serve and answers, as far as load balancers say where its host does not."""
-    return instance.draining_since is None and instance.state in (State.READY, State.UNREACHABLE)
+    """Whether it is to serve and answers, or did when its host last answered."""
+    return instance.draining_since is None and trust(instance) > 0

@@ -82,6 +82,7 @@ class Instance:
     host: str = ""
     detail: str = ""  # why it is not ready, or how it ended
     was_ready: bool = False  # it failed, and had been ready before
+    was_unready: bool = False  # its host does not answer, and it was not ready when it last did
     crashed: bool = False  # it ended soon after its start; its platform may have restarted it
     redundant: bool = False  # its host has another available instance (`per_host.py`)
     precedence: int = 0  # of instances that may go, those with the highest go first

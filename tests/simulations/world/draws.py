@@ -152,6 +152,8 @@ def drawn(seed: int) -> Story:
     if "targets" in given and Random(f"own balancers {seed}").random() < 0.4:
         for target, balancer in zip(given["targets"], BALANCERS, strict=True):
             target["load_balancers"] = [balancer]
+    if not in_place and Random(f"preview {seed}").random() < 0.2:
+        given["traffic"] = {**given["traffic"], "preview": True}
     if not left:
         _other_numbers(Random(f"numbers {seed}"), given, in_place)
     quiet = Random(f"quiet {seed}").random() < 0.3

@@ -24,6 +24,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     Rotation,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.options import (
+    FLAG,
     TEXT,
     Field,
     Options,
@@ -53,6 +54,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     Report,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import (
+    Preview,
     Server,
     Target,
     TrafficDriver,
@@ -348,10 +350,15 @@ class Traffic(TrafficDriver):
 
     drain_timeout = 5.0
     counts = ("errors",)
+    _verb = "balance"
 
     def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._world, self._context = worlds[-1], context
         self._pool = self._world.pool(context.service)
+        self._previews = [Preview(PreviewPool(context))] if options.get("preview") else []
+
+    def previews(self) -> Sequence[Preview]:
+        return self._previews
 
     def check(self) -> None:
         with self._world.call("check of the balancers", TrafficError):
@@ -368,7 +375,7 @@ class Traffic(TrafficDriver):
         self, targets: Mapping[str, Mapping[Endpoint, Target]]
     ) -> dict[str, dict[Endpoint, Server]]:
         world = self._world
-        what = f"balance {'; '.join(f'{n}: {_shown(known)}' for n, known in targets.items())}"
+        what = f"{self._verb} {'; '.join(f'{n}: {_shown(known)}' for n, known in targets.items())}"
         world.tell(what)
         world.acts(what, self._context.known().epoch, self._context.service)
         if self._context.service == "shop" and any(map(self._switches, targets.values())):
@@ -405,6 +412,7 @@ class Traffic(TrafficDriver):
         world = self._world
         self._refuse(balancer, wanted)
         serving, shares = world.serving(balancer), world.shares(balancer)
+        others = world.others(balancer)
         before = serving - world.uncounted(balancer)
         balancer.disordered = False
         world.count(balancer)
@@ -433,7 +441,10 @@ class Traffic(TrafficDriver):
             if not self._active(world.at(at), entry):
                 del balancer.entries[at]
         world.clients.look()
-        if self._context.service == "shop" and world.now - asked <= SOON:
+        if self._context.service != "shop":
+            return
+        world.check_hidden(balancer, others)
+        if world.now - asked <= SOON:
             world.check_floor(f"{balancer.name} is changed", balancer, before)
             world.check_shares(balancer, shares)
 
@@ -482,6 +493,38 @@ class Traffic(TrafficDriver):
                 errors=int(entry.errors),
             )
         return shown
+
+
+class PreviewPool(Traffic):
+    """The balancers' pools of new instances alone."""
+
+    _verb = "preview"
+
+    def __init__(self, context: DriverContext) -> None:
+        super().__init__({}, context)
+        self._pool = self._world.previews
+
+    def observe(self) -> dict[str, dict[Endpoint, Server]]:
+        with self._world.call("look at the previews", TrafficError):
+            self._reach(self._pool)
+            return {name: self._show(balancer) for name, balancer in self._pool.items()}
+
+    def _switches(self, wanted: Mapping[Endpoint, Target]) -> bool:
+        return False
+
+    def _change(self, balancer: Balancer, wanted: Mapping[Endpoint, Target], asked: float) -> None:
+        world = self._world
+        self._refuse(balancer, wanted)
+        balancer.keep()
+        balancer.entries = {
+            at: Entry(
+                target.name,
+                target.rotation,
+                since=entry.since if (entry := balancer.entries.get(at)) else world.now,
+            )
+            for at, target in wanted.items()
+        }
+        world.check_preview(balancer)
 
 
 def _shown(wanted: Mapping[Endpoint, Target]) -> str:
@@ -570,6 +613,7 @@ class Gate(gate.GateDriver):
         worlds[-1].machine.sleep(0.2)
         if waited < self._options["after"]:
             return gate.Answer(gate.WAIT, "looking")
+        worlds[-1].check_previewed()
         return gate.Answer(self._options["answer"] or gate.PASS, "looked")
 
 
@@ -691,9 +735,10 @@ def install() -> None:
     base = "ansible_collections.progressive.rollout.plugins.plugin_utils"
     text = Field("answer", TEXT, "What it answers.", default="pass")
     after = Field("after", duration(0), "When.", default="0s")
+    preview = Field("preview", FLAG, "Whether there are preview pools.", default=False)
     for folder, driver, options in (
         ("platforms", Platform, Options(Field("flavour", TEXT, "A setting.", default=""))),
-        ("traffic", Traffic, Options()),
+        ("traffic", Traffic, Options(preview)),
         ("stores", Store, Options()),
         ("gates", Gate, Options(text, after)),
         ("notifiers", Notifier, Options()),

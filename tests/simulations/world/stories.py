@@ -138,6 +138,7 @@ class _Telling:
         self.world.retries, self.world.tasks = story.retries, story.tasks
         self.world.again, self.world.quiet = story.again, story.quiet
         self.world.settings = SETTINGS if story.differ else {}
+        self.world.previewed = bool(given["traffic"].get("preview"))
         self.world.unfit = {"2"} if self._unfit() else set()
         self.world.hidden = self.world.unfit if given["strategy"] == "blue_green" else set()
         self.jobs: list[Job] = []
@@ -331,8 +332,10 @@ class _Telling:
             self.world.broken(f"a run does not wait for a store that is away for a while: {exc}")
 
     def _told(self) -> list[str]:
-        """Return the commands that the last run told the operator to continue or end it with."""
-        said = "\n".join(self.last.told)
+        """Return the commands that the last run told the operator to continue or end it with. Where
+        it was held, what it told before is over.
+        """
+        said = "\n".join(self.last.told).rpartition(" held at ")[2]
         return [one for one in TOLD.findall(said) if one.split()[0] not in ("status", "report")]
 
     def _obey(self, command: str) -> Job:
@@ -536,6 +539,8 @@ class _Telling:
                     raise Broken(f"{balancer.name} sends nothing to {at}")
             if len({entry.weight for entry in entries.values()}) > 1:
                 raise Broken(f"{balancer.name} has different weights")
+        if left := [one.name for one in world.previews.values() if one.entries]:
+            raise Broken(f"the previews of {', '.join(left)} have entries left")
         if self.story.given.get("autoscaler") and (world.scaler["off"] or record.autoscaler):
             raise Broken(f"the autoscaler is left as it was held: {world.scaler}")
         if world.scaler["min"] != 1:

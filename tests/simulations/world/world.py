@@ -15,9 +15,12 @@ from dataclasses import dataclass, field
 from random import Random
 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Phase,
+    Rotation,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Process as Sees,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
     Endpoint,
     Labels,
@@ -33,6 +36,7 @@ HOSTS = ("web1", "web2", "web3")
 ADDRESSES = {name: f"10.0.0.{number}" for number, name in enumerate(HOSTS, 1)}
 BALANCERS = ("lb1", "lb2")
 SOON = 10.0  # in which it knows by its checks that one does not answer
+SELDOM = 5.0  # in which it looks at a preview pool that is not in use
 REQUESTS = 100  # a second, at each balancer
 ROUNDING = 0.05  # weights are whole numbers
 MANY = 20_000  # calls of drivers that no story takes
@@ -149,6 +153,10 @@ class Balancer:
     floor: int | None = None  # None: as of all
     even: float | None = None
 
+    def keep(self) -> None:
+        """Keep the present state, which it may return to."""
+        self.before = {at: Entry(**vars(entry)) for at, entry in self.entries.items()}
+
 
 @dataclass
 class Host:
@@ -193,6 +201,8 @@ class World:
         self.hosts = {name: Host(name) for name in HOSTS}
         self.balancers = {name: Balancer(name) for name in BALANCERS}
         self.pools = {"shop": self.balancers}  # by service
+        self.previews = {name: Balancer(name) for name in BALANCERS}  # of new instances alone
+        self.previewed = False  # whether they are used
         self.journals: defaultdict[str, Journal] = defaultdict(Journal)  # by service
         # by service, the text of its record, and what that says
         self._records: dict[str, tuple[bytes, Mapping[str, t.Any]]] = {}
@@ -432,7 +442,8 @@ class World:
         for at, share in after.items():
             had = max(one.get(at, 0.0) for one in (before, *others))
             even = self.even if balancer.even is None else balancer.even
-            if share > max(even, 1 / len(after), had, self.asked(balancer, at)) + ROUNDING:
+            asked = max(self.asked(balancer, at), self.left_to(at, before, after))
+            if share > max(even, 1 / len(after), had, asked) + ROUNDING:
                 self.broken(
                     f"{at} gets {share:.0%} of the requests at {balancer.name}, before"
                     f" {before.get(at, 0.0):.0%}, and {len(after)} serve"
@@ -458,6 +469,25 @@ class World:
             part = parts.get(instance.labels.generation, 0.0)
             asked.append(part / max(1, math.ceil(part * (replicas - self.unavailable))))
         return max(asked)
+
+    def left_to(
+        self, at: Endpoint, before: Mapping[Endpoint, float], after: Mapping[Endpoint, float]
+    ) -> float:
+        """Return which part of the requests a stable instance may get on a way back: what the bad
+        ones have not had, of which none gets more than before, however many of the stable ones an
+        operator takes out.
+        """
+        previous = (self.recorded("rollout") or {}).get("previous") or {}
+        generation = previous.get("generation")
+        stable = {one for one in after if (i := self.at(one)) and i.labels.generation == generation}
+        if self.phase() != Phase.ROLLING_BACK or at not in stable:
+            return 0.0
+        bad = sum(
+            share
+            for one, share in before.items()
+            if (i := self.at(one)) and i.labels.generation != generation
+        )
+        return (1.0 - bad) / len(stable)
 
     def lost_unseen(self) -> int:
         """Return how many instances were lost so recently that the controller may not know."""
@@ -653,18 +683,62 @@ class World:
             elif instance.well(self.now) and self.now < entry.left + min(drain, instance.life.work):
                 self.broken(f"{name} is told to stop, and has requests from {balancer.name}")
 
+        for balancer in self.previews.values() if instance.labels.service == "shop" else ():
+            entry = balancer.entries.get(at)
+            inside = entry is not None and entry.rotation is Rotation.IN
+            if inside and balancer.disturbed <= looked - SELDOM:
+                self.broken(f"{name} is told to stop, and the preview of {balancer.name} has it")
+
+    def check_preview(self, balancer: Balancer) -> None:
+        """A preview pool is changed: it has new instances alone, which were ready."""
+        generation = (self.recorded("rollout") or {}).get("generation")
+        for at, entry in balancer.entries.items():
+            instance = self.at(at) if entry.rotation is Rotation.IN else None
+            if instance and instance.labels.generation != generation:
+                self.broken(f"the preview of {balancer.name} has {instance.labels.id}, an old one")
+            elif instance and not (self.answers(at) or instance.served):
+                self.broken(f"the preview of {balancer.name} has {instance.labels.id} too soon")
+
+    def check_previewed(self) -> None:
+        """A gate passes or fails: before, the new instances could be looked at in the preview."""
+        rollout, since = self.recorded("rollout") or {}, self.now - SOON
+        if not self.previewed or self.waits.disturbed > since:
+            return
+        for balancer in self.previews.values():
+            entries = balancer.entries
+            for one in self.alive() if balancer.disturbed < since else ():
+                new = one.labels.generation == rollout.get("generation") and one.up < since
+                entry = entries.get(one.labels.endpoint)
+                inside = entry is not None and entry.rotation is Rotation.IN
+                if new and one.well(self.now) and one.lost is None and not inside:
+                    self.broken(f"a gate is asked, and {balancer.name} previews no {one.labels.id}")
+
     def check_admitted(self, balancer: Balancer, endpoint: Endpoint) -> None:
         instance = self.at(endpoint)
         if instance is None or not (
             self.answers(endpoint) or instance.served or instance.well(self.now)
         ):
             self.broken(f"{balancer.name} sends requests to {endpoint}, which was never ready")
-        elif instance.labels.revision in self.hidden and not self.is_unseen(balancer):
-            least = self._carried_by() if balancer.floor is None else balancer.floor
-            if self.serving(balancer) >= max(1, least):
-                self.broken(
-                    f"{balancer.name} sends requests to {instance.labels.id} before its gate"
-                )
+
+    def check_hidden(self, balancer: Balancer, others: Mapping[Endpoint, int]) -> None:
+        """A balancer is changed: what no gate has passed gets requests from now on only where too
+        few `others` have served beside it.
+        """
+        least = max(1, self._carried_by() if balancer.floor is None else balancer.floor)
+        for at, entry in balancer.entries.items():
+            instance = self.at(at) if entry.rotation is Rotation.IN else None
+            if instance and instance.labels.revision in self.hidden and others[at] >= least:
+                name = instance.labels.id
+                self.broken(f"{balancer.name} sends requests to {name} before its gate")
+
+    def others(self, balancer: Balancer) -> Mapping[Endpoint, int]:
+        """Return how many others serve beside each entry, if any is to be hidden."""
+        serving = self.serving(balancer) if self.hidden and not self.is_unseen(balancer) else 0
+        return defaultdict(lambda: serving) | {
+            at: serving - self.answers(at)
+            for at, entry in balancer.entries.items()
+            if entry.rotation is Rotation.IN
+        }
 
     def _carried_by(self) -> int:
         """Return how many instances are to carry all requests: as many as have until now, since
@@ -698,12 +772,12 @@ class World:
                 self.end(one, Sees.FAILED, again=False)
             self.machine.at(until, lambda: self.boot(host, ended))
         elif fault.kind == "balancer away":
-            for pool in self.pools.values():
+            for pool in (*self.pools.values(), self.previews):
                 pool[fault.what].away = until
         elif fault.kind == "store away":
             self.store_away = until
         elif fault.kind in ("balancer forgets", "balancer restores"):
-            for pool in self.pools.values():
+            for pool in (*self.pools.values(), self.previews):
                 self.forget(pool[fault.what], fault.kind == "balancer restores")
         elif fault.kind == "balancer is blind":
             self.balancers[fault.what].blind = until
@@ -813,7 +887,7 @@ class World:
         for host in self.hosts.values():
             host.away = host.busy = 0.0
             self.boot(host, [one for one in host.instances.values() if one.gone is Sees.FAILED])
-        for pool in self.pools.values():
+        for pool in (*self.pools.values(), self.previews):
             for balancer in pool.values():
                 balancer.away = balancer.blind = 0.0
 
@@ -829,7 +903,7 @@ class World:
     def snapshot(self) -> None:
         """Keep the balancers' state, which one may return to."""
         for balancer in self.balancers.values():
-            balancer.before = {at: Entry(**vars(entry)) for at, entry in balancer.entries.items()}
+            balancer.keep()
 
     def summary(self) -> Mapping[str, int]:
         """Return how many instances of each revision are alive."""

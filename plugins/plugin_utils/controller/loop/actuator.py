@@ -89,6 +89,8 @@ class Actuator:
             self._switch(snapshot, targets, undo_switch)
         elif targets:
             self._traffic.apply(targets)
+        if targets:
+            self._observer.note_balanced()
         if decision.drain or decision.retire:
             self.apply_previews(snapshot)
         if starts or stop or forget:
@@ -191,6 +193,7 @@ class Actuator:
             regions=self._regions,
             never_ready=never_ready,
             postponed=snapshot.postponed,
+            idle=snapshot.idle,
         )
         record = self._session.record
         if record.stable is not None:

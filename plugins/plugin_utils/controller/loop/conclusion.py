@@ -74,7 +74,7 @@ def empty_previews(loop: ReconcileLoop) -> None:
 
     def empty() -> str:
         for pool in loop.previews:
-            pool.observe()
+            pool.observe(loop.now())
         loop.actuator.apply_previews(loop.observer.snapshot)
         return "it still has requests" if any(pool.filled for pool in loop.previews) else ""
 

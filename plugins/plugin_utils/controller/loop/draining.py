@@ -9,7 +9,13 @@ from dataclasses import replace
 
 from ...base.errors import TRANSIENT, RolloutFailed
 from ...engine.evaluate import Decision
-from ...engine.instances import can_admit, can_stop, drains_to_cancel, drains_to_postpone
+from ...engine.instances import (
+    can_admit,
+    can_stop,
+    drains_to_cancel,
+    drains_to_postpone,
+    to_idle,
+)
 from ...engine.model import Health, Process, Rotation
 from ...engine.wording import states
 from ...state import events
@@ -107,6 +113,26 @@ def reconsider(
         for name in table
     }
     return replace(snapshot, postponed=postponed)
+
+
+def leave_idle(
+    loop: ReconcileLoop,
+    snapshot: Snapshot,
+    generations: Mapping[str, int],
+    floors: Mapping[str, int],
+) -> Snapshot:
+    """Return the fleet with what leaves load balancers because it is to get no requests yet.
+
+    `generations`: what is to get none, by load balancer; `floors`: as of `reconsider`.
+    """
+    reports, table, fleet = snapshot.reports, snapshot.table or {}, snapshot.fleet
+    idle = {
+        name: to_idle(
+            fleets.serving_at(name, reports, table, fleet, loop.targets), generation, floors[name]
+        )
+        for name, generation in generations.items()
+    }
+    return replace(snapshot, idle=idle) if any(idle.values()) else snapshot
 
 
 def _may_stay(loop: ReconcileLoop, snapshot: Snapshot, settled: Collection[str]) -> set[str]:

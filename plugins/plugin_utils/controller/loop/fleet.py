@@ -29,6 +29,7 @@ def assemble(
     seen_ready: Container[str] = (),
     crashes: Container[str] = (),
     silent: Mapping[str, float] = MappingProxyType({}),
+    unready: Container[str] = (),
     targets: Sequence[Region] = (),
 ) -> list[Instance]:
     """Return the fleet as the engine sees it.
@@ -43,6 +44,7 @@ def assemble(
         seen_ready: Instances that have been ready.
         crashes: Instances that `crashed` returned.
         silent: Since when their hosts have not answered, by instance.
+        unready: Instances that were not ready when their hosts last answered.
         targets: Of the rollout, perhaps with load balancers of their own.
     """
     reports = list(reports)
@@ -71,7 +73,7 @@ def assemble(
         ):
             instance = replace(instance, was_ready=True)
         if instance.state is State.UNREACHABLE:
-            instance = replace(instance, silent_since=silent.get(name))
+            instance = replace(instance, silent_since=silent.get(name), was_unready=name in unready)
         fleet.append(_shown(instance, entries))
     return fleet
 
@@ -233,6 +235,7 @@ def targets(
     regions: Sequence[Region] = (),
     never_ready: Collection[str] = (),
     postponed: Mapping[str, Collection[str]] = MappingProxyType({}),
+    idle: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> dict[str, dict[Endpoint, Target]]:
     """Return what each load balancer is to show.
 
@@ -242,7 +245,7 @@ def targets(
     `split`; without it, weights stay as they are. A load balancer of a target (`regions`) shows
     the instances of that target alone. An instance that was `never_ready` gets no requests
     where others do, whatever entry another had at its endpoint. What is `postponed` at a load
-    balancer stays in rotation there for now, although it is `out`.
+    balancer stays in rotation there for now, although it is `out`; what is `idle` at one leaves it.
     """
     admitted, kept_out, gone = set(admit), set(out), set(leaving)
     wanted = [
@@ -254,7 +257,7 @@ def targets(
     splits = {name: split.at(owner) if split else None for name, owner in owners.items()}
     entries = {}
     for name, servers in table.items():
-        off = kept_out.difference(postponed.get(name, ()))
+        off = kept_out.difference(postponed.get(name, ())).union(idle.get(name, ()))
         entries[name] = _entries(
             [r for r in wanted if shows(name, r.labels.host, regions)] if regions else wanted,
             servers,
@@ -336,19 +339,21 @@ def _early(
     never_ready: Collection[str],
 ) -> set[str]:
     """Return the instances that a load balancer with an older state sends requests to before they
-    are ready, unless it would be left without any.
+    are ready, unless it finds no other one healthy.
 
     Where entries have no names, orchestrators make them, once instances are ready.
     """
     inside = {
-        report.labels.id
+        report.labels.id: server
         for report in reports
         if (server := servers.get(report.labels.endpoint))
         and server.rotation is Rotation.IN
         and server.name
-    } - out
-    early = inside.intersection(never_ready)
-    return early if early != inside else set()
+        and report.labels.id not in out
+    }
+    early = inside.keys() & set(never_ready)
+    others = any(server.lb_healthy for name, server in inside.items() if name not in early)
+    return early if others else set()
 
 
 def _entries(

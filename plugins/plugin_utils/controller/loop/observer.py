@@ -28,6 +28,7 @@ if t.TYPE_CHECKING:
 
 # processes whose instances are checked
 WATCHED = (Process.STARTING, Process.RUNNING, Process.UNKNOWN)
+UNREADY = (State.STARTING, State.NOT_READY)
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class Snapshot:
     leaving: frozenset[str] | None = None
     # draining instances that stay in rotation for now, by load balancer
     postponed: Mapping[str, Collection[str]] = field(default_factory=dict)
+    # instances that leave rotation since they are to get no requests yet, by load balancer
+    idle: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
 class Observer:
@@ -71,6 +74,8 @@ class Observer:
         self.between = Counters()  # what was counted between the step before and this one
         self._counting = False  # whether load balancers were observed
         self.generation: int | None = None  # that the rollout moves to
+        # instances that were deployed in place, and have not been ready since
+        self.returning: set[str] = set()
         self._platform = platform
         self._traffic = traffic
         self._previews = previews
@@ -87,7 +92,10 @@ class Observer:
         self._ready: set[str] = set()  # instances that have been ready
         self._since: Mapping[str, float] = {}  # since when, by the step before
         self._silent: dict[str, float] = {}  # instances, by when their hosts stopped answering
+        self._answered: set[str] = set()  # hosts that have since the last snapshot
+        self._unready: set[str] = set()  # instances that were not ready when their hosts last did
         self._out: dict[str, float] = {}  # draining instances, by when they were out of rotation
+        self._looked_at_balancers = float("-inf")  # when it began to
         self.next_platform = self._next_counters = float("-inf")  # when to observe them next
         self._pause = timing.PLATFORM[0]
         self.looked: dict[str, float] = {}  # by host, when it was last looked at
@@ -100,7 +108,7 @@ class Observer:
             if self._now() >= self._next_counters:
                 self.count()
         for pool in self._previews if self._session.epoch else ():
-            pool.observe()
+            pool.observe(self._now())
         return self.assemble()
 
     def _look_at_balancers(self, traffic: TrafficDriver) -> Table:
@@ -110,9 +118,21 @@ class Observer:
         instance is stopped by a look from before. Load balancers that always answer late are
         believed the second time, so that they delay a rollout and do not stall it.
         """
-        began = self._now()
+        began = self._looked_at_balancers = self._now()
         table = traffic.observe()
-        return table if self._now() - began < timing.LATE else traffic.observe()
+        if self._now() - began < timing.LATE:
+            return table
+        self._looked_at_balancers = self._now()
+        return traffic.observe()
+
+    def note_balanced(self) -> None:
+        """Note that the load balancers show now what was decided by the last look at them.
+
+        Was that a while ago, one may have returned to an older state in between, and have sent
+        requests to what drains until now: those have their time from here.
+        """
+        if self._now() - self._looked_at_balancers > timing.RECENT:
+            self._out.clear()
 
     def observe_partly(self) -> list[str]:
         """Observe what can be observed now; return why the rest cannot be.
@@ -188,6 +208,7 @@ class Observer:
         finally:
             record.away = dict(self._platform.away)
         self.looked |= dict.fromkeys(hosts, began)
+        self._answered |= set(hosts) - record.away.keys()
         for host in sorted(set(record.away) - unreachable):
             known = "its last known state is used until it does [PR-221]"
             self._print(f"{record.service}: {host} does not answer; {known}")
@@ -270,14 +291,15 @@ class Observer:
         )
 
     def never_ready(self) -> set[str]:
-        """Return the instances that no check has ever passed, also before their host was silent.
+        """Return the instances that no check has ever passed, also before their host was silent, or
+        none since tasks deployed them in place.
 
         What a check fails and was there before this step may have been ready then, where the
         journal does not have which ones were.
         """
         states = (State.STARTING, *((State.NOT_READY,) if self._since else ()))
         unproven = {i.id for i in self.snapshot.fleet if i.state in states}
-        return unproven - self._ready - self._serving_before()
+        return (unproven - self._ready - self._serving_before()) | self.returning
 
     def orphaned_entries(self) -> bool:
         """Return whether a load balancer has a managed entry without an instance, as last observed.
@@ -323,9 +345,14 @@ class Observer:
             seen_ready=self._ready,
             crashes=self._crashes(),
             silent=self._silent,
+            unready=self._unready,
             targets=self._targets,
         )
         ready = {i.id: i.ready_since for i in fleet if i.ready_since is not None}
+        unready = {i.id for i in fleet if i.state in UNREADY and i.host in self._answered}
+        self._unready = (self._unready | unready) - ready.keys()
+        self.returning -= ready.keys()
+        self._answered.clear()
         self._ready = {i.id for i in fleet if i.id in ready or i.id in self._ready}
         self._keep_ready(ready)
         # Requests in flight have their time from when the instance is out of rotation.

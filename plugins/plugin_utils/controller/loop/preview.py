@@ -9,10 +9,13 @@ from ...engine.model import Rotation
 from ...interfaces.platform import Report
 from ...interfaces.traffic import Table, TrafficDriver
 from . import fleet as fleets
+from . import timing
 
 
 class PreviewPool:
-    """Keeps one such pool. It is observed as long as it has instances, or is to have some."""
+    """Keeps one such pool. It is observed as long as it has instances, or is to have some, and
+    seldom otherwise: its load balancer may return to an older state.
+    """
 
     def __init__(self, traffic: TrafficDriver, idle_only: bool) -> None:
         """`idle_only`: fill the pool only while the new instances get no requests of clients."""
@@ -20,6 +23,7 @@ class PreviewPool:
         self.wanted = False  # whether it is to have instances
         self.filled = True  # whether it may have some
         self.table: Table = {}
+        self._next = float("-inf")  # when to observe it although it is not in use
 
     @property
     def in_use(self) -> bool:
@@ -31,10 +35,12 @@ class PreviewPool:
         """Whether the pool has managed entries, as last observed."""
         return any(server.ours for servers in self.table.values() for server in servers.values())
 
-    def observe(self) -> None:
+    def observe(self, now: float) -> None:
         """Observe the pool's entries."""
-        if self.in_use:
+        if self.in_use or now >= self._next:
             self.table = self.traffic.observe()
+            self.filled = self.filled or self.has_entries
+            self._next = now + timing.UNUSED
 
     def apply(self, new: Sequence[Report], ready: Collection[str]) -> None:
         """Make the pool contain exactly `new`; ready instances get requests once healthy there."""

@@ -26,7 +26,7 @@ from ...report.progress import Expected, Heading, Lines
 from ...state import events
 from ...state.record import Rollout, RolloutKind
 from . import exclusion, timing
-from .draining import reconsider
+from .draining import leave_idle, reconsider
 from .gate_runner import GateRunner
 from .observer import Snapshot
 from .owner import follow_owner
@@ -187,12 +187,14 @@ class StageRun:
         unavailable = self._budget.resolve(waypoint.desired).unavailable
         snapshot, targets = self._loop.observe(), self._loop.targets
         parts: dict[Target | None, Waypoint] = dict(waypoint.parts)
-        floors = {
-            name: parts.get(owner_of(name, targets), waypoint).enough - unavailable
-            for name in snapshot.table or ()
+        points = {
+            name: parts.get(owner_of(name, targets), waypoint) for name in snapshot.table or ()
         }
+        floors = {name: point.enough - unavailable for name, point in points.items()}
         floor = waypoint.desired - unavailable
         snapshot = reconsider(self._loop, snapshot, floor, floors, self._deployed)
+        idle = {name: point.generation for name, point in points.items() if point.new_idle}
+        snapshot = leave_idle(self._loop, snapshot, idle, floors) if idle else snapshot
         return self._loop.with_leaving(snapshot, waypoint)
 
     @property

@@ -10,6 +10,7 @@ PLATFORM_PART = 0.05
 FIRST_CHECKS = 10.0  # that the first observation waits for every instance's first check
 POLL = (0.015, 0.5)  # between two iterations while something is pending: the first, and the longest
 COUNTERS = 0.5  # between two readings of the load balancers' counters, at least
+UNUSED = 5.0  # between two looks at a preview pool that is not in use
 GATES = 0.5  # between two iterations where only gates are waited for
 # for which a rollout's end waits for hosts on which instances are to be stopped
 LAST_LOOK = 10.0
@@ -18,6 +19,7 @@ RETRY = 0.5  # before something that failed is tried again
 IN_PLACE = 0.3  # between two observations of load balancers while the user's tasks deploy
 OUTDATED = 10.0  # after which a decision is not carried out any more, but made again
 LATE = 10.0  # after which load balancers' answer is not acted on, but asked for again
+RECENT = 1.0  # within which a look at load balancers tells what drains since then
 COMMANDS = 1.0  # between two reads of operator commands
 AUTOSCALER = 10.0  # between two questions how many instances the autoscaler wants
 # for which the highest of the numbers that the autoscaler wants counts: metrics come late, see

@@ -118,6 +118,7 @@ class InPlace(StepPart):
             name: since for name, since in record.draining.items() if name not in names
         }
         allowed, rules = self.stages.allowed(rollout.replicas), self.loop.rules_for(stage, rollout)
+        self.loop.observer.returning = set(names)
         admit = partial(engine.admit_batch, allowed=allowed, names=names)
         if names and self._run_stage(rollout, replace(stage, gates=(), name=rollout.name), admit):
             for instance in self.loop.fleet:
