@@ -381,6 +381,7 @@ class Traffic(TrafficDriver):
         if self._context.service == "shop" and any(map(self._switches, targets.values())):
             world.at_switch()
         asked = world.now
+        world.check_recent(what)
         with world.call(what, TrafficError) as half:
             self._reach(targets)
             for name in world.some(targets, half):

@@ -79,7 +79,7 @@ class Actuator:
         stop = self.stops.due(decision.retire)
         forget = self._to_forget(snapshot.fleet, starts, stop, decision.reached)
         self._commit(decision, bool(starts or targets or forget))
-        if self._now() - decided > timing.OUTDATED:
+        if self._now() - decided >= timing.OUTDATED:
             return  # the journal was away, and much may have happened: observe again
         self.changed = self.changed or bool(starts or decision.retire or targets)
         self._leaving(draining)

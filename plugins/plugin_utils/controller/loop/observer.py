@@ -386,12 +386,17 @@ class Observer:
             },
             checks,
         )
-        if first:
+        late = self._now() - self.snapshot.at > timing.LATE
+        if late and not first:  # the process was frozen, or waited for long
+            self._checker.renew()
+        if late or first:
             self._settle()
 
     def _settle(self) -> None:
         """Wait until each instance was checked once, so that none is shown as starting that is
-        ready. The answer of a gate, which would end the wait, is taken up after it.
+        ready, or taken for ready that was so a while ago.
+
+        The answer of a gate, which would end the wait, is taken up after it.
         """
         end = clock.monotonic() + timing.FIRST_CHECKS
         while not self._checker.settle(end - clock.monotonic()):
