@@ -22,6 +22,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rol
     Rollback,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import evaluate
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import (
+    ResolvedBudget,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.fleet_count import (
     FleetCount,
 )
@@ -182,8 +185,8 @@ def test_a_switch_to_a_set_that_is_not_whole(monkeypatch: pytest.MonkeyPatch) ->
     assert not wrong(forced, bad=waits, **given)
     reached = evaluate._is_reached
 
-    def some_are_enough(count: FleetCount, waypoint: Waypoint) -> bool:
-        return reached(count, waypoint) or (waypoint.new_idle and count.new.arrived > 0)
+    def some_are_enough(count: FleetCount, waypoint: Waypoint, allowed: ResolvedBudget) -> bool:
+        return reached(count, waypoint, allowed) or (waypoint.new_idle and count.new.arrived > 0)
 
     monkeypatch.setattr(evaluate, "_is_reached", some_are_enough)
     monkeypatch.setattr(evaluate, "_needed_to_switch", lambda _waypoint: 1)

@@ -14,7 +14,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     Phase,
     Rotation,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands import CHANGING
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands import (
+    CHANGING,
+    WITHDRAW,
+)
 
 if t.TYPE_CHECKING:
     from .world import Instance, World
@@ -133,6 +136,8 @@ class Waits:
         if rollout["phase"] == Phase.FINISHED:
             return
         name = command["word"]
+        if name == WITHDRAW:
+            return  # nobody has to read it where what it withdraws was read before
         if (world.recorded("obeyed") or 0) < command["number"]:
             world.broken(f"{name} was sent {READ:g} s ago, and the run has not read it")
         elif name == "abort" and rollout["phase"] not in (ABORTED if self._may_fail() else BACK):

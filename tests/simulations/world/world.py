@@ -215,6 +215,7 @@ class World:
         self.wrong = ""  # the first promise that was not kept
         self.leases: dict[int, int] = {}  # by process, the epoch that it was given
         self.looked: dict[int, float] = {}  # by process, when it last looked at the balancers
+        self.seen: dict[int, float] = {}  # by process, of when what these showed it is
         # by process and instance, since when it knows that the instance does not answer
         self.known: dict[tuple[int, str], float] = {}
         self.hampered: dict[int, float] = {}  # by process, until when a call of it is delayed
@@ -520,8 +521,9 @@ class World:
 
     def check_recent(self, what: str) -> None:
         """Balancers are to be changed: by what they showed a moment ago."""
-        if self.now - self.last_look() > RECENT:
-            self.broken(f"{what}, by a look {self.now - self.last_look():.0f} s ago")
+        since = self.now - self.seen.get(self.machine.current.process.run, 0.0)
+        if since > RECENT:
+            self.broken(f"{what}, by a look {since:.0f} s ago")
 
     def unknown(self, balancer: Balancer) -> int:
         """Return how many instances that a balancer sends requests to do not answer, while the
