@@ -286,7 +286,8 @@ def _first_come(wanted: Iterable[int], left: int) -> list[int]:
 
 def _is_reached(count: FleetCount, waypoint: Waypoint, allowed: ResolvedBudget) -> bool:
     # Where a fleet is kept as it is, what returned for new instances that broke stays, too.
-    old = max(waypoint.old, waypoint.desired - allowed.unavailable - waypoint.new)
+    needed = waypoint.desired - max(0, allowed.unavailable)
+    old = max(waypoint.old, needed - waypoint.new)
     arrived = count.new.arrived if waypoint.new_idle else len(count.new.available)
     return (
         arrived == len(count.new) == waypoint.new
