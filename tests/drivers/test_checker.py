@@ -433,6 +433,28 @@ def test_known_instances(serve: t.Any, make: t.Any, origin: str) -> None:
     assert until(checker, Health.PASSING, "late").since > CREATED  # it was seen failing
 
 
+@origins
+def test_what_was_ready_a_while_ago_has_to_pass_once_more(
+    serve: t.Any, make: t.Any, origin: str
+) -> None:
+    app = App()
+    server = serve(app)
+    checker = make(http="/", rise=5, fall=100, **{"from": origin})
+    watch(checker, server.endpoint)
+    vital = until(checker, Health.PASSING)
+    checker.renew()
+    assert checker.settle(DEADLINE)
+    assert checker.health("0") == vital, "one pass is enough, and it has been ready since then"
+    app.status = 503
+    asked = server.count
+    while server.count < asked + 3:  # one was on its way
+        checker.wait(0.01)
+    assert checker.health("0").health is Health.PASSING
+    checker.renew()
+    assert checker.settle(DEADLINE)
+    assert checker.health("0").health is Health.PENDING
+
+
 def test_watch_replaces_the_set(serve: t.Any, make: t.Any) -> None:
     server, other = serve(App()), serve(App(503))
     checker = make(http="/")

@@ -22,6 +22,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rol
     Rollback,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine import evaluate
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import (
+    ResolvedBudget,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.fleet_count import (
     FleetCount,
 )
@@ -32,7 +35,11 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import pause
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
+    Record,
+    Rollout,
+)
 from ansible_collections.progressive.rollout.tests.property.test_simulated_defects import GIVEN
 from ansible_collections.progressive.rollout.tests.simulations.world import stories
 from ansible_collections.progressive.rollout.tests.simulations.world.draws import FORCE, Story
@@ -182,8 +189,8 @@ def test_a_switch_to_a_set_that_is_not_whole(monkeypatch: pytest.MonkeyPatch) ->
     assert not wrong(forced, bad=waits, **given)
     reached = evaluate._is_reached
 
-    def some_are_enough(count: FleetCount, waypoint: Waypoint) -> bool:
-        return reached(count, waypoint) or (waypoint.new_idle and count.new.arrived > 0)
+    def some_are_enough(count: FleetCount, waypoint: Waypoint, allowed: ResolvedBudget) -> bool:
+        return reached(count, waypoint, allowed) or (waypoint.new_idle and count.new.arrived > 0)
 
     monkeypatch.setattr(evaluate, "_is_reached", some_are_enough)
     monkeypatch.setattr(evaluate, "_needed_to_switch", lambda _waypoint: 1)
@@ -229,3 +236,23 @@ def test_a_preview_that_is_not_looked_at_while_it_is_not_in_use(
     assert not wrong(sent, restored, bad=[Life(work=4)], **given)
     monkeypatch.setattr(timing, "UNUSED", 1e6)
     assert "the preview of lb1 has it" in wrong(sent, restored, bad=[Life(work=4)], **given)
+
+
+def test_what_was_observed_a_while_ago_is_acted_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal takes its time for the decision."""
+    late = [Fault("is slow", call, 8.0) for call in range(40, 60, 2)]
+    assert not any(map(wrong, late))
+    monkeypatch.setattr(timing, "OUTDATED", 1e6)
+    assert any("by a look 8 s ago" in wrong(fault) for fault in late)
+
+
+def test_a_host_that_is_brought_back_stays_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = Fault("command", 4.0, 0.0, "exclude"), Fault("command", 8.0, 0.0, "include")
+    assert not wrong(*sent, **WAITS)
+    listed = commands.left_out
+
+    def keeps(rollout: Rollout, listing: t.Sequence[Mapping[str, t.Any]]) -> list[str]:
+        return [*{*rollout.excluded, *listed(rollout, listing)}]
+
+    monkeypatch.setattr(commands, "left_out", keeps)
+    assert "is left out" in wrong(*sent, **WAITS)

@@ -229,7 +229,9 @@ def check(
         # A switch is not held up by its standby set.
         assert not going or waypoint.switches, "6: at the waypoint, and something has to go"
         old = [i for i in fleet if i.state.counted and i.generation != waypoint.generation]
-        assert sum(i not in given_up for i in old) <= waypoint.old, "11: reached with one too many"
+        points = [point for _target, point in waypoint.parts] or [waypoint]
+        most = sum(max(point.old, point.desired - point.new) for point in points)
+        assert sum(i not in given_up for i in old) <= most, "11: reached with one too many"
         ended = (i for i in fleet if not i.state.counted)
         assert all(i.rotation is Rotation.ABSENT for i in ended), "11: an entry of what is gone"
     if decision.failed:

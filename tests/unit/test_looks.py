@@ -16,6 +16,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loo
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.stops import Stops
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.timing import (
+    LATE,
     RECENT,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.looks import (
@@ -55,6 +56,7 @@ class Fleet:
     )
     away: dict[str, list[dict[str, t.Any]]] = field(default_factory=dict)
     takes: float = 0.0  # seconds that a look takes
+    renewed: list[float] = field(default_factory=list)  # when all checks began anew
 
     # -- the platform
 
@@ -120,6 +122,7 @@ def observer_of(fleet: Fleet, traffic: t.Any = None) -> Observer:
         health=lambda name: fleet.health[name],
         watch=lambda _targets, _checks: None,
         settle=lambda _seconds: True,
+        renew=lambda: fleet.renewed.append(fleet.now),
     )
     return Observer(
         t.cast(PlatformDriver, fleet),
@@ -145,6 +148,16 @@ def test_load_balancers_that_answer_late_are_looked_at_once_more(
     late_observer.observe()
     assert late.looks == times
     assert late_observer.snapshot.table == {"lb1": late.shown[-1]}
+
+
+def test_after_a_while_without_a_look_all_checks_begin_anew(
+    fleet: Fleet, observer: Observer
+) -> None:
+    """The process was frozen, or waited: what was ready then may be dead now."""
+    for seconds in (LATE, LATE + 1, 1.0):
+        fleet.now += seconds
+        observer.observe()
+    assert fleet.renewed == [fleet.now - 1.0]
 
 
 @dataclass

@@ -348,6 +348,14 @@ def test_what_one_load_balancer_lost_stays_while_too_few_serve_at_all_targets(
     assert len(decision.drain) == gone
 
 
+def test_where_stable_instances_returned_for_new_ones_that_broke_what_is_kept_is_reached() -> None:
+    """A fleet is kept as it is, with one new instance that broke: a stable one carries its part."""
+    kept = Waypoint(2, 1, 1, 3, stable=1)
+    decision = decide([*some(1, 2), *some(2)], kept, SINCE, Budget(2, 0))
+    assert decision.nothing_to_do and decision.reached
+    assert not decide([*some(1, 2), *some(3)], kept, SINCE, Budget(2, 0)).reached
+
+
 # Switches
 # --------------------------------------------------------------------------------------------------
 

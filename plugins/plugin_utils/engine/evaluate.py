@@ -114,7 +114,7 @@ def evaluate(
     else:
         count.pinned = _pinned(count, waypoint, rules)
         parts = [_Part(None, waypoint, count, allowed, _are_carried([(waypoint, count)]), False)]
-    failed, failed_id = _failure(count, waypoint, rules, progress, now)
+    failed, failed_id = _failure(count, waypoint, allowed, rules, progress, now)
     if failed:
         then = FailureAction.HOLD if _only_stable_fails(count, waypoint, progress) else None
         return Decision(
@@ -147,7 +147,7 @@ def evaluate(
         retire=ids(actions.retire),
         reasons=tuple(wording.reasons(count, waypoint, actions, most, floor)),
         reached=not actions.create_old
-        and all(_is_reached(part.count, part.waypoint) for part in parts),
+        and all(_is_reached(part.count, part.waypoint, part.allowed) for part in parts),
         stable_lost=_is_stable_lost(count, waypoint),
         progress=progress,
     )
@@ -284,11 +284,14 @@ def _first_come(wanted: Iterable[int], left: int) -> list[int]:
 # -- how the stage is going ------------------------------------------------------------------------
 
 
-def _is_reached(count: FleetCount, waypoint: Waypoint) -> bool:
+def _is_reached(count: FleetCount, waypoint: Waypoint, allowed: ResolvedBudget) -> bool:
+    # Where a fleet is kept as it is, what returned for new instances that broke stays, too.
+    needed = waypoint.desired - max(0, allowed.unavailable)
+    old = max(waypoint.old, needed - waypoint.new)
     arrived = count.new.arrived if waypoint.new_idle else len(count.new.available)
     return (
         arrived == len(count.new) == waypoint.new
-        and len(count.old) <= waypoint.old
+        and len(count.old) <= old
         and not _stable_missing(count, waypoint)
         and (count.switched or not count.old.hopeless)  # those that go now are replaced
         and not count.replaced
@@ -317,7 +320,12 @@ def _is_stable_lost(count: FleetCount, waypoint: Waypoint) -> bool:
 
 
 def _failure(
-    count: FleetCount, waypoint: Waypoint, rules: Rules, progress: ProgressTracker, now: float
+    count: FleetCount,
+    waypoint: Waypoint,
+    allowed: ResolvedBudget,
+    rules: Rules,
+    progress: ProgressTracker,
+    now: float,
 ) -> tuple[str, str]:
     """Why the stage must end before its waypoint, and the id of that message; empty if it need
     not.
@@ -331,7 +339,8 @@ def _failure(
     for bound in limits:
         if bound.is_reached:
             return wording.too_many_failures(bound, progress), "PR-604"
-    if now - progress.since > rules.progress_deadline and not _is_reached(count, waypoint):
+    late = now - progress.since > rules.progress_deadline
+    if late and not _is_reached(count, waypoint, allowed):
         waiting = wording.waiting_for(count, waypoint, _stable_missing(count, waypoint))
         return wording.no_progress(rules, waiting), "PR-605"
     return "", ""

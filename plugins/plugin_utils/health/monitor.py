@@ -18,7 +18,7 @@ import typing as t
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import Empty, SimpleQueue
 
@@ -151,6 +151,19 @@ class HealthMonitor:
         watched = self._watched.get(name)
         return watched.vital if watched else HealthStatus(Health.PENDING, clock.now())
 
+    def renew(self) -> None:
+        """Count outcomes anew, since those so far are out of date; let `settle` wait for the first.
+
+        An instance keeps its health until then; afterwards it is known, as after a restart of the
+        step.
+        """
+        with self._lock:
+            for watched in self._watched.values():
+                if watched.target.health.enabled:
+                    watched.target = replace(watched.target, known=True)
+                    watched.streak = Streak()
+                    self._unasked.add(watched.id)
+
     def settle(self, timeout: float) -> bool:
         """Block until every watched instance was asked once. Return False if the timeout or
         `wake` came first.
@@ -196,7 +209,7 @@ class HealthMonitor:
         health = watched.target.health
         rules = health.rise, health.fall
         streak = advance(watched.streak, probe.passed, *rules, watched.target.known)
-        changed = streak.health is not watched.streak.health
+        changed = streak.health is not watched.vital.health
         since = watched.vital.since
         if changed:
             # it passed before, without being asked

@@ -57,6 +57,8 @@ class Clients:
         served = self._served.get((service, balancer.name), [])
         self._served[service, balancer.name] = list(inside.values())
         dropped = [] if inside else [entry for entry in served if self._would_serve(entry)]
+        if world.is_unseen(balancer):
+            return
         if dropped and not balancer.disordered and self._needed(service, balancer):
             world.broken(f"requests of {service} are lost at {balancer.name}: none is in rotation")
 
@@ -77,7 +79,9 @@ class Clients:
         known = self._world.born.get(entry.name)
         if known is None or known.gone or known.told is not None:
             return False
-        return not self._excused(entry, None)
+        excluded = (self._world.recorded("rollout") or {}).get("excluded", ())
+        left_out = entry.formerly and known.labels.host in excluded
+        return not left_out and not self._excused(entry, None)
 
     def _excused(self, entry: Entry, instance: Instance | None) -> bool:
         """Return whether a fault is why the instance of an entry does not answer."""

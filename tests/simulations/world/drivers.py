@@ -369,6 +369,7 @@ class Traffic(TrafficDriver):
         world.looked[world.machine.current.process.run] = world.now
         with world.call("look at the balancers", TrafficError):
             self._reach(self._pool)
+            world.seen[world.machine.current.process.run] = world.now
             return {name: self._show(balancer) for name, balancer in self._pool.items()}
 
     def apply(
@@ -381,6 +382,8 @@ class Traffic(TrafficDriver):
         if self._context.service == "shop" and any(map(self._switches, targets.values())):
             world.at_switch()
         asked = world.now
+        if self._verb == Traffic._verb:
+            world.check_recent(what)
         with world.call(what, TrafficError) as half:
             self._reach(targets)
             for name in world.some(targets, half):

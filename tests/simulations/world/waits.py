@@ -14,7 +14,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
     Phase,
     Rotation,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands import CHANGING
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands import (
+    CHANGING,
+    WITHDRAW,
+)
 
 if t.TYPE_CHECKING:
     from .world import Instance, World
@@ -29,7 +32,8 @@ ROUNDING = 0.1
 # and the platform is observed at least every thirty seconds.
 UNSEEN = 35.0
 REMOVAL = 60.0 - ROUNDING  # seconds that the end of a rollout waits for hosts that remove
-ABORTED = (Phase.ROLLING_BACK, Phase.HELD, Phase.FINISHED)
+BACK = (Phase.ROLLING_BACK, Phase.FINISHED)
+ABORTED = (*BACK, Phase.HELD)  # a way back may fail
 ENDS_HOLD = ("skip", "promote_full", "scale")
 Moment = tuple[t.Any, ...]
 
@@ -132,10 +136,18 @@ class Waits:
         if rollout["phase"] == Phase.FINISHED:
             return
         name = command["word"]
+        if name == WITHDRAW:
+            return  # nobody has to read it where what it withdraws was read before
         if (world.recorded("obeyed") or 0) < command["number"]:
             world.broken(f"{name} was sent {READ:g} s ago, and the run has not read it")
-        elif name == "abort" and rollout["phase"] not in ABORTED:
+        elif name == "abort" and rollout["phase"] not in (ABORTED if self._may_fail() else BACK):
             world.broken(f"abort was sent {READ:g} s ago, and the rollout is {rollout['phase']}")
+        elif name == "include" and command["place"] in rollout["excluded"]:
+            world.broken(f"include was sent {READ:g} s ago, and {command['place']} is left out")
+
+    def _may_fail(self) -> bool:
+        """Return whether something has befallen the world, so that a way back may fail, too."""
+        return not self.robust or bool(self._deaths or self.disturbed)
 
     def works(self, since: float) -> bool:
         """Return whether the run that has the lease has worked since then, and nothing befell it."""
@@ -207,6 +219,9 @@ class Waits:
                 mine = one.labels.service == "shop" and one.labels.generation
                 if mine and one.gone and known and one.labels.id not in entries:
                     world.broken(f"the rollout ends, and {one.labels.id} was not removed")
+                left_out = host.name in rollout.get("excluded", ())
+                if mine and left_out and not one.gone and one.told is None:
+                    world.broken(f"the rollout ends, and {one.labels.id} stays on {host.name}")
 
     def _check_ended(self) -> None:
         """A rollout ends, and nothing befell it in its last moments: what is stable gets requests,
@@ -222,9 +237,14 @@ class Waits:
             weights = set()
             for at, entry in balancer.entries.items():
                 instance = world.at(at)
-                if instance is None or not world.answers(at) or instance.labels.host in excluded:
+                if instance is None or not world.answers(at):
                     continue
-                good = (instance.labels.generation or stable["generation"]) == stable["generation"]
+                if instance.labels.host in excluded and entry.rotation is not Rotation.IN:
+                    continue
+                good = (
+                    instance.labels.host not in excluded
+                    and (instance.labels.generation or stable["generation"]) == stable["generation"]
+                )
                 if good is not (entry.rotation is Rotation.IN):
                     gets = "no requests" if good else "requests"
                     world.broken(

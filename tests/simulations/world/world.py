@@ -36,6 +36,7 @@ HOSTS = ("web1", "web2", "web3")
 ADDRESSES = {name: f"10.0.0.{number}" for number, name in enumerate(HOSTS, 1)}
 BALANCERS = ("lb1", "lb2")
 SOON = 10.0  # in which it knows by its checks that one does not answer
+RECENT = 6.0  # in which it acts on what balancers showed
 SELDOM = 5.0  # in which it looks at a preview pool that is not in use
 REQUESTS = 100  # a second, at each balancer
 ROUNDING = 0.05  # weights are whole numbers
@@ -214,6 +215,7 @@ class World:
         self.wrong = ""  # the first promise that was not kept
         self.leases: dict[int, int] = {}  # by process, the epoch that it was given
         self.looked: dict[int, float] = {}  # by process, when it last looked at the balancers
+        self.seen: dict[int, float] = {}  # by process, of when what these showed it is
         # by process and instance, since when it knows that the instance does not answer
         self.known: dict[tuple[int, str], float] = {}
         self.hampered: dict[int, float] = {}  # by process, until when a call of it is delayed
@@ -516,6 +518,12 @@ class World:
     def last_look(self) -> float:
         """Return when the process that acts last looked at the balancers."""
         return self.looked.get(self.machine.current.process.run, 0.0)
+
+    def check_recent(self, what: str) -> None:
+        """Balancers are to be changed: by what they showed a moment ago."""
+        since = self.now - self.seen.get(self.machine.current.process.run, 0.0)
+        if since > RECENT:
+            self.broken(f"{what}, by a look {since:.0f} s ago")
 
     def unknown(self, balancer: Balancer) -> int:
         """Return how many instances that a balancer sends requests to do not answer, while the

@@ -72,14 +72,15 @@ class Actuator:
         `undo_switch`: a switch that one load balancer does not make is undone at the others. `out`:
         instances that stay out of rotation beside those that drain.
         """
-        draining, decided = self._session.record.draining, self._now()
-        draining.update(dict.fromkeys(decision.drain, decided))
+        draining = self._session.record.draining
+        draining.update(dict.fromkeys(decision.drain, self._now()))
         stay_out = (*decision.standby, *out)
         targets = self._targets(snapshot, decision.admit, stay_out, decision.retire)
         stop = self.stops.due(decision.retire)
         forget = self._to_forget(snapshot.fleet, starts, stop, decision.reached)
         self._commit(decision, bool(starts or targets or forget))
-        if self._now() - decided > timing.OUTDATED:
+        looked = snapshot.at if snapshot.table is None else self._observer.table_at
+        if self._now() - looked >= timing.OUTDATED:
             return  # the journal was away, and much may have happened: observe again
         self.changed = self.changed or bool(starts or decision.retire or targets)
         self._leaving(draining)

@@ -95,35 +95,33 @@ class Observer:
         self._answered: set[str] = set()  # hosts that have since the last snapshot
         self._unready: set[str] = set()  # instances that were not ready when their hosts last did
         self._out: dict[str, float] = {}  # draining instances, by when they were out of rotation
-        self._looked_at_balancers = float("-inf")  # when it began to
+        self.table_at = float("-inf")  # when load balancers were last observed
         self.next_platform = self._next_counters = float("-inf")  # when to observe them next
         self._pause = timing.PLATFORM[0]
         self.looked: dict[str, float] = {}  # by host, when it was last looked at
 
     def observe(self) -> Snapshot:
-        """Observe the service; the first time, wait until each instance was checked once."""
-        self._look()
-        if self._traffic:
-            self._table = self._look_at_balancers(self._traffic)
-            if self._now() >= self._next_counters:
-                self.count()
-        for pool in self._previews if self._session.epoch else ():
-            pool.observe(self._now())
-        return self.assemble()
+        """Observe the service; the first time, wait until each instance was checked once.
 
-    def _look_at_balancers(self, traffic: TrafficDriver) -> Table:
-        """Return the load balancers' entries; if they came late, those of a second look.
-
-        Meanwhile one may have an older state again, and send requests to what was drained: no
-        instance is stopped by a look from before. Load balancers that always answer late are
+        Where load balancers answer late, one may have an older state again by then, and send
+        requests to what was drained: they are asked once more. Those that always answer late are
         believed the second time, so that they delay a rollout and do not stall it.
         """
-        began = self._looked_at_balancers = self._now()
-        table = traffic.observe()
-        if self._now() - began < timing.LATE:
-            return table
-        self._looked_at_balancers = self._now()
-        return traffic.observe()
+        self._look()
+        if self._traffic:
+            began = self._now()
+            self._look_at_balancers(self._traffic)
+            if self._now() - began >= timing.LATE:
+                self._look_at_balancers(self._traffic)
+        return self.assemble()
+
+    def _look_at_balancers(self, traffic: TrafficDriver) -> None:
+        """Observe load balancers and preview pools."""
+        self._table, self.table_at = traffic.observe(), self._now()
+        if self._now() >= self._next_counters:
+            self.count()
+        for pool in self._previews if self._session.epoch else ():
+            pool.observe(self._now())
 
     def note_balanced(self) -> None:
         """Note that the load balancers show now what was decided by the last look at them.
@@ -131,7 +129,7 @@ class Observer:
         Was that a while ago, one may have returned to an older state in between, and have sent
         requests to what drains until now: those have their time from here.
         """
-        if self._now() - self._looked_at_balancers > timing.RECENT:
+        if self._now() - self.table_at > timing.RECENT:
             self._out.clear()
 
     def observe_partly(self) -> list[str]:
@@ -149,6 +147,7 @@ class Observer:
             problems.append(str(exc))
         try:
             self._table = self._traffic.observe() if self._traffic else None
+            self.table_at = self._now()
             self.count()
         except TRANSIENT as exc:
             self._table = {}
@@ -160,7 +159,8 @@ class Observer:
         """Observe platform and load balancers alone, without the instances' checks."""
         self.sync()
         self._table = self._traffic.observe() if self._traffic else None
-        return Snapshot(self.reports, self._table, at=self._now())
+        self.table_at = self._now()
+        return Snapshot(self.reports, self._table, at=self.table_at)
 
     def refresh(self) -> None:
         """Let the next observation include every host, however recent the last look was."""
@@ -386,12 +386,17 @@ class Observer:
             },
             checks,
         )
-        if first:
+        late = self._now() - self.snapshot.at > timing.LATE
+        if late and not first:  # the process was frozen, or waited for long
+            self._checker.renew()
+        if late or first:
             self._settle()
 
     def _settle(self) -> None:
         """Wait until each instance was checked once, so that none is shown as starting that is
-        ready. The answer of a gate, which would end the wait, is taken up after it.
+        ready, or taken for ready that was so a while ago.
+
+        The answer of a gate, which would end the wait, is taken up after it.
         """
         end = clock.monotonic() + timing.FIRST_CHECKS
         while not self._checker.settle(end - clock.monotonic()):
