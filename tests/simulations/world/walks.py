@@ -11,12 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from random import Random
+from unittest import mock
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     Interrupted,
     RolloutFailed,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.stage_run import (
     run_stage,
 )
@@ -48,6 +50,7 @@ from .world import ADDRESSES, BALANCERS, HOSTS, Balancer, Entry, Instance, Life,
 LONGEST = 7200.0  # seconds that a walk may take
 LATE = 10.0  # seconds after its deadline in which a walk ends
 TICK = 0.25  # seconds between two samples
+POLL = (0.1, 0.5)  # as `timing.POLL`, with fewer looks at what is still the same
 WELL = Life(start=0.05, stop=0.0, work=0.0)  # quick, since the loop looks again and again meanwhile
 
 
@@ -133,7 +136,7 @@ class Walks(World):
         """Do it in the process of the run."""
         process = self._run.process
         process.interrupted = ""
-        with inside(self, self.calls):
+        with inside(self, self.calls), mock.patch.object(timing, "POLL", POLL):
             job = self.machine.start(process, work, "main")
             if until < math.inf:
                 signal = partial(self.machine.signal, process.pid)
@@ -205,6 +208,9 @@ class Walks(World):
         instance = super().begin(labels, lost)
         self.peak = max(self.peak, len(self.alive()))
         return instance
+
+    def count(self, balancer: Balancer) -> None:
+        """No walk depends on how many requests there were."""
 
     def check_shares(self, balancer: Balancer, before: Mapping[Endpoint, float]) -> None:
         """A balancer was changed: each instance gets the part that the waypoint asks for."""
