@@ -1,7 +1,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What holds of every decision of the engine, for any fleet whatsoever. Assertions begin with the
-number of an invariant, as in `simulator.py`. The simulated world checks each decision of the real
-loop in the same way.
+"""What holds of every decision of the engine, for any fleet whatsoever. The simulated world checks
+each decision of the real loop in the same way. Assertions begin with the number of an invariant:
+
+1. The total is at most desired + surge.
+2. What is available is at least desired - unavailable, or as much as there was.
+3. Nothing is stopped while in rotation, or put in rotation unless it is ready and health-checked.
+4. Every walk has an end.
+5. A walk ends once its deadline or a limit of failures is over.
+6. A waypoint is reached only with what it asks for, and a switch is one update.
+8. Each instance is in one state and one group of a decision, and every end has a reason.
+11. Each instance has its entries at the load balancers, and there are no others.
+14. Weights: capacity before traffic.
 """
 
 from __future__ import annotations

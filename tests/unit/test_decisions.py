@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import typing as t
 from dataclasses import replace
 from decimal import Decimal
@@ -87,15 +88,19 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record i
     Rollout,
     RolloutKind,
 )
-from ansible_collections.progressive.rollout.tests.support.decisions import all_new, some
-from ansible_collections.progressive.rollout.tests.support.simulator import (
+from ansible_collections.progressive.rollout.tests.simulations.world.machine import START
+from ansible_collections.progressive.rollout.tests.simulations.world.runs import DRIVERS
+from ansible_collections.progressive.rollout.tests.simulations.world.walks import WELL, Walks
+from ansible_collections.progressive.rollout.tests.simulations.world.world import (
+    ADDRESSES,
+    HOSTS,
+    Fault,
     Life,
-    Simulator,
-    World,
 )
+from ansible_collections.progressive.rollout.tests.support.decisions import all_new, some
 
 NOW = 100.0
-WELL, CRASHES, NEVER = Life(), Life(crash=2, start=9), Life(never=True)
+CRASHES, NEVER = Life(crash=0.5, start=9.0), Life(start=math.inf)
 
 
 def turn(
@@ -110,10 +115,15 @@ def turn(
     )
 
 
-def started(old: int, budget: Budget, rules: Rules | None = None, **world: object) -> Simulator:
-    simulator = Simulator(World(**world), budget, rules or Rules(progress_deadline=60.0))  # type: ignore[arg-type]
-    simulator.populate([WELL] * old)
-    return simulator
+def befall(shop: Walks, fault: Fault) -> None:
+    """Let a fault happen at its time."""
+    shop.machine.at(START + fault.at, lambda: shop.strike(fault))
+
+
+def rotating_on(shop: Walks, host: str) -> list[Endpoint]:
+    """Return what the load balancer sends requests to on a host."""
+    rotating = shop.rotating(shop.balancers["lb1"])
+    return [at for at in rotating if at.address == ADDRESSES[host]]
 
 
 # Rolling
@@ -128,13 +138,12 @@ def test_not_ready_is_no_completion_and_no_room() -> None:
 def test_failures_are_seen_and_counted() -> None:
     # That the loader shows failed instances is the platforms' contract; here: what is shown is
     # counted, once each, also when it is not shown any more.
-    simulator = started(3, Budget(1, 0), lives=[CRASHES])
-    end = simulator.walk(all_new(2, 3))
-    assert end.failed_id == "PR-604" and "rollout_failure_limit 3" in end.failed
-    assert simulator.made == 3
-    gone = evaluate(
-        some(3), all_new(2, 3), Budget(1, 0), Rules(), end.progress, float(simulator.clock)
-    )
+    shop = Walks(3, new=[CRASHES])
+    end = shop.failure(all_new(2, 3))
+    assert end.id == "PR-604" and "rollout_failure_limit 3" in str(end)
+    assert len(shop.of(2)) == 3
+    shown = turn([*some(3), *some(3, 2, State.FAILED)], all_new(2, 3), Budget(1, 0))
+    gone = evaluate(some(3), all_new(2, 3), Budget(1, 0), Rules(), shown.progress, NOW + 1)
     assert gone.failed and len(gone.progress.failures) == 3
 
 
@@ -147,30 +156,25 @@ def test_zero_of_both_is_refused(zero: object, none: object) -> None:
 
 @pytest.mark.parametrize("desired", [9, 3, 1])
 def test_percentages_that_come_to_zero_move(desired: int) -> None:
-    simulator = started(
-        desired, variables.budget({"max_surge": 0, "max_unavailable": "10%"}, "rollout_budget")
-    )
-    assert simulator.walk(all_new(2, desired)).reached
-    assert (simulator.least, simulator.peak) == (desired - 1, desired)
+    shop = Walks(desired, 0, "10%")
+    shop.walk(all_new(2, desired))
+    assert (shop.fewest, shop.peak) == (desired - 1, desired)
 
 
 def test_no_barrier() -> None:
     # One of three is quick: the window goes on with it while the other two still start.
-    simulator = started(
-        10, Budget(3, 0), lives=[Life(start=2), Life(start=40), Life(start=40), Life(start=2)]
-    )
-    simulator.walk(all_new(2, 10), until=12)
-    states = [i.state for i in simulator.fleet if i.generation == 2]
-    assert states.count(State.STARTING) >= 2
-    assert simulator.made >= 5
-    created = [clock for clock, decision in simulator.log if decision.create]
-    drained = [clock for clock, decision in simulator.log if decision.drain]
-    assert created[0] == 0 and drained[0] == 3  # ready at 2, in rotation at 3
+    slow = Life(start=40.0)
+    shop = Walks(10, 3, new=[WELL, slow, slow, *[WELL] * 9])
+    shop.walk(all_new(2, 10), until=12.0)
+    new = shop.of(2)
+    assert sum(not one.well(shop.now) for one in new) >= 2 and len(new) >= 5
+    assert new[2].created < START + 0.1
+    stopped = min(one.told for one in shop.of(1) if one.told is not None)
+    assert stopped < new[0].created + WELL.start + WELL.work + 0.5
     # Stopped as soon as it is drained, and its place used as soon as it is gone: nobody waits for
     # anybody else.
-    gone = next(clock for clock, decision in simulator.log if decision.retire) + WELL.stop
-    assert created[1] == gone
-    assert simulator.peak == 13
+    assert new[3].created < stopped + WELL.stop + 0.5
+    assert shop.peak == 13
 
 
 def test_a_ready_one_frees_an_old_one_while_others_start() -> None:
@@ -212,33 +216,20 @@ def test_without_a_check_running_is_ready(health: Health, reached: bool) -> None
 
 
 def test_progress_consumes_nothing() -> None:
-    simulator = started(20, Budget(1, 0), Rules(failure_limit=5, progress_deadline=20.0))
-    assert simulator.walk(all_new(2, 20)).reached
-    assert simulator.clock > 20  # far longer than the deadline, which counts from the last progress
+    shop = Walks(4, new=[Life(start=5.0)], progress_deadline=10)
+    shop.walk(all_new(2, 4))
+    assert shop.elapsed > 20  # far longer than the deadline, which counts from the last progress
     # One failure in three, and still never two without progress in between.
-    simulator = started(
-        9, Budget(1, 0), Rules(failure_limit=2, progress_deadline=60.0), lives=[WELL, WELL, CRASHES]
-    )
-    assert simulator.walk(all_new(2, 9)).reached
+    Walks(6, new=[WELL, WELL, CRASHES], failure_limit=2).walk(all_new(2, 6))
 
 
-def test_all_fail_stops_after_exactly_the_limit() -> None:
-    simulator = started(
-        20, Budget(1, 0), Rules(failure_limit=5, progress_deadline=600.0), lives=[CRASHES]
-    )
-    assert "(rollout_failure_limit 5)" in simulator.walk(all_new(2, 20)).failed
-    assert simulator.made == 5
-
-
-@pytest.mark.parametrize("surge", [2, 3, 4, 5, 10])
+@pytest.mark.parametrize("surge", [1, 2, 4, 5, 10])
 def test_after_the_first_failure_no_more_are_tried_than_may_fail(surge: int) -> None:
-    lives = [Life(start=99, crash=2 + number) for number in range(surge)]
-    simulator = started(
-        20, Budget(surge, 0), Rules(failure_limit=5, progress_deadline=600.0), lives=lives
-    )
-    assert simulator.walk(all_new(2, 20)).failed
+    lives = [Life(start=99.0, crash=1.0 + number / 2) for number in range(surge)]
+    shop = Walks(20, surge, new=lives, failure_limit=5)
+    assert "(rollout_failure_limit 5)" in str(shop.failure(all_new(2, 20)))
     # The first wave is as large as surge lets; from then on the limit is met exactly.
-    assert simulator.made == max(5, surge)
+    assert len(shop.of(2)) == max(5, surge)
 
 
 def test_percentages_are_exact() -> None:
@@ -273,25 +264,22 @@ def test_one_that_starts_at_the_endpoint_of_an_earlier_one_does_not_serve() -> N
 def test_dead_old_ones_are_not_made_again_and_hold_nobody_up() -> None:
     decision = turn(some(10, 1, State.FAILED), all_new(2, 10), Budget(1, 0))
     assert decision.create == 10 and not decision.drain
-    simulator = Simulator(World(), Budget(1, 0), Rules())
-    simulator.populate([Life(crash=0)] * 10)
-    assert simulator.walk(all_new(2, 10)).reached
-    assert simulator.made == 10
+    shop = Walks([Life(crash=0.0)] * 10)
+    shop.walk(all_new(2, 10))
+    assert len(shop.of(2)) == 10
 
 
 def test_old_ones_that_never_become_ready_are_not_waited_for() -> None:
-    simulator = Simulator(World(), Budget(1, 0), Rules())
-    simulator.populate([NEVER] * 10)
-    assert simulator.walk(all_new(2, 10)).reached
+    Walks([NEVER] * 10).walk(all_new(2, 10))
 
 
 @pytest.mark.parametrize(("before", "after"), [(4, 10), (10, 4), (6, 1), (1, 6)])
-@pytest.mark.parametrize("when", [1, 3, 5])
-def test_the_number_changes_midway(before: int, after: int, when: int) -> None:
-    simulator = started(before, Budget(2, 0), resize={when: after})
-    assert simulator.walk(all_new(2, before)).reached
-    assert len([node for node in simulator.nodes.values() if not node.gone]) == after
-    assert simulator.least == min(before, after)
+def test_the_number_changes_midway(before: int, after: int) -> None:
+    shop = Walks(before, 2)
+    shop.walk(all_new(2, before), until=0.5)
+    shop.walk(all_new(2, after))
+    assert len(shop.alive()) == after
+    assert shop.fewest == min(before, after)
 
 
 def test_the_new_side_grows_first_and_the_old_shrinks_first() -> None:
@@ -323,10 +311,10 @@ def waiting(count: int, state: State = State.READY, created: float = 0.0) -> lis
 
 
 def strategy(
-    name: str, simulator: Simulator, *steps: Step, desired: int = 4, before: int | None = None
+    name: str, *steps: Step, desired: int = 4, before: int | None = None, surge: int = 1
 ) -> tuple[Stage, ...]:
-    old, allowed = desired if before is None else before, simulator.budget.resolve(desired)
-    return stages(Plan(name, steps), RolloutTarget(2, desired, allowed, old, 1))
+    old = desired if before is None else before
+    return stages(Plan(name, steps), RolloutTarget(2, desired, ResolvedBudget(surge, 0), old, 1))
 
 
 @pytest.mark.parametrize("ready", [0, 1, 2])
@@ -389,28 +377,27 @@ def test_every_failure_has_a_consequence() -> None:
             assert found == (then or own or whole)
 
 
-def test_a_first_deployment_that_fails_leaves_nothing_and_is_a_failure() -> None:
-    for name in LISTS:
-        simulator = started(0, Budget(1, 0), lives=[CRASHES])
-        assert simulator.walk(strategy(name, simulator, desired=3, before=0)[0].waypoint).failed
-        (back,) = rollback_stages(simulator.fleet, None, Composition("1", 0, 0))
-        assert simulator.walk(back.waypoint).reached
-        assert all(node.gone for node in simulator.nodes.values())
-        assert not any(balancer.entries for balancer in simulator.balancers)
+@pytest.mark.parametrize("name", LISTS)
+def test_a_first_deployment_that_fails_leaves_nothing_and_is_a_failure(name: str) -> None:
+    shop = Walks(0, new=[CRASHES])
+    assert shop.failure(strategy(name, desired=3, before=0)[0].waypoint).id == "PR-604"
+    shop.roll_back()
+    assert not shop.alive()
+    assert not any(balancer.entries for balancer in shop.balancers.values())
 
 
 def test_what_was_superseded_goes_before_what_is_stable() -> None:
     # 1 is stable, 2 came half way, 3 supersedes it: 2 is evicted first although it is younger,
     # within the surge.
-    simulator = started(6, Budget(2, 0))
-    simulator.walk(Waypoint(2, 3, 3, 6, stable=1))
-    simulator.walk(Waypoint(3, 6, 0, 6, stable=1), "newer")
-    drained = [
-        simulator.made_as[name] for _clock, decision in simulator.log for name in decision.drain
-    ]
-    assert drained == [1] * 3 + [2] * 3 + [1] * 3
-    assert {node.labels.generation for node in simulator.nodes.values() if not node.gone} == {3}
-    assert (simulator.peak, simulator.least) == (8, 6)
+    shop = Walks(6, 2)
+    shop.walk(Waypoint(2, 3, 3, 6, stable=1))
+    assert [one.told is None for one in shop.of(1)].count(True) == 3
+    stopped = shop.now
+    shop.walk(Waypoint(3, 6, 0, 6, stable=1))
+    last = max(one.told or math.inf for one in shop.of(2))
+    assert all(last <= one.told for one in shop.of(1) if one.told and one.told > stopped)
+    assert {one.labels.generation for one in shop.alive()} == {3}
+    assert (shop.peak, shop.fewest) == (8, 6)
 
 
 def test_what_is_compared_with_stays_longest() -> None:
@@ -492,16 +479,13 @@ def test_a_rollback_that_fails_is_held_and_says_so(monkeypatch: pytest.MonkeyPat
 
 
 def test_too_late_at_step_two_of_four_costs_no_capacity() -> None:
-    simulator = started(
-        4, Budget(1, 0), Rules(progress_deadline=60.0, failure_limit=9), lives=[WELL, NEVER]
-    )
+    shop = Walks(4, new=[WELL, NEVER], failure_limit=9, progress_deadline=10)
     steps = (Step(f"step {n}", replicas=n) for n in (1, 2, 3))
-    first, second, *_later = strategy("canary", simulator, *steps)
-    assert simulator.walk(first.waypoint).reached
-    assert simulator.walk(second.waypoint).failed_id == "PR-605"
-    (back,) = rollback_stages(simulator.fleet, None, Composition("1", 1, 4))
-    assert simulator.walk(back.waypoint, "old").reached
-    assert (simulator.least, simulator.peak) == (4, 5)
+    first, second, *_later = strategy("canary", *steps)
+    shop.walk(first.waypoint)
+    assert shop.failure(second.waypoint).id == "PR-605"
+    shop.roll_back()
+    assert (shop.fewest, shop.peak) == (4, 5)
 
 
 @pytest.mark.parametrize("name", LISTS)
@@ -560,20 +544,14 @@ def test_a_bad_canary_goes_at_once_as_far_as_the_budget_lets_it() -> None:
 def test_singularity_stops_so_many_old_ones_at_each_step(
     desired: int, size: int, cycles: int, stopped: list[int]
 ) -> None:
-    simulator = started(desired, Budget(1, 0))
-    for stage in stages(
-        Plan("canary", Groups(size, cycles)),
-        RolloutTarget(2, desired, ResolvedBudget(1, 0), desired, 1),
-    )[:-1]:
-        before = len(simulator.log)
-        assert simulator.walk(stage.waypoint).reached
-        drained = [name for _clock, decision in simulator.log[before:] for name in decision.drain]
-        assert [simulator.made_as[name] for name in drained] == [1] * stopped.pop(0)
-        assert (
-            sum(node.labels.generation == 2 for node in simulator.nodes.values() if not node.gone)
-            == stage.waypoint.new
-        )
-    assert not stopped and simulator.least == desired
+    shop = Walks(desired)
+    target = RolloutTarget(2, desired, ResolvedBudget(1, 0), desired, 1)
+    listed = stages(Plan("canary", Groups(size, cycles)), target)[:-1]
+    for stage, gone in zip(listed, itertools.accumulate(stopped), strict=True):
+        shop.walk(stage.waypoint)
+        assert [one.told is None for one in shop.of(1)].count(False) == gone
+        assert [one.told for one in shop.of(2)] == [None] * stage.waypoint.new
+    assert shop.fewest == desired
 
 
 # Capacity before traffic
@@ -581,23 +559,23 @@ def test_singularity_stops_so_many_old_ones_at_each_step(
 
 
 def test_the_share_rises_when_those_who_carry_it_are_ready() -> None:
-    # After every turn the simulator compares the share at each balancer with what those who are
-    # ready may carry.
-    simulator = started(10, Budget(2, 0), balancers=2)
-    listed = strategy(
-        "canary", simulator, Step("one", weight=20), Step("two", weight=60), desired=10
-    )
-    assert all(simulator.walk(stage.waypoint).reached for stage in listed)
+    # At each change of a balancer the share is compared with what those who are ready may carry.
+    steps = Step("one", weight=20), Step("two", weight=60)
+    listed = strategy("canary", *steps, desired=10, surge=2)
+    shop = Walks(10, 2, balancers=2)
+    for stage in listed:
+        shop.walk(stage.waypoint)
     # And it does not rise where nobody carries it.
-    simulator = started(10, Budget(2, 0), lives=[WELL, WELL, NEVER])
-    simulator.walk(listed[0].waypoint)
-    end = simulator.walk(listed[1].waypoint)
-    entries = [
-        entry for entry in simulator.balancers[0].entries.values() if entry.rotation is Rotation.IN
-    ]
-    new = [entry.weight for entry in entries if simulator.made_as[entry.name] == 2]
-    assert "4 of 6 new" in end.failed and len(new) == 4
-    assert sum(new) / sum(entry.weight for entry in entries) <= 0.6 * 4 / 6 + 0.005
+    shop = Walks(10, 2, balancers=2, new=[WELL, WELL, NEVER], progress_deadline=10)
+    shop.walk(listed[0].waypoint)
+    assert "4 of 6 new" in str(shop.failure(listed[1].waypoint))
+    for balancer in shop.balancers.values():
+        weights: dict[int, list[int]] = {1: [], 2: []}
+        for entry in balancer.entries.values():
+            if entry.rotation is Rotation.IN:
+                weights[shop.born[entry.name].labels.generation].append(entry.weight)
+        share = sum(weights[2]) / (sum(weights[1]) + sum(weights[2]))
+        assert len(weights[2]) == 4 and share <= 0.6 * 4 / 6 + 0.005
 
 
 # Changes midway and edge cases
@@ -644,15 +622,12 @@ def test_old_ones_that_stay_for_the_sake_of_their_zone_are_named(divided: bool) 
 
 
 def test_new_ones_crash_after_old_ones_are_gone() -> None:
-    lives = [WELL] * 5 + [CRASHES] * 50
-    simulator = started(
-        10, Budget(1, 0), Rules(progress_deadline=60.0, failure_limit=None), lives=lives
-    )
-    end = simulator.walk(all_new(2, 10))
-    assert end.failed_id == "PR-605" and "(60 s)" in end.failed
-    simulator.world = World()
-    assert simulator.walk(Waypoint(1, 10, 0, 10), "old").reached
-    assert simulator.least == 10
+    lives = [WELL] * 3 + [CRASHES] * 50
+    shop = Walks(6, new=lives, on_failure="continue", progress_deadline=10)
+    end = shop.failure(all_new(2, 6))
+    assert end.id == "PR-605" and "(10 s)" in str(end)
+    shop.walk(Waypoint(1, 6, 0, 6))
+    assert shop.fewest == 6
 
 
 def test_chained_deployments_do_not_accumulate() -> None:
@@ -680,13 +655,11 @@ def test_every_strategy_has_an_end(strategy: str) -> None:
 def test_the_way_back_needs_no_more_than_the_way_there() -> None:
     # Quotas are the platform's; here: a rollback half way never needs more than desired + surge
     # either.
-    simulator = started(
-        6, Budget(max_in_flight=2), Rules(progress_deadline=60.0), lives=[WELL] * 3 + [NEVER] * 9
-    )
-    assert simulator.walk(all_new(2, 6)).failed
-    simulator.world = World()
-    assert simulator.walk(Waypoint(1, 6, 0, 6), "old").reached
-    assert (simulator.peak, simulator.least) == (8, 6)
+    lives = [WELL] * 3 + [NEVER] * 9
+    shop = Walks(6, new=lives, budget={"max_in_flight": 2}, progress_deadline=10)
+    assert shop.failure(all_new(2, 6)).id == "PR-605"
+    shop.walk(Waypoint(1, 6, 0, 6))
+    assert (shop.peak, shop.fewest) == (8, 6)
 
 
 def test_what_was_refused_is_tried_again_until_the_deadline() -> None:
@@ -726,13 +699,6 @@ def test_what_is_not_reported_is_not_well() -> None:
     assert (decision.create, len(decision.drain)) == (0, 8 + 1)
 
 
-def test_back_from_all_new_without_an_outage() -> None:
-    simulator = started(10, Budget(2, 0))
-    assert simulator.walk(all_new(2, 10)).reached
-    assert simulator.walk(Waypoint(1, 10, 0, 10), "old").reached
-    assert simulator.least == 10
-
-
 def test_rounding() -> None:
     # Weights of traffic are not the engine's yet; its own shares are never less than one where one
     # must move.
@@ -741,9 +707,9 @@ def test_rounding() -> None:
 
 
 def test_fewer_than_before_is_no_gap() -> None:
-    simulator = started(10, Budget(1, 0))
-    assert simulator.walk(all_new(2, 4)).reached
-    assert simulator.least == 4
+    shop = Walks(10)
+    shop.walk(all_new(2, 4))
+    assert shop.fewest == 4
 
 
 def test_running_but_not_in_rotation_is_on_its_way() -> None:
@@ -752,12 +718,6 @@ def test_running_but_not_in_rotation_is_on_its_way() -> None:
     assert decision.create == 0 and not decision.drain and not decision.admit
     # With room for more in all, it is the number on their way that binds.
     assert turn([*some(1), *out], all_new(2, 6), Budget(max_in_flight=2)).create == 0
-
-
-def test_scaling_during_a_rollout() -> None:
-    simulator = started(10, Budget(2, 0), resize={5: 20})
-    assert simulator.walk(all_new(2, 10)).reached
-    assert len(simulator.nodes) == 20
 
 
 def test_equal_times_are_told_apart_by_id() -> None:
@@ -771,31 +731,36 @@ def test_equal_times_are_told_apart_by_id() -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("host", [0, 1, 2])
-def test_a_host_that_is_lost_for_good_is_gone_on_without(host: int) -> None:
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_host_that_is_lost_for_good_is_gone_on_without(host: str) -> None:
     # What is on it is taken out of rotation and counts no more: others are started elsewhere.
-    simulator = started(6, Budget(2, 0), unreachable=[(host, 1, None)])
-    assert simulator.walk(all_new(2, 6)).reached
-    assert not any(i.in_rotation for i in simulator.fleet if i.host == f"h{host}")
+    shop = Walks(6, 2)
+    befall(shop, Fault("host away", 0.5, math.inf, host))
+    shop.walk(all_new(2, 6))
+    assert not rotating_on(shop, host)
 
 
 def test_without_load_balancers_a_host_that_does_not_answer_ends_the_walk() -> None:
     # What is there may serve, so it is not counted on, and counts.
-    simulator = started(6, Budget(2, 0), balancers=0, unreachable=[(1, 1, None)])
-    end = simulator.walk(all_new(2, 6))
-    assert end.failed_id == "PR-605" and "h1" in end.failed
+    shop = Walks(6, 2, balancers=0, progress_deadline=10)
+    befall(shop, Fault("host away", 0.2, math.inf, "web2"))
+    end = shop.failure(all_new(2, 6))
+    assert end.id == "PR-605" and "web2" in str(end)
 
 
 def test_a_host_that_only_we_cannot_reach_is_gone_on_without() -> None:
     # A load balancer passes a new one there: it serves until others replace it.
-    simulator = started(6, Budget(2, 0), unreachable=[(1, 3, None)])
-    assert simulator.walk(all_new(2, 6)).reached
-    assert not any(i.in_rotation for i in simulator.fleet if i.host == "h1")
+    shop = Walks(6, 2)
+    shop.machine.at(START + 0.5, lambda: setattr(shop.hosts["web2"], "locked", math.inf))
+    shop.walk(all_new(2, 6))
+    assert not rotating_on(shop, "web2")
 
 
 def test_a_host_that_comes_back_is_gone_on_with() -> None:
-    simulator = started(6, Budget(2, 0), unreachable=[(1, 3, 30)])
-    assert simulator.walk(all_new(2, 6)).reached
+    shop = Walks(6, 2)
+    befall(shop, Fault("host away", 0.5, 3.5, "web2"))
+    shop.walk(all_new(2, 6))
+    assert shop.elapsed > 4.0 and len(shop.alive()) == 6
 
 
 def test_an_unreachable_one_is_told_to_go_once() -> None:
@@ -848,11 +813,10 @@ def test_what_dies_while_it_is_going_is_no_failure() -> None:
 
 
 def test_ready_deadline() -> None:
-    rules = Rules(ready_deadline=10.0, failure_limit=2, progress_deadline=60.0)
-    simulator = started(3, Budget(1, 0), rules, lives=[NEVER])
-    end = simulator.walk(all_new(2, 3))
-    assert "not ready within 10 s" in end.failed
-    assert simulator.made == 2
+    health = {**DRIVERS["health"], "deadline": "5s"}
+    shop = Walks(3, new=[NEVER], failure_limit=2, health=health)
+    assert "not ready within 5 s" in str(shop.failure(all_new(2, 3)))
+    assert len(shop.of(2)) == 2
 
 
 def test_ready_deadline_is_not_for_those_that_serve() -> None:
@@ -870,11 +834,16 @@ def test_min_ready() -> None:
 
 
 def test_one_flapping_faster_than_min_ready_never_arrives() -> None:
-    simulator = started(
-        3, Budget(1, 0), Rules(min_ready=5.0, progress_deadline=60.0), lives=[Life(flap=3)]
-    )
-    assert simulator.walk(all_new(2, 3)).failed_id == "PR-605"
-    assert simulator.least == 3
+    shop = Walks(3, min_ready=5, progress_deadline=10)
+
+    def flap() -> None:
+        for one in shop.of(2):
+            shop.flap(one, 2.5)
+        shop.machine.at(shop.now + 3.0, flap)
+
+    flap()
+    assert shop.failure(all_new(2, 3)).id == "PR-605"
+    assert shop.fewest == 3
 
 
 def test_the_deadline_counts_from_the_last_progress() -> None:

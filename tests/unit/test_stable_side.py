@@ -5,21 +5,17 @@ ones break.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
-from decimal import Decimal
 from fractions import Fraction
 
 import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.stage_run import (
     frozen,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.rollback import (
-    rollback_stages,
-)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import (
-    Amount,
     Budget,
-    Percent,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.evaluate import (
     Decision,
@@ -50,17 +46,17 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.targets import divide
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import WeightSplit
+from ansible_collections.progressive.rollout.tests.simulations.world.machine import START
+from ansible_collections.progressive.rollout.tests.simulations.world.runs import DRIVERS
+from ansible_collections.progressive.rollout.tests.simulations.world.walks import WELL, Walks
+from ansible_collections.progressive.rollout.tests.simulations.world.world import Fault, Life
 from ansible_collections.progressive.rollout.tests.support.decisions import some
-from ansible_collections.progressive.rollout.tests.support.simulator import (
-    Life,
-    Seen,
-    World,
-)
 
 NOW = 100.0
-START = (
-    Life().start + 1
-)  # seconds from the start of an instance to its first request: a turn sees it ready, the next sees it in rotation
+# Seconds from when an instance ends to when another one is ready: checks fail three times, a look
+# at its host, and the start.
+REPAIRED = 2.0
+DIES = Life(start=0.2, stop=0.1, work=0.1, crash=2.0)
 RULES = Rules(progress_deadline=60.0)
 BY_WEIGHT = Plan("canary", (Step("one", weight=20),))
 BY_NUMBER = Plan("canary", (Step("one", replicas=1),))
@@ -93,16 +89,27 @@ def turn(
     )
 
 
-def waits(simulator: Seen, until: int) -> Decision:
+def wait(shop: Walks, seconds: float) -> None:
     """Walk to the first step of a canary, and wait there."""
-    return simulator.walk(listed(BY_WEIGHT, 4)[0].waypoint, until=until, stays=True)
+    shop.walk(listed(BY_WEIGHT, 4)[0].waypoint, seconds)
 
 
-def switch(simulator: Seen, until: int) -> None:
-    """Switch, and keep the old set until then."""
+def switch(shop: Walks, seconds: float) -> None:
+    """Switch, and keep the old set for so long."""
     prepare, switched, hold, _retire = (one.waypoint for one in listed(BLUE_GREEN, 4))
-    assert simulator.walk(prepare).reached and simulator.walk(switched).reached
-    assert simulator.walk(hold, until=until, stays=True).reached
+    shop.walk(prepare)
+    shop.walk(switched)
+    shop.walk(hold, seconds)
+
+
+def repaired(shop: Walks) -> int:
+    """Return how many stable instances were started in the place of those that ended."""
+    return sum(one.created > START - 1 for one in shop.of(1))
+
+
+def stable_at(shop: Walks, second: float) -> int:
+    """Return how many stable instances were ready at a time."""
+    return next(sample.stable for sample in shop.samples if sample.at >= second)
 
 
 def rolling(desired: int) -> Waypoint:
@@ -118,42 +125,40 @@ def rolling(desired: int) -> Waypoint:
     ("plan", "stage"),
     [(BY_WEIGHT, "one"), (BY_NUMBER, "one"), (BY_GROUPS, "group 1"), (BLUE_GREEN, "prepare")],
 )
-@pytest.mark.parametrize("crashes", [[20], [20, 24, 28, 32], [20, 20, 20], [20, 20, 20, 20]])
+@pytest.mark.parametrize("crashes", [[2, 4, 6, 8], [2, 2, 2], [2, 2, 2, 2]])
 def test_stable_instances_that_die_while_the_rollout_waits_are_started_again(
     plan: Plan, stage: str, crashes: list[int]
 ) -> None:
     point = next(one.waypoint for one in listed(plan, 4) if one.name == stage)
-    simulator = Seen(World(), Budget(1, 0), RULES)
-    simulator.populate([Life()] * (4 - len(crashes)) + [Life(crash=crash) for crash in crashes])
-    assert simulator.walk(point, until=60, stays=True).reached
-    assert simulator.repaired == min(point.old, len(crashes))
-    short = [second for second in range(20, 60) if simulator.stable_there[second] < point.old]
-    assert set(short) <= {second for crash in crashes for second in range(crash, crash + START)}
-    assert simulator.peak <= max(5, point.new + point.old)
+    dying = [replace(DIES, crash=float(crash)) for crash in crashes]
+    shop = Walks([WELL] * (4 - len(crashes)) + dying)
+    shop.walk(point, 12.0)
+    assert repaired(shop) == min(point.old, len(crashes))
+    short = [one.at for one in shop.samples if one.at >= 2 and one.stable < point.old]
+    assert all(any(at - REPAIRED < crash <= at for crash in crashes) for at in short)
+    assert shop.peak <= max(5, point.new + point.old)
     # It is a repair, not a rollout: as many new ones were made as were asked for.
-    assert simulator.made == point.new
+    assert len(shop.of(2)) == point.new
 
 
 def test_the_old_set_that_is_kept_warm_is_kept_whole() -> None:
-    simulator = Seen(World(), Budget(1, 0), RULES)
-    simulator.populate([Life(crash=30), *[Life()] * 3])
-    switch(simulator, until=45)
-    assert simulator.repaired == 1 and simulator.stable_there[30 + START] == 4
+    shop = Walks([DIES, *[WELL] * 3])
+    switch(shop, 10.0)
+    assert repaired(shop) == 1 and stable_at(shop, 2 + REPAIRED) == 4
 
 
 def test_rolling_has_no_old_side_to_keep() -> None:
-    simulator = Seen(World(lives=[Life(start=10)]), Budget(1, 0), RULES)
-    simulator.populate([Life(crash=3), *[Life()] * 3])
-    assert simulator.walk(listed(Plan(), 4)[0].waypoint).reached
-    assert simulator.repaired == 0
+    shop = Walks([replace(DIES, crash=1.0), *[WELL] * 3], new=[Life(start=2.0)])
+    shop.walk(rolling(4))
+    assert repaired(shop) == 0
 
 
 def test_one_on_a_host_that_is_gone_is_replaced_elsewhere() -> None:
-    simulator = Seen(World(unreachable=[(1, 20, None)]), Budget(1, 0), RULES)
-    lost = Life(crash=20)
-    simulator.populate([lost, Life(), Life(), lost])  # those on the second host
-    assert waits(simulator, 60).reached
-    assert simulator.stable_there[21 + START] == 4 and simulator.repaired == 2
+    shop = Walks(4)
+    shop.machine.at(START + 5.0, lambda: shop.strike(Fault("host away", 5.0, math.inf, "web1")))
+    wait(shop, 20.0)
+    assert sum(one.labels.host == "web1" for one in shop.of(1)) == 2
+    assert repaired(shop) == 2 and stable_at(shop, 20.0) == 4
 
 
 # Within the budget, and not without end
@@ -177,30 +182,31 @@ def test_repair_comes_before_replacing_and_within_the_same_limits(
     assert (decision.create, decision.create_old) == expected
 
 
-def test_a_stable_side_that_cannot_start_ends_held() -> None:
-    never = [Life(crash=1, start=9)]
-    simulator = Seen(World(repairs=never), Budget(1, 0), RULES)
-    simulator.populate([Life(crash=20), *[Life()] * 3])
-    end = waits(simulator, 50)
+def held(shop: Walks) -> RolloutFailed:
+    """Wait at the first step of a canary, and return why the rollout is held."""
+    end = shop.failure(listed(BY_WEIGHT, 4)[0].waypoint, 100.0)
     assert end.then == "hold"  # going back would lead to what fails
-    assert "(rollout_failure_limit 3)" in end.failed and "of the stable revision on h" in end.failed
-    assert simulator.repaired == 3
+    return end
+
+
+def test_a_stable_side_that_cannot_start_ends_held() -> None:
+    shop = Walks([DIES, *[WELL] * 3], again=[Life(crash=1.0, start=9.0)])
+    why = str(held(shop))
+    assert "(rollout_failure_limit 3)" in why and "of the stable revision on web" in why
+    assert repaired(shop) == 3
 
 
 def test_one_that_never_becomes_ready_is_replaced_after_its_time() -> None:
-    simulator = Seen(
-        World(repairs=[Life(never=True), Life()]), Budget(1, 0), replace(RULES, ready_deadline=10.0)
-    )
-    simulator.populate([Life(crash=20), *[Life()] * 3])
-    assert waits(simulator, 60).reached
-    assert simulator.repaired == 2 and simulator.stable_there[20 + 11 + START + 3] == 4
+    health = {**DRIVERS["health"], "deadline": "5s"}
+    shop = Walks([DIES, *[WELL] * 3], again=[Life(start=math.inf), WELL], health=health)
+    wait(shop, 20.0)
+    assert repaired(shop) == 2 and stable_at(shop, 2 + REPAIRED + 5 + REPAIRED) == 4
 
 
 def test_one_that_starts_and_breaks_over_and_over_ends_held() -> None:
-    simulator = Seen(World(repairs=[Life(crash=6)]), Budget(1, 0), RULES)
-    simulator.populate([Life(crash=20), *[Life()] * 3])
-    assert waits(simulator, 500).then == "hold"
-    assert simulator.repaired == 3
+    shop = Walks([DIES, *[WELL] * 3], again=[DIES])
+    held(shop)
+    assert repaired(shop) == 3
 
 
 # Beside a share of the requests
@@ -209,11 +215,10 @@ def test_one_that_starts_and_breaks_over_and_over_ends_held() -> None:
 
 def test_instances_beyond_those_that_carry_a_share_do_not_lower_what_each_gets() -> None:
     """Before the switch all new ones are started, and the first still carry the share alone."""
-    rules = Rules(drain_timeout=0.0, watch_new=0.0)
-    simulator = Seen(World(lives=[Life(start=0)]), Budget(1, 0), rules)
-    simulator.populate([Life()] * 2)
+    shop = Walks(2, watch_new=0)
     plan = Plan("canary", (Step("step 1", weight=1), Step("step 2", weight=2)), standby=1)
-    assert all(simulator.walk(stage.waypoint).reached for stage in listed(plan, 2))
+    for stage in listed(plan, 2):
+        shop.walk(stage.waypoint)
 
 
 # What is asked for more
@@ -223,11 +228,10 @@ def test_instances_beyond_those_that_carry_a_share_do_not_lower_what_each_gets()
 def test_a_raised_number_is_met_by_both_sides_before_anybody_approves() -> None:
     path = listed(Plan("canary", (Step("one", weight=10),)), 12, before=4, budget=Budget(3, 0))
     waypoint = path[0].waypoint
-    simulator = Seen(World(), Budget(3, 0), RULES)
-    simulator.populate([Life()] * 4)
+    shop = Walks(4, 3)
     assert (waypoint.new, waypoint.old) == (2, 12)
-    assert simulator.walk(waypoint).reached and simulator.clock == START
-    assert sum(simulator.available(i) for i in simulator.fleet) == 14
+    shop.walk(waypoint)
+    assert shop.elapsed < 2 and shop.serving(shop.balancers["lb1"]) == 14
 
 
 def test_nothing_is_started_before_it_is_confirmed() -> None:
@@ -325,54 +329,55 @@ def test_a_stable_instance_serves_or_will_in_a_moment(old: list[Instance]) -> No
 
 
 def test_a_promotion_is_not_held_up_by_a_set_that_is_only_kept_warm() -> None:
-    simulator = Seen(World(repairs=[Life(crash=1, start=9)]), Budget(1, 0), RULES)
-    simulator.populate([Life(crash=20), *[Life()] * 3])
-    switch(simulator, until=70)
-    assert simulator.repaired == 3
-    assert simulator.walk(listed(BLUE_GREEN, 4)[-1].waypoint).reached and simulator.clock < 90
+    shop = Walks([DIES, *[WELL] * 3], again=[Life(crash=1.0, start=9.0)])
+    shop.waits.disturb(math.inf)  # what ends is started again, and not for ever
+    switch(shop, 15.0)
+    assert repaired(shop) == 3
+    before = shop.elapsed
+    shop.walk(listed(BLUE_GREEN, 4)[-1].waypoint)
+    assert shop.elapsed < before + 10
 
 
 # New ones that break
 # --------------------------------------------------------------------------------------------------
 
-HEADROOM = Fraction(5, 4)
-CRASHES_LATER = Life(start=1, crash=6)  # ready, in rotation, counted on, and gone
+LATER = Life(start=0.2, stop=0.1, work=0.1, crash=3.0)  # ready, counted on, and gone
 
 
-def below(simulator: Seen, floor: int) -> int:
+def below(shop: Walks, floor: int) -> float:
     """For how many seconds at a stretch, at most, fewer were in service."""
-    longest = now = 0
-    for second in range(simulator.clock):
-        now = now + 1 if simulator.in_service[second] < floor else 0
-        longest = max(longest, now)
+    longest, since = 0.0, math.inf
+    for sample in shop.samples:
+        since = min(since, sample.at) if sample.serving < floor else math.inf
+        longest = max(longest, sample.at - since)
     return longest
 
 
-@pytest.mark.parametrize("desired", [4, 6, 10])
-@pytest.mark.parametrize("surge", [1, 2, Percent(Decimal(50))])
-@pytest.mark.parametrize("later", [[0], [0, 1], [0, 1, 2]])
+@pytest.mark.parametrize(
+    ("desired", "surge", "later"),
+    [
+        *((4, 1, [0]), (4, 2, [0, 1]), (6, 1, [0, 1, 2]), (6, 2, [0])),
+        *((10, 1, [0, 1]), (10, "50%", [0, 1, 2])),
+    ],
+)
 def test_a_revision_that_crashes_after_it_was_ready_goes_back(
-    desired: int, surge: Amount, later: list[int]
+    desired: int, surge: int | str, later: list[int]
 ) -> None:
-    lives = [replace(CRASHES_LATER, crash=6 + more) for more in later]
-    simulator = Seen(World(lives=lives), Budget(surge, 0), replace(RULES, min_ready=1.0))
-    simulator.populate([Life()] * desired)
-    assert simulator.walk(rolling(desired)).failed_id == "PR-604"
-    (back,) = rollback_stages(simulator.fleet, None, Composition("old", 1, desired), 0, HEADROOM)
-    assert simulator.walk(back.waypoint, "old").reached
+    lives = [replace(LATER, crash=3.0 + more) for more in later]
+    shop = Walks(desired, surge, new=lives, min_ready=1)
+    assert shop.failure(rolling(desired)).id == "PR-604"
+    shop.roll_back()
     # Too few for no longer than an instance takes to start: it is seen, started, ready, and in
     # rotation.
-    assert below(simulator, desired) <= START + 2
+    assert below(shop, desired) <= REPAIRED
 
 
-@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("number", [0, 3, 5])
 def test_a_good_revision_of_which_one_instance_crashes_is_promoted(number: int) -> None:
-    lives = [CRASHES_LATER if place == number else Life() for place in range(7)]
-    simulator = Seen(World(lives=lives), Budget(2, 0), replace(RULES, min_ready=1.0))
-    simulator.populate([Life()] * 6)
-    assert simulator.walk(rolling(6)).reached
-    assert below(simulator, 6) <= START + 2
-    assert {i.generation for i in simulator.fleet if i.state.counted} == {2}
+    shop = Walks(6, 2, new=[LATER if place == number else WELL for place in range(7)], min_ready=1)
+    shop.walk(rolling(6))
+    assert below(shop, 6) <= REPAIRED
+    assert {one.labels.generation for one in shop.alive()} == {2}
 
 
 def test_stable_ones_come_back_where_new_ones_broke() -> None:

@@ -15,7 +15,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget 
     ResolvedBudget,
     up,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.ramp import (
     geometric,
     linear,
@@ -40,8 +39,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     peak,
     stages,
 )
+from ansible_collections.progressive.rollout.tests.simulations.world.walks import Walks
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
-from ansible_collections.progressive.rollout.tests.support.simulator import Life, Simulator, World
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
@@ -209,14 +208,12 @@ def test_what_an_unfit_message_advises_fits() -> None:
 
 
 def test_a_canary_at_all_that_goes_back_leaves_nobody_without() -> None:
-    simulator = Simulator(World(), Budget(1, 0), Rules(progress_deadline=60.0))
-    simulator.populate([Life()] * 4)
+    shop = Walks(4)
     last = stages(weights(100), goal(4))[0].waypoint
-    assert (last.new, last.old) == (4, 0) and simulator.walk(last).reached
-    assert simulator.walk(
-        RolloutTarget(1, 4, ResolvedBudget(1, 0), 4).waypoint(4, 0), "old"
-    ).reached
-    assert simulator.least == 4 and simulator.peak == 5
+    assert (last.new, last.old) == (4, 0)
+    shop.walk(last)
+    shop.walk(RolloutTarget(1, 4, ResolvedBudget(1, 0), 4).waypoint(4, 0))
+    assert (shop.fewest, shop.peak) == (4, 5)
 
 
 # Gates and marks

@@ -29,8 +29,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progres
     Rules,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
+from ansible_collections.progressive.rollout.tests.simulations.world.walks import Walks
 from ansible_collections.progressive.rollout.tests.support.decisions import all_new, some
-from ansible_collections.progressive.rollout.tests.support.simulator import Life, Simulator, World
 
 NOW = 100.0
 
@@ -147,12 +147,11 @@ def test_sacrifice_order() -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def whole(desired: int, budget: Budget) -> Simulator:
-    simulator = Simulator(World(), budget, Rules())
-    simulator.populate([Life()] * desired)
-    assert simulator.walk(all_new(2, desired)).reached
-    assert simulator.made == desired
-    return simulator
+def whole(desired: int, surge: int | str = 1, unavailable: int | str = 0, **given: object) -> Walks:
+    shop = Walks(desired, surge, unavailable, **given)
+    shop.walk(all_new(2, desired))
+    assert len(shop.of(2)) == desired
+    return shop
 
 
 @pytest.mark.parametrize(
@@ -160,16 +159,20 @@ def whole(desired: int, budget: Budget) -> Simulator:
     # 6.1, then the group variant of 1.3.8.
     [(3, 1, 1), (5, 2, 1), (10, 3, 0), (3, 1, 0), (20, 1, 0), (4, 2, 0), (10, 1, 0), (4, 0, 2)],
 )
-def test_whole_rollouts(desired: int, surge: int, unavailable: int) -> None:
-    simulator = whole(desired, Budget(surge, unavailable))
+def test_whole_rollouts_are_as_forecast(desired: int, surge: int, unavailable: int) -> None:
+    shop = whole(desired, surge, unavailable)
     # The budget is kept, and used.
-    assert (simulator.peak, simulator.least) == (desired + surge, desired - unavailable)
+    assert (shop.peak, shop.fewest) == (desired + surge, desired - unavailable)
+    fleet, budget = some(desired, ready_since=-99.0), Budget(surge, unavailable)
+    expected = forecast(fleet, [all_new(2, desired)], budget, Rules(), 2.0, 1.0)
+    forecasted = expected.peak, expected.least, expected.replaced
+    assert forecasted == (shop.peak, shop.fewest, desired)
 
 
 def test_zero_of_both_moves_with_one_unavailable() -> None:
     # 1.3.8: (3, 0, 0) is "stuck at (3, 0)" there.
-    simulator = whole(3, Budget(percent("0"), percent("1")))
-    assert (simulator.peak, simulator.least) == (3, 2)
+    shop = whole(3, "0%", "1%")
+    assert (shop.peak, shop.fewest) == (3, 2)
 
 
 @pytest.mark.parametrize(
@@ -177,28 +180,8 @@ def test_zero_of_both_moves_with_one_unavailable() -> None:
 )
 @pytest.mark.slow
 def test_whole_rollouts_of_cloud_foundry(desired: int, flight: int, peak: int) -> None:
-    simulator = whole(desired, Budget(max_in_flight=flight))
-    assert (simulator.peak, simulator.least) == (peak, desired)
-
-
-@pytest.mark.parametrize(
-    ("desired", "surge", "unavailable"), [(10, 3, 0), (5, 2, 1), (4, 0, 2), (12, 1, 0)]
-)
-def test_forecast_is_what_happens(desired: int, surge: int, unavailable: int) -> None:
-    expected = forecast(
-        some(desired, ready_since=-99.0),
-        [all_new(2, desired)],
-        Budget(surge, unavailable),
-        Rules(),
-        2.0,
-        1.0,
-    )
-    simulator = whole(desired, Budget(surge, unavailable))
-    assert (expected.peak, expected.least, expected.replaced) == (
-        simulator.peak,
-        simulator.least,
-        desired,
-    )
+    shop = whole(desired, budget={"max_in_flight": flight})
+    assert (shop.peak, shop.fewest) == (peak, desired)
 
 
 # Cloud Foundry's tick (6.3), as far as max_in_flight is it
