@@ -8,9 +8,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import (
+    fleet,
+    timing,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.actuator import (
     Actuator,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.observer import (
+    Snapshot,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.preview import (
     PreviewPool,
@@ -35,6 +41,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
 from ansible_collections.progressive.rollout.plugins.plugin_utils.gates import pause
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import Report
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
     Record,
@@ -215,13 +222,20 @@ def test_new_instances_that_are_in_no_preview(monkeypatch: pytest.MonkeyPatch) -
 def test_a_preview_that_keeps_what_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = Fault("command", 10.0, 0.0, "abort")
     assert not wrong(sent, **PREVIEWED)
-    monkeypatch.setattr(
-        PreviewPool,
-        "wanted",
-        property(lambda _pool: True, lambda _pool, _wanted: None),
-        raising=False,
-    )
-    assert "the preview of lb1 has" in wrong(sent, **PREVIEWED)
+    presentable = Actuator._presentable
+
+    def keeps(actuator: Actuator, snapshot: Snapshot) -> tuple[list[Report], set[str]]:
+        actuator._session.record.draining, draining = {}, actuator._session.record.draining
+        try:
+            return presentable(actuator, snapshot)
+        finally:
+            actuator._session.record.draining = draining
+
+    monkeypatch.setattr(Actuator, "_presentable", keeps)
+    monkeypatch.setattr(fleet, "_shown", lambda instance, _entries: instance)
+    wanted = property(lambda _pool: True, lambda _pool, _wanted: None)
+    monkeypatch.setattr(PreviewPool, "wanted", wanted, raising=False)
+    assert "is told to stop, and the preview of lb1 has it" in wrong(sent, **PREVIEWED)
 
 
 def test_a_preview_that_is_not_looked_at_while_it_is_not_in_use(

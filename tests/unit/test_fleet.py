@@ -237,14 +237,16 @@ def test_one_that_starts_at_the_endpoint_of_another_gets_no_requests_where_other
     fleet = [report("shop-1"), report("shop-2", endpoint=two)]
     old, other = server()._replace(name="shop-0"), server()._replace(name="shop-2")
 
-    def rotations(*servers: Server) -> list[Rotation]:
+    def rotations(*servers: Server, ready: str = "") -> list[Rotation]:
         table = {"a": dict(zip((HERE, two), servers, strict=True))}
-        shall = targets(fleet, table, (), (), (), never_ready={"shop-1"})["a"]
+        shall = targets(fleet, table, (), (), (), never_ready={"shop-1"}, ready=[ready])["a"]
         return [shall[at].rotation for at in (HERE, two)]
 
     assert rotations(old, other) == [OUT, IN]
     assert rotations(old, other._replace(rotation=OUT)) == [IN, OUT], "better than none"
-    assert rotations(old, other._replace(lb_healthy=False)) == [IN, IN], "the other is down"
+    down = other._replace(lb_healthy=False)
+    assert rotations(old, down) == [IN, IN], "the other is down"
+    assert rotations(old, down, ready="shop-2") == [OUT, IN], "the load balancer's check is ill"
     assert rotations(old._replace(name=""), other) == [IN, IN], "an orchestrator made it"
 
 

@@ -193,6 +193,7 @@ class Actuator:
             split=self.split,
             regions=self._regions,
             never_ready=never_ready,
+            ready={i.id for i in snapshot.fleet if i.state is State.READY},
             postponed=snapshot.postponed,
             idle=snapshot.idle,
         )
@@ -246,7 +247,9 @@ class Actuator:
 
     def _presentable(self, snapshot: Snapshot) -> tuple[list[Report], set[str]]:
         """Return the new instances that are not draining, and the names of all that are ready."""
-        generation, out = self._observer.generation, self._session.record.draining
+        # of the rollout in progress, also while another revision is scaled beside it
+        rollout, out = self._session.record.open, self._session.record.draining
+        generation = rollout.generation if rollout else None
         new = [
             r
             for r in self._observer.reports

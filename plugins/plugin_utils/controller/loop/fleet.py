@@ -234,6 +234,7 @@ def targets(
     split: WeightSplit | None = None,
     regions: Sequence[Region] = (),
     never_ready: Collection[str] = (),
+    ready: Collection[str] = (),
     postponed: Mapping[str, Collection[str]] = MappingProxyType({}),
     idle: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> dict[str, dict[Endpoint, Target]]:
@@ -244,8 +245,9 @@ def targets(
     it is `out`. Its entry is removed before it is stopped (`leaving`). Requests are divided by
     `split`; without it, weights stay as they are. A load balancer of a target (`regions`) shows
     the instances of that target alone. An instance that was `never_ready` gets no requests
-    where others do, whatever entry another had at its endpoint. What is `postponed` at a load
-    balancer stays in rotation there for now, although it is `out`; what is `idle` at one leaves it.
+    where others do that are `ready`, whatever entry another had at its endpoint. What is
+    `postponed` at a load balancer stays in rotation there for now, although it is `out`; what is
+    `idle` at one leaves it.
     """
     admitted, kept_out, gone = set(admit), set(out), set(leaving)
     wanted = [
@@ -262,7 +264,7 @@ def targets(
             [r for r in wanted if shows(name, r.labels.host, regions)] if regions else wanted,
             servers,
             admitted,
-            off | _early(wanted, servers, off, never_ready),
+            off | _early(wanted, servers, off, never_ready, ready),
             splits[name],
         )
     shown = {}
@@ -337,9 +339,10 @@ def _early(
     servers: Mapping[Endpoint, Server],
     out: set[str],
     never_ready: Collection[str],
+    ready: Collection[str],
 ) -> set[str]:
     """Return the instances that a load balancer with an older state sends requests to before they
-    are ready, unless it finds no other one healthy.
+    are ready, unless no other one there is ready, or healthy by its own check.
 
     Where entries have no names, orchestrators make them, once instances are ready.
     """
@@ -352,7 +355,9 @@ def _early(
         and report.labels.id not in out
     }
     early = inside.keys() & set(never_ready)
-    others = any(server.lb_healthy for name, server in inside.items() if name not in early)
+    others = any(
+        server.lb_healthy or name in ready for name, server in inside.items() if name not in early
+    )
     return early if others else set()
 
 
