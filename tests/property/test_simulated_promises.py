@@ -21,6 +21,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loo
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.preview import (
     PreviewPool,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.reconcile_loop import (
+    ReconcileLoop,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.supervisor import (
     Supervisor,
 )
@@ -270,3 +273,22 @@ def test_a_host_that_is_brought_back_stays_left_out(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(commands, "left_out", keeps)
     assert "is left out" in wrong(*sent, **WAITS)
+
+
+def test_an_abort_that_only_stops_the_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent, obey = Fault("command", 5.0, 0.0, "abort"), Supervisor._obey
+    assert not wrong(sent, **WAITS)
+
+    def holds(supervisor: Supervisor, command: Mapping[str, t.Any], text: str) -> bool:
+        return obey(supervisor, {**command, "word": "hold"}, text)
+
+    monkeypatch.setattr(Supervisor, "_obey", holds)
+    assert "abort was sent, and the rollout is held" in wrong(sent, **WAITS)
+
+
+def test_instances_that_stay_on_a_host_that_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = Fault("command", 4.0, 0.0, "exclude"), Fault("command", 15.0, 0.0, "promote")
+    assert not wrong(*sent, **WAITS)
+    monkeypatch.setattr(ReconcileLoop, "_drain_excluded", lambda _loop, _fleet: False)
+    told = wrong(*sent, **WAITS)
+    assert "stays on web1" in told or "gets requests from" in told

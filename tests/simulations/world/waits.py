@@ -32,8 +32,7 @@ ROUNDING = 0.1
 # and the platform is observed at least every thirty seconds.
 UNSEEN = 35.0
 REMOVAL = 60.0 - ROUNDING  # seconds that the end of a rollout waits for hosts that remove
-BACK = (Phase.ROLLING_BACK, Phase.FINISHED)
-ABORTED = (*BACK, Phase.HELD)  # a way back may fail
+ABORTED = (Phase.ROLLING_BACK, Phase.HELD, Phase.FINISHED)
 ENDS_HOLD = ("skip", "promote_full", "scale")
 Moment = tuple[t.Any, ...]
 
@@ -140,14 +139,19 @@ class Waits:
             return  # nobody has to read it where what it withdraws was read before
         if (world.recorded("obeyed") or 0) < command["number"]:
             world.broken(f"{name} was sent {READ:g} s ago, and the run has not read it")
-        elif name == "abort" and rollout["phase"] not in (ABORTED if self._may_fail() else BACK):
+        elif name == "abort" and rollout["phase"] not in ABORTED:
             world.broken(f"abort was sent {READ:g} s ago, and the rollout is {rollout['phase']}")
         elif name == "include" and command["place"] in rollout["excluded"]:
             world.broken(f"include was sent {READ:g} s ago, and {command['place']} is left out")
 
-    def _may_fail(self) -> bool:
-        """Return whether something has befallen the world, so that a way back may fail, too."""
-        return not self.robust or bool(self._deaths or self.disturbed)
+    def _check_aborted(self, rollout: Mapping[str, t.Any], before: int) -> None:
+        """A run has read an abort: it goes back, unless something has befallen the world, so that
+        a way back may fail, too.
+        """
+        words = {one["word"] for one in self._sent if before < one["number"] <= self._obeyed}
+        calm = self.robust and not (self.in_place or self._deaths or self.disturbed)
+        if calm and "abort" in words and "hold" not in words and rollout["phase"] == Phase.HELD:
+            self._world.broken("abort was sent, and the rollout is held")
 
     def works(self, since: float) -> bool:
         """Return whether the run that has the lease has worked since then, and nothing befell it."""
@@ -190,6 +194,7 @@ class Waits:
             now, ahead = self._world.now, self._world.machine.jump
             self._held.setdefault(name, (min(now, rollout["entered"] - ahead), ahead))
         before, self._obeyed = self._obeyed, self._world.recorded("obeyed") or 0
+        self._check_aborted(rollout, before)
         if not rollout.get("outcome") or "superseded" in rollout["reason"]:
             return
         if name not in self._ended:

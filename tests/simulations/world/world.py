@@ -37,6 +37,7 @@ ADDRESSES = {name: f"10.0.0.{number}" for number, name in enumerate(HOSTS, 1)}
 BALANCERS = ("lb1", "lb2")
 SOON = 10.0  # in which it knows by its checks that one does not answer
 RECENT = 6.0  # in which it acts on what balancers showed
+CHECKED = 1.0  # in which checks find out that one is ready
 SELDOM = 5.0  # in which it looks at a preview pool that is not in use
 REQUESTS = 100  # a second, at each balancer
 ROUNDING = 0.05  # weights are whole numbers
@@ -630,7 +631,7 @@ class World:
     def uncounted(self, balancer: Balancer) -> int:
         """Return how many instances it sends requests to for the wrong reason: on hosts
         that an operator left out, or by an older state, in which another had their endpoint, or
-        where tasks have worked since.
+        where tasks have worked since, or before anybody could see that they are ready.
         """
         rollout = self.recorded("rollout") or {}
         out = [ADDRESSES[host] for host in rollout.get("excluded", ())]
@@ -640,9 +641,14 @@ class World:
                 at.address in out
                 or self._is_mistaken(at, entry)
                 or (entry.restored and entry.name in self._worked_on(rollout))
+                or (entry.restored and self._is_just_ready(at))
             )
             for at, entry in balancer.entries.items()
         )
+
+    def _is_just_ready(self, at: Endpoint) -> bool:
+        instance = self.at(at)
+        return instance is not None and self.now - instance.up - instance.life.start < CHECKED
 
     def _worked_on(self, rollout: Mapping[str, t.Any]) -> set[str]:
         """Return the instances in place that stay out until tasks deploy them again: nobody knows
