@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import typing as t
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from types import SimpleNamespace
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.fleet import (
@@ -14,6 +17,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loo
     summary,
     targets,
     with_predecessors,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.preview import (
+    PreviewPool,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Health,
@@ -37,6 +43,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import (
     Server,
     Target,
+    TrafficDriver,
 )
 
 HERE = Endpoint("127.0.0.1", 8100)
@@ -427,3 +434,17 @@ def test_each_instance_in_rotation_replaces_one_server() -> None:
     shown = targets([report()], table, ["shop-1"], [], [])
     wanted = with_predecessors(shown, table, [report()], 3, lambda: {"a": 9})
     assert [target.name for target in wanted["a"].values()][1:] == ["old-0", "old-1"]
+
+
+def test_in_a_preview_what_starts_at_the_endpoint_of_another_waits_until_it_is_ready() -> None:
+    pool = PreviewPool(t.cast(TrafficDriver, SimpleNamespace()), idle_only=False)
+    pool.wanted = True
+
+    def shown(entry: Server, ready: Sequence[str] = ()) -> Rotation:
+        pool.table = {"a": {HERE: entry}}
+        return pool._targets([report("shop-1")], ready)["a"][HERE].rotation
+
+    assert shown(server()._replace(name="shop-0")) is OUT
+    assert shown(server()._replace(name="shop-0"), ["shop-1"]) is IN
+    assert shown(server()._replace(name="shop-1")) is IN, "its check fails, and it had passed"
+    assert shown(server()) is IN, "entries have no names"

@@ -64,5 +64,16 @@ class PreviewPool:
         return not pending and not fleets.differs(self.table, targets)
 
     def _targets(self, new: Sequence[Report], ready: Collection[str]) -> fleets.Targets:
-        """Return what the pool's load balancers are to show."""
-        return fleets.targets(new if self.wanted else (), self.table, ready, (), ())
+        """Return what the pool's load balancers are to show.
+
+        An instance at the endpoint of one that ended is not in rotation before it is ready.
+        """
+        shown = new if self.wanted else ()
+        begun = [r.labels.id for r in shown if r.labels.id not in ready and self._takes_over(r)]
+        return fleets.targets(shown, self.table, ready, begun, ())
+
+    def _takes_over(self, report: Report) -> bool:
+        """Return whether the pool has another instance's entry at the endpoint of this one."""
+        name, endpoint = report.labels.id, report.labels.endpoint
+        entries = (servers.get(endpoint) for servers in self.table.values())
+        return any(entry is not None and entry.name not in ("", name) for entry in entries)
