@@ -115,6 +115,14 @@ def test_what_a_superseded_rollout_left_out_of_rotation_stays_there_unless_it_is
     assert len(decision.admit) == admitted and decision.reached is not bool(admitted)
 
 
+def test_on_a_way_back_what_a_superseded_rollout_left_out_of_rotation_stays_there_as_well() -> None:
+    """As many get requests as stable instances are missing, and none where all are there."""
+    back = Waypoint(1, 4, 0, 4, weight=100, headroom=Fraction(0))
+    left = some(4, 2, rotation=Rotation.OUT)
+    assert len(decide([*some(3), *left], back, SINCE, Budget(2, 0)).admit) == 1
+    assert not decide([*some(4), *left], back, SINCE, Budget(2, 0)).admit
+
+
 def test_more_replicas_are_no_reason_to_let_requests_pass_a_gate() -> None:
     """Those that carried all requests until now are enough until the new ones are there."""
     idle = some(2, 2, rotation=Rotation.OUT)

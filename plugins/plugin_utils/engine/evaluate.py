@@ -450,7 +450,7 @@ def _kept_out(count: FleetCount, waypoint: Waypoint, allowed: ResolvedBudget) ->
     Those of a superseded rollout may never have passed its gates: out of rotation, they get
     requests only as far as the others are fewer than the budget allows, or none at all.
     """
-    if not waypoint.stable:
+    if not waypoint.stable and waypoint.headroom is None:
         return frozenset()
     known = (waypoint.stable, waypoint.baseline)
     ready = [i for i in count.old.pending if can_admit(i)]
