@@ -598,3 +598,26 @@ def test_what_a_restored_balancer_sends_requests_to_before_its_gate_leaves_rotat
         follows=("same", "next"),
         on_failure="hold",
     )
+
+
+def test_in_place_what_fails_its_check_leaves_a_balancer_that_another_contradicts() -> None:
+    """A run is killed once it has deployed the last host, which never becomes ready. A balancer
+    with an older state sends it requests again, while the other one sends it none.
+    """
+    check(
+        Fault("stable dies", 8.1, 10.0),
+        Fault("balancer restores", 32.2, 0.0, "lb1"),
+        Fault("dies before", 350),
+        bad=[
+            Life(math.inf, 0.2, 0),
+            Life(0.5, 2.0, 0, flap=(3.0, 60.0)),
+            Life(2.0, 2.0, 4),
+        ],
+        follows=("abort", "next"),
+        platform=PLATFORM,
+        budget={"max_surge": 0, "max_unavailable": 1},
+        on_failure="hold",
+        wait=20,
+        headroom=1.25,
+        seed=84171943,
+    )

@@ -11,6 +11,7 @@ from dataclasses import replace
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import (
     drains_to_cancel,
     drains_to_postpone,
+    to_distrust,
     to_idle,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
@@ -102,3 +103,15 @@ def test_what_is_to_get_no_requests_yet_leaves_a_load_balancer_where_enough_othe
     assert to_idle([new, newer, SERVING], 2, 2) == ("s-8.0",)
     assert to_idle([new, newer, replace(SERVING, draining_since=3.0)], 2, 0) == ("s-8.0",)
     assert to_idle([new, SERVING], 3, 1) == ()
+
+
+def test_what_fails_its_check_leaves_a_balancer_that_another_contradicts() -> None:
+    """Only where enough others answer; one that fails it and is in rotation everywhere stays."""
+    older, newer = (
+        replace(make("s", State.NOT_READY, Rotation.PARTIAL), id=f"s-{at}", created=at)
+        for at in (8.0, 9.0)
+    )
+    blip = make("s-5", State.NOT_READY, Rotation.IN)
+    assert to_distrust([newer, older, SERVING, blip], 0) == ("s-9.0", "s-8.0")
+    assert to_distrust([newer, older, SERVING, blip], 2) == ("s-8.0",)
+    assert to_distrust([older, blip], 0) == ()

@@ -231,7 +231,7 @@ def test_a_raised_number_is_met_by_both_sides_before_anybody_approves() -> None:
     shop = Walks(4, 3)
     assert (waypoint.new, waypoint.old) == (2, 12)
     shop.walk(waypoint)
-    assert shop.elapsed < 2 and shop.serving(shop.balancers["lb1"]) == 14
+    assert shop.elapsed < 2 and len(shop.serving(shop.balancers["lb1"])) == 14
 
 
 def test_nothing_is_started_before_it_is_confirmed() -> None:

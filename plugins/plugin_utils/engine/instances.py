@@ -64,6 +64,13 @@ def gets_requests(instance: Instance) -> bool:
     return is_serving(instance) or instance.served
 
 
+def is_contradicted(instance: Instance) -> bool:
+    """Whether a load balancer sends it requests, while another one does not and our checks fail
+    it.
+    """
+    return instance.state is State.NOT_READY and instance.rotation is Rotation.PARTIAL
+
+
 def is_orphaned(instance: Instance) -> bool:
     """Whether it was to be stopped, gets no requests, and is on an unreachable host.
 
@@ -171,6 +178,19 @@ def to_idle(serving: Sequence[Instance], generation: int, floor: int) -> tuple[s
     new = [i for i in serving if i.generation == generation and i.draining_since is None]
     new.sort(key=lambda i: i.order, reverse=True)
     return ids(new[max(0, max(1, floor) - others) :])
+
+
+def to_distrust(serving: Sequence[Instance], floor: int) -> tuple[str, ...]:
+    """Return the instances that leave one load balancer since our checks fail them and another one
+    sends them nothing, as far as enough others serve there; the newest stay.
+
+    `serving`: as of `drains_to_postpone`. A load balancer that returned to an older state may have
+    had another instance's endpoint, or an earlier one's, in rotation.
+    """
+    others = sum(_answers(i) for i in serving)
+    alone = [i for i in serving if is_contradicted(i)]
+    alone.sort(key=lambda i: i.order, reverse=True)
+    return ids(alone[max(0, max(1, floor) - others) :])
 
 
 def _answers(instance: Instance) -> bool:

@@ -415,8 +415,7 @@ class Traffic(TrafficDriver):
         world = self._world
         self._refuse(balancer, wanted)
         serving, shares = world.serving(balancer), world.shares(balancer)
-        others = world.others(balancer)
-        before = serving - world.uncounted(balancer)
+        before, unseen = len(serving) - world.uncounted(balancer), world.is_unseen(balancer)
         balancer.disordered = False
         world.count(balancer)
         if self._context.service == "shop":
@@ -446,7 +445,8 @@ class Traffic(TrafficDriver):
         world.clients.look()
         if self._context.service != "shop":
             return
-        world.check_hidden(balancer, others)
+        if not unseen:
+            world.check_hidden(balancer, serving)
         if world.now - asked <= SOON:
             world.check_floor(f"{balancer.name} is changed", balancer, before)
             world.check_shares(balancer, shares)

@@ -215,7 +215,7 @@ class Walks(World):
     def check_shares(self, balancer: Balancer, before: Mapping[Endpoint, float]) -> None:
         """A balancer was changed: each instance gets the part that the waypoint asks for."""
         super().check_shares(balancer, before)
-        self.fewest = min(self.fewest, self.serving(balancer))
+        self.fewest = min(self.fewest, len(self.serving(balancer)))
         point = self._waypoint
         if point is None or not point.weight or point.headroom is not None:
             return
@@ -254,7 +254,7 @@ class Walks(World):
         """
         self.machine.at(self.now + TICK, self._tick)
         stable = sum(one.well(self.now) and self.reachable(one) for one in self.of(1))
-        serving = min(map(self.serving, self.balancers.values()), default=0)
+        serving = min((len(self.serving(one)) for one in self.balancers.values()), default=0)
         self.samples.append(Sample(self.elapsed, stable, serving))
         self.fewest = min(self.fewest, serving)
         if self._waypoint is None:

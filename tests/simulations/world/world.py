@@ -387,16 +387,16 @@ class World:
             instance.lost = None
         return well
 
-    def serving(self, balancer: Balancer) -> int:
-        """Return how many instances a balancer sends requests to that answer them."""
-        return sum(
-            1
+    def serving(self, balancer: Balancer) -> Collection[Endpoint]:
+        """Return where a balancer sends requests to that are answered."""
+        return [
+            endpoint
             for endpoint, entry in balancer.entries.items()
             if entry.rotation is Rotation.IN
             and entry.weight
             and self.answers(endpoint)
             and not self._is_leaving(self._last[endpoint])
-        )
+        ]
 
     def _is_leaving(self, instance: Instance) -> bool:
         """Return whether a run takes an instance for stopping: that which has told its busy host so,
@@ -555,7 +555,7 @@ class World:
 
     def check_floor(self, what: str, balancer: Balancer, before: int) -> None:
         """A controller has changed what a balancer sends requests to."""
-        after = self.serving(balancer)
+        after = len(self.serving(balancer))
         if self.is_unseen(balancer):
             return
         if after < min(before, least := self.least(balancer)) - self.unknown(balancer):
@@ -734,25 +734,17 @@ class World:
         ):
             self.broken(f"{balancer.name} sends requests to {endpoint}, which was never ready")
 
-    def check_hidden(self, balancer: Balancer, others: Mapping[Endpoint, int]) -> None:
+    def check_hidden(self, balancer: Balancer, served: Collection[Endpoint]) -> None:
         """A balancer is changed: what no gate has passed gets requests from now on only where too
-        few `others` have served beside it.
+        few others of those that `served` before serve beside it.
         """
         least = max(1, self._carried_by() if balancer.floor is None else balancer.floor)
-        for at, entry in balancer.entries.items():
-            instance = self.at(at) if entry.rotation is Rotation.IN else None
-            if instance and instance.labels.revision in self.hidden and others[at] >= least:
+        inside = {at for at, e in balancer.entries.items() if e.rotation is Rotation.IN}
+        for at in inside:
+            instance, others = self.at(at), inside.intersection(served) - {at}
+            if instance and instance.labels.revision in self.hidden and len(others) >= least:
                 name = instance.labels.id
                 self.broken(f"{balancer.name} sends requests to {name} before its gate")
-
-    def others(self, balancer: Balancer) -> Mapping[Endpoint, int]:
-        """Return how many others serve beside each entry, if any is to be hidden."""
-        serving = self.serving(balancer) if self.hidden and not self.is_unseen(balancer) else 0
-        return defaultdict(lambda: serving) | {
-            at: serving - self.answers(at)
-            for at, entry in balancer.entries.items()
-            if entry.rotation is Rotation.IN
-        }
 
     def _carried_by(self) -> int:
         """Return how many instances are to carry all requests: as many as have until now, since

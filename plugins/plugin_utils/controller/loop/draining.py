@@ -14,6 +14,8 @@ from ...engine.instances import (
     can_stop,
     drains_to_cancel,
     drains_to_postpone,
+    is_contradicted,
+    to_distrust,
     to_idle,
 )
 from ...engine.model import Health, Process, Rotation
@@ -115,24 +117,27 @@ def reconsider(
     return replace(snapshot, postponed=postponed)
 
 
-def leave_idle(
+def leave_single(
     loop: ReconcileLoop,
     snapshot: Snapshot,
-    generations: Mapping[str, int],
+    idle: Mapping[str, int],
     floors: Mapping[str, int],
 ) -> Snapshot:
-    """Return the fleet with what leaves load balancers because it is to get no requests yet.
+    """Return the fleet with what leaves single load balancers: it is to get no requests yet, or
+    fails our checks, and another one sends it none.
 
-    `generations`: what is to get none, by load balancer; `floors`: as of `reconsider`.
+    `idle`: the generation that is to get none, by load balancer; `floors`: as of `reconsider`.
     """
     reports, table, fleet = snapshot.reports, snapshot.table or {}, snapshot.fleet
-    idle = {
-        name: to_idle(
-            fleets.serving_at(name, reports, table, fleet, loop.targets), generation, floors[name]
-        )
-        for name, generation in generations.items()
-    }
-    return replace(snapshot, idle=idle) if any(idle.values()) else snapshot
+    if not idle and not any(is_contradicted(i) for i in fleet):
+        return snapshot
+    leaving = {}
+    for name in table:
+        serving = fleets.serving_at(name, reports, table, fleet, loop.targets)
+        early = to_idle(serving, idle[name], floors[name]) if name in idle else ()
+        others = [i for i in serving if i.id not in early]
+        leaving[name] = (*early, *to_distrust(others, floors[name]))
+    return replace(snapshot, idle=leaving) if any(leaving.values()) else snapshot
 
 
 def _may_stay(loop: ReconcileLoop, snapshot: Snapshot, settled: Collection[str]) -> set[str]:

@@ -44,7 +44,7 @@ class Snapshot:
     leaving: frozenset[str] | None = None
     # draining instances that stay in rotation for now, by load balancer
     postponed: Mapping[str, Collection[str]] = field(default_factory=dict)
-    # instances that leave rotation since they are to get no requests yet, by load balancer
+    # instances that leave single load balancers, by load balancer
     idle: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 

@@ -26,7 +26,7 @@ from ...report.progress import Expected, Heading, Lines
 from ...state import events
 from ...state.record import Rollout, RolloutKind
 from . import exclusion, timing
-from .draining import leave_idle, reconsider
+from .draining import leave_single, reconsider
 from .gate_runner import GateRunner
 from .observer import Snapshot
 from .owner import follow_owner
@@ -194,7 +194,7 @@ class StageRun:
         floor = waypoint.desired - unavailable
         snapshot = reconsider(self._loop, snapshot, floor, floors, self._deployed)
         idle = {name: point.generation for name, point in points.items() if point.new_idle}
-        snapshot = leave_idle(self._loop, snapshot, idle, floors) if idle else snapshot
+        snapshot = leave_single(self._loop, snapshot, idle, floors)
         return self._loop.with_leaving(snapshot, waypoint)
 
     @property
