@@ -621,3 +621,23 @@ def test_in_place_what_fails_its_check_leaves_a_balancer_that_another_contradict
         headroom=1.25,
         seed=84171943,
     )
+
+
+def test_what_fails_its_check_for_a_while_stays_where_balancers_disagree() -> None:
+    """A load balancer has an older state again, in which it gets no requests, and the other one
+    finds it well.
+    """
+    check(
+        *(Fault("balancer restores", at, 0.0, "lb1") for at in (5.2, 8.3, 16.5)),
+        bad=[Life(0.5, 0.2, 4), Life(0.5, 0.2, 4), Life(0.5, 2.0, 1, flap=(10.0, 20.0))],
+        strategy="blue_green",
+        replicas=6,
+        budget={"max_surge": 0, "max_unavailable": 1},
+        min_ready=2,
+        failure_limit=1,
+        headroom=1.25,
+        hold="0s",
+        wait=20,
+        quiet=True,
+        seed=85301162,
+    )

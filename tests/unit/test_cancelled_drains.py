@@ -105,13 +105,14 @@ def test_what_is_to_get_no_requests_yet_leaves_a_load_balancer_where_enough_othe
     assert to_idle([new, SERVING], 3, 1) == ()
 
 
-def test_what_fails_its_check_leaves_a_balancer_that_another_contradicts() -> None:
-    """Only where enough others answer; one that fails it and is in rotation everywhere stays."""
+def test_what_no_check_has_passed_leaves_a_balancer_that_another_contradicts() -> None:
+    """Only where enough others answer."""
     older, newer = (
         replace(make("s", State.NOT_READY, Rotation.PARTIAL), id=f"s-{at}", created=at)
         for at in (8.0, 9.0)
     )
-    blip = make("s-5", State.NOT_READY, Rotation.IN)
-    assert to_distrust([newer, older, SERVING, blip], 0) == ("s-9.0", "s-8.0")
-    assert to_distrust([newer, older, SERVING, blip], 2) == ("s-8.0",)
-    assert to_distrust([older, blip], 0) == ()
+    names = {older.id, newer.id}
+    assert to_distrust([newer, older, SERVING], names, 0) == ("s-9.0", "s-8.0")
+    assert to_distrust([newer, older, SERVING], names, 2) == ("s-8.0",)
+    assert to_distrust([older], names, 0) == ()
+    assert to_distrust([newer, older, SERVING], {older.id}, 0) == ("s-8.0",)

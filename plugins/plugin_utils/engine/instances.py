@@ -180,17 +180,18 @@ def to_idle(serving: Sequence[Instance], generation: int, floor: int) -> tuple[s
     return ids(new[max(0, max(1, floor) - others) :])
 
 
-def to_distrust(serving: Sequence[Instance], floor: int) -> tuple[str, ...]:
-    """Return the instances that leave one load balancer since our checks fail them and another one
-    sends them nothing, as far as enough others serve there; the newest stay.
+def to_distrust(serving: Sequence[Instance], names: Container[str], floor: int) -> tuple[str, ...]:
+    """Return the instances of these names that leave one load balancer, as far as enough others
+    serve there; the newest stay.
 
-    `serving`: as of `drains_to_postpone`. A load balancer that returned to an older state may have
-    had another instance's endpoint, or an earlier one's, in rotation.
+    `serving`: as of `drains_to_postpone`. `names`: those that our checks fail, and are not known to
+    have passed, while another load balancer sends them nothing. One that returned to an older state
+    may have had an earlier instance's endpoint in rotation.
     """
     others = sum(_answers(i) for i in serving)
-    alone = [i for i in serving if is_contradicted(i)]
-    alone.sort(key=lambda i: i.order, reverse=True)
-    return ids(alone[max(0, max(1, floor) - others) :])
+    unproven = [i for i in serving if i.id in names]
+    unproven.sort(key=lambda i: i.order, reverse=True)
+    return ids(unproven[max(0, max(1, floor) - others) :])
 
 
 def _answers(instance: Instance) -> bool:

@@ -14,7 +14,6 @@ from ...engine.instances import (
     can_stop,
     drains_to_cancel,
     drains_to_postpone,
-    is_contradicted,
     to_distrust,
     to_idle,
 )
@@ -123,20 +122,21 @@ def leave_single(
     idle: Mapping[str, int],
     floors: Mapping[str, int],
 ) -> Snapshot:
-    """Return the fleet with what leaves single load balancers: it is to get no requests yet, or
-    fails our checks, and another one sends it none.
+    """Return the fleet with what leaves single load balancers: it is to get no requests yet, or was
+    never seen ready, and another one sends it none.
 
     `idle`: the generation that is to get none, by load balancer; `floors`: as of `reconsider`.
     """
     reports, table, fleet = snapshot.reports, snapshot.table or {}, snapshot.fleet
-    if not idle and not any(is_contradicted(i) for i in fleet):
+    contradicted = loop.observer.contradicted()
+    if not idle and not contradicted:
         return snapshot
     leaving = {}
     for name in table:
         serving = fleets.serving_at(name, reports, table, fleet, loop.targets)
         early = to_idle(serving, idle[name], floors[name]) if name in idle else ()
         others = [i for i in serving if i.id not in early]
-        leaving[name] = (*early, *to_distrust(others, floors[name]))
+        leaving[name] = (*early, *to_distrust(others, contradicted, floors[name]))
     return replace(snapshot, idle=leaving) if any(leaving.values()) else snapshot
 
 

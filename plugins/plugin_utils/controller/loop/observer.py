@@ -12,6 +12,7 @@ from ...analysis import counters
 from ...analysis.counters import Counters
 from ...base import clock
 from ...base.errors import TRANSIENT, PlatformError
+from ...engine.instances import is_contradicted
 from ...engine.model import Health, Instance, Process, Rotation, State
 from ...engine.shares import Target
 from ...health.monitor import HealthMonitor
@@ -300,6 +301,12 @@ class Observer:
         states = (State.STARTING, *((State.NOT_READY,) if self._since else ()))
         unproven = {i.id for i in self.snapshot.fleet if i.state in states}
         return (unproven - self._ready - self._serving_before()) | self.returning
+
+    def contradicted(self) -> set[str]:
+        """Return the instances that our checks fail, and have not passed as far as is known, while
+        one load balancer sends them requests and another one does not.
+        """
+        return {i.id for i in self.snapshot.fleet if is_contradicted(i)} - self._ready
 
     def orphaned_entries(self) -> bool:
         """Return whether a load balancer has a managed entry without an instance, as last observed.
