@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from ..plugin_utils.base import clock
 from ..plugin_utils.config import remembered
-from ..plugin_utils.config.step_options import COMMAND, COUNT, FORCE, HOST, WHY
+from ..plugin_utils.config.step_options import COMMAND, CONTINUED, COUNT, FORCE, HOST, WHY
 from ..plugin_utils.controller.rollout import command_request, takeover
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
@@ -93,13 +93,17 @@ class ActionModule(StepAction):
 
 
 def pending(step: StepContext, record: Record) -> Mapping[str, t.Any] | None:
-    """Return the last command for the rollout in progress that its run has not obeyed yet."""
+    """Return the last command of an operator for the rollout in progress that its run has not
+    obeyed yet.
+    """
     if record.open is None:
         return None
-    sent = commands.not_withdrawn(step.session.store.commands(record.obeyed))
-    return next(
-        (command for command in reversed(sent) if command["rollout"] == record.open.id), None
-    )
+    sent = [
+        command
+        for command in commands.not_withdrawn(step.session.store.commands(record.obeyed))
+        if command["rollout"] == record.open.id and command["word"] != commands.GIVE_WAY
+    ]
+    return sent[-1] if sent else None
 
 
 def current_run(step: StepContext) -> tuple[Lease | None, bool]:
@@ -136,7 +140,7 @@ def answer(
     """Return the result; `told` is about the rollout in progress."""
     rollout = step.record.open
     title = f"{step.record.service} {rollout.revision}" if rollout else step.record.service
-    known = remembered.of_rollout(step.record) if rollout else {}
+    known = {CONTINUED: rollout.id, **remembered.of_rollout(step.record)} if rollout else {}
     acting_host = step.session.identity.host
     return step.report(
         changed,

@@ -38,6 +38,8 @@ def check(
     next_replicas: int | None = None,
     quiet: bool = False,
     again: float = 0.0,
+    left: str = "",
+    machines: int = 1,
     **given: t.Any,
 ) -> stories.End:
     """Every promise is kept in this story, which is returned."""
@@ -55,6 +57,8 @@ def check(
         differ=differ,
         quiet=quiet,
         again=again,
+        left=left,
+        machines=machines,
     )
     end = stories.run(story)
     assert not end.wrong, f"\n{end.text()}"
@@ -640,4 +644,54 @@ def test_what_fails_its_check_for_a_while_stays_where_balancers_disagree() -> No
         wait=20,
         quiet=True,
         seed=85301162,
+    )
+
+
+def test_a_run_that_begins_with_a_command_to_leave_a_host_out_looks_at_the_fleet_first() -> None:
+    """The only instance in rotation is on that host, so the command is refused."""
+    person = {"driver": "simulated", "after": 6, "answer": "person"}
+    check(
+        Fault("command", 10.9, 0.0, "exclude"),
+        Fault("is interrupted", 94),
+        follows=("rollback",),
+        strategy="blue_green",
+        replicas=1,
+        budget={"max_in_flight": "50%"},
+        gates={"confirm_promotion": [person]},
+        wait=20,
+        seed=85400824,
+    )
+
+
+def test_a_command_continues_no_other_rollout_than_the_one_it_was_sent_to() -> None:
+    """Its run is frozen while it looks at the journal, and the rollout is superseded by one with
+    other settings, whose run ends before its rollout.
+    """
+    check(
+        Fault("second run", 68.5, 0.0, "next"),
+        Fault("dies before", 8),
+        Fault("freezes", 16, 70.0),
+        Fault("is interrupted", 146),
+        follows=("abort",),
+        left="f6ccc42-killed",
+        autoscaler={"driver": "simulated", "mode": "raise"},
+        failure_limit=1,
+        headroom=1.25,
+        wait=20,
+        seed=85402283,
+    )
+
+
+def test_a_rollout_that_another_run_wanted_to_supersede_is_resumed() -> None:
+    """That run was killed while it waited for this one to give way."""
+    check(
+        Fault("command", 4.5, 0.0, "hold"),
+        Fault("dies after", 39),
+        Fault("dies before", 86),
+        follows=("same", "restart", "next"),
+        strategy="blue_green",
+        replicas=6,
+        on_failure="hold",
+        machines=2,
+        seed=85501520,
     )

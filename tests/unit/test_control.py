@@ -55,3 +55,10 @@ def test_check_mode_continues_nothing(shop: Service) -> None:
 def test_a_task_of_its_own_continues_nothing(shop: Service) -> None:
     result = shop.step(control, {"command": "promote"})
     assert result["msg"].endswith(NEXT) and not result["continues"]
+
+
+def test_what_continues_is_told_which_rollout_it_is(shop: Service) -> None:
+    rollout = shop.journal.open
+    assert (
+        rollout and shop.step(control, {"command": "promote"})["settings"]["rollout"] == rollout.id
+    )

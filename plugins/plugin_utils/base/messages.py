@@ -700,7 +700,8 @@ MESSAGES: Mapping[str, Message] = {
     ),
     # -- operator commands
     "PR-700": Message(
-        "The command does not fit the phase of the rollout.", "Use one that the message names."
+        "The command does not fit the phase of the rollout, or its rollout has ended.",
+        "Use one that the message names.",
     ),
     "PR-701": Message(
         "The rollout cannot be scaled to this number.", "The message has the reason."

@@ -43,6 +43,7 @@ REACHED = Field(
     " example of M(ansible.builtin.raw). Hosts that were not reached are left as they are, and"
     " count as failed.",
 )
+CONTINUED = "rollout"  # of these settings: the id of the rollout that continues with them
 RESTORED_SETTINGS = Field(
     "restored_settings",
     MAPPING,

@@ -170,9 +170,11 @@ class Platform(PlatformDriver):
             world.acts(what, epoch, self.context.service)
         with world.call(what, PlatformError) as half:
             answers: dict[str, Answer | None] = {**self._under_way.answers()}
+            held: dict[str, Answer | None] = {}  # hosts that are not given another call
             for name in world.some(concerned, half):
                 if name in self._under_way:
                     _leave(world, world.hosts[name], stop)
+                    held[name] = None
                     continue
                 if name in answers and not works:
                     continue
@@ -183,7 +185,7 @@ class Platform(PlatformDriver):
             elif None in answers.values():
                 self._under_way.wait()
                 answers |= self._under_way.answers()
-        self._take(answers, start, stop)
+        self._take({**held, **answers}, start, stop)
         return self_seen.reports(HOSTS)
 
     def _take(

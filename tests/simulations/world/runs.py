@@ -30,6 +30,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import remembered
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.step_options import (
+    CONTINUED,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import stage_run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.interrupt import (
     GONE,
@@ -184,11 +187,14 @@ class Run:
     ) -> Result:
         """One step, as its action plugin runs it; `kept`: what a command continues with."""
         parsed = step.ActionModule.options.parse(options, "rollout_")
+        kept = dict(kept or {})
+        continues = kept.pop(CONTINUED, "")
         given = remembered.restored(kept, given) if kept else given
         asked = {name: value for name, value in parsed.items() if value is not None}
         plugin = step.ActionModule.__new__(step.ActionModule)
         needed = plugin.needs_platform({**given, **options})
         with Step(self, given, asked, drivers=needed) as context:
+            context.restored, context.continues = bool(kept), continues
             try:
                 return t.cast(Result, plugin.perform(context))
             except Parked as exc:

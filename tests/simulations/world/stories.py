@@ -488,6 +488,9 @@ class _Telling:
             raise Broken(f"the operator is not told what to do with a rollout that is {open.phase}")
         job = self._obey(self.world.dice.choice(commands))
         self._await(job)
+        if isinstance(job.result, GaveWay):
+            job = self._follow("same")
+            self._await(job)
         self.told_bare = True
         if isinstance(job.result, RolloutError) and job.result.id[:4] not in ("PR-6", "PR-4"):
             raise Broken(f"what the operator is told is refused: {job.result}")

@@ -483,7 +483,7 @@ def _supervise(
                 rollout,
                 loop.platform,
                 loop.settings.budget,
-                fleet=loop.fleet,
+                fleet=loop.observe_fleet(),
                 targets=loop.targets,
             ),
         ),

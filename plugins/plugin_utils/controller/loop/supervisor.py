@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import typing as t
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -413,23 +413,34 @@ class Supervisor:
         skip = False
         sent_by_now = commands.not_withdrawn(self.session.commands())
         for command in sent_by_now:
+            refused = self._refusal(command, sent_by_now)
             self.session.record.obeyed = command["number"]
-            if command["rollout"] != self.rollout.id:
+            if refused is None:
                 continue
-            name = command["word"]
-            if name in ("retry", "resume") and self._phase_for_commands == Phase.PROGRESSING:
-                continue  # sent while no run was active: this run does as they say
-            if command.get("until", math.inf) < self._now():
-                continue  # the run that sent it does not wait any more
-            refused = commands.refusal(self._phase_for_commands, name, bool(command.get("force")))
-            if name in commands.OF_HOSTS:
-                refused = refused or self._report.refuse(command)
-            refused = refused or commands.overtaken(command, sent_by_now)
             self._report.event(events.CommandTaken.of(command, refused))
             sent = commands.sentence(command)
             self._report.note(f"{sent}{f'; refused: {refused} [PR-700]' if refused else ''}")
             skip = (not refused and self._obey(command, sent)) or skip
         return skip
+
+    def _refusal(
+        self, command: Mapping[str, t.Any], sent: Sequence[Mapping[str, t.Any]]
+    ) -> str | None:
+        """Return why a command is refused, "" if it is not; None if it is not for now.
+
+        `sent`: all commands that were.
+        """
+        name, phase = command["word"], self._phase_for_commands
+        if command["rollout"] != self.rollout.id:
+            return None
+        if name in ("retry", "resume") and phase == Phase.PROGRESSING:
+            return None  # sent while no run was active: this run does as they say
+        if command.get("until", math.inf) < self._now():
+            return None  # the run that sent it does not wait any more
+        refused = commands.refusal(phase, name, bool(command.get("force")))
+        if name in commands.OF_HOSTS:
+            refused = refused or self._report.refuse(command)
+        return refused or commands.overtaken(command, sent)
 
     @property
     def _phase_for_commands(self) -> Phase:

@@ -17,7 +17,7 @@ from ...base.errors import InputError, Parked, RolloutError
 from ...base.text import printable
 from ...base.trace import shown
 from ...config import settings
-from ...config.step_options import OF_ROLES, OF_STEPS, RESTORED_SETTINGS
+from ...config.step_options import CONTINUED, OF_ROLES, OF_STEPS, RESTORED_SETTINGS
 from ...config.variables import COMMON, PREFIX
 from ...inputs import values
 from ...inputs.options import Options
@@ -100,7 +100,8 @@ class StepAction(ActionBase):
             name: value for name, value in mine.parse(given, PREFIX).items() if value is not None
         }
         self._check_spelling(arguments.pop("variables", ()))
-        known = arguments.pop("restored_settings", None)
+        known = dict(arguments.pop("restored_settings", {}))
+        continues = str(known.pop(CONTINUED, ""))
         if known:
             from ...config import remembered  # of runs that obey a command
 
@@ -116,7 +117,7 @@ class StepAction(ActionBase):
             lambda line: display.display(printable(line)),
             outlives=outlives,
         )
-        step.restored = bool(known)
+        step.restored, step.continues = bool(known), continues
         step.warn = lambda line: display.warning(printable(line))
         return step
 

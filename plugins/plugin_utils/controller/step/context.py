@@ -10,7 +10,14 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 
-from ...base.errors import AlreadyRunning, Interrupted, LeaseHeld, LeaseLost, RolloutError
+from ...base.errors import (
+    AlreadyRunning,
+    Interrupted,
+    LeaseHeld,
+    LeaseLost,
+    RolloutError,
+    RolloutFailed,
+)
 from ...config.settings import Settings
 from ...engine.model import Instance, Phase
 from ...engine.strategy import Waypoint
@@ -46,6 +53,7 @@ class StepContext:
 
     # whether the settings are those that the journal kept of the rollout in progress
     restored = False
+    continues = ""  # the rollout to continue after a command was sent to it; "": any
     announcing = False
     warn: Callable[[str], None] | None = None  # shows a warning; `print_line` does if there is none
 
@@ -246,8 +254,23 @@ class StepContext:
             self.session.read()
         else:
             self.session.acquire(self.guard.check)
+            self._check_continued()
             self._keep_up_to_date()
             self._announce()
+
+    def _check_continued(self) -> None:
+        """Refuse to continue another rollout than the one that a command was sent to: it has other
+        settings.
+        """
+        rollout = self.record.open
+        if self.continues and rollout and rollout.id != self.continues:
+            self.session.release()
+            raise RolloutFailed(
+                f"{self.settings.service}: the rollout that the command was sent to has ended, and"
+                f" that of {rollout.revision} is in progress; nothing was done. If the command is"
+                " meant for that one, send it again",
+                "PR-700",
+            )
 
     def _keep_up_to_date(self) -> None:
         """Keep the report and the metrics up to date until the step ends, if they are wanted."""
