@@ -695,3 +695,18 @@ def test_a_rollout_that_another_run_wanted_to_supersede_is_resumed() -> None:
         machines=2,
         seed=85501520,
     )
+
+
+def test_what_drains_goes_on_to_while_only_a_restored_preview_has_its_endpoint() -> None:
+    """A load balancer has an older state again, its preview, too, and sends requests to too few."""
+    check(
+        Fault("balancer restores", 9.6, 0.0, "lb1"),
+        Fault("balancer restores", 10.4, 0.0, "lb1"),
+        bad=[Life(0.5, 0.2, 0, crash=1.0), Life(0.5, 0.2, 0), Life(5.0, math.inf, 1)],
+        traffic={"driver": "simulated", "preview": True},
+        replicas=5,
+        budget={"max_surge": 1, "max_unavailable": 1},
+        headroom=1.25,
+        quiet=True,
+        seed=85701493,
+    )

@@ -197,6 +197,14 @@ def test_a_redundant_instance_stays_while_too_few_others_are_available() -> None
     assert decide([*fleet, third], rolling(2, 3), SINCE, Budget(1, 0)).drain == (old[0].id,)
 
 
+def test_of_redundant_instances_the_one_that_a_load_balancer_lost_goes_first() -> None:
+    """It is none of those that are available."""
+    one, other = (replace(instance, redundant=True) for instance in some(2))
+    lost = replace(other, rotation=Rotation.PARTIAL)
+    fleet = [one, lost, *some(2, 2)]
+    assert decide(fleet, rolling(2, 3), SINCE, Budget(1, 0)).drain == (lost.id,)
+
+
 def test_a_standby_set_is_not_renewed_in_place_of_new_instances_that_broke() -> None:
     """After the switch only new instances replace those that fail."""
     point = Waypoint(2, 3, 3, 3, 100, switch_at=3, stable=1)

@@ -539,8 +539,8 @@ def _replaced_to_drain(count: FleetCount, floor: int, spare: _Spare) -> list[Ins
     others = [
         i for i in count.replaced if not is_serving(i) and not (spare.is_short and gets_requests(i))
     ]
-    ready = [i for i in serving if i.redundant and i.state is State.READY]
-    stay = ids(ready[max(0, count.available + len(ready) - floor) :])
+    may_go = max(0, count.available + len(count.redundant) - floor)
+    stay = ids(count.redundant[may_go:])
     return others + spare.take([i for i in serving if i.id not in stay], len(serving))
 
 

@@ -75,6 +75,7 @@ class FleetCount:
     # to be replaced, and to go once enough others serve: new or old ones that ended and were
     # restarted, new ones that serve on hosts that have not answered for long, and redundant ones
     replaced: list[Instance] = field(default_factory=list)
+    redundant: list[Instance] = field(default_factory=list)  # of these, available ones
     total: int = 0  # what counts against surge
     old_total: int = 0
     serving: int = 0  # get requests from load balancers, whatever our own checks found
@@ -174,6 +175,8 @@ class _Counting:
             self._failed(instance, instance.detail or "it ended, and was restarted", is_new)
         elif instance.redundant:
             count.replaced.append(instance)
+            if is_available(instance, self.rules, self.now):
+                count.redundant.append(instance)
         elif is_new and gets_requests(instance) and is_lost(instance, self.rules, self.now):
             count.replaced.append(instance)
         elif is_available(instance, self.rules, self.now):

@@ -98,7 +98,7 @@ def reconsider(
         settled: Instances whose drains are carried out whatever happens.
     """
     may_stay = _may_stay(loop, snapshot, settled)
-    if not any(i.in_rotation for i in snapshot.fleet if i.id in may_stay):
+    if not may_stay:
         return snapshot
     cancelled = drains_to_cancel(snapshot.fleet, _ready(loop, snapshot, may_stay), floor)
     for name in cancelled:
@@ -141,12 +141,18 @@ def leave_single(
 
 
 def _may_stay(loop: ReconcileLoop, snapshot: Snapshot, settled: Collection[str]) -> set[str]:
-    """Return the draining instances that were not told to stop, and are not to be out for another
-    reason.
+    """Return the draining instances that a load balancer sends requests to, and that were not told
+    to stop, and are not to be out for another reason.
     """
     record = loop.session.record
     stay_out = {*loop.actuator.stops.told_to_stop, *settled}
     excluded = record.open.excluded if record.open else ()
+    inside = {
+        endpoint
+        for servers in (snapshot.table or {}).values()
+        for endpoint, server in servers.items()
+        if server.rotation is Rotation.IN
+    }
     return {
         report.labels.id
         for report in snapshot.reports
@@ -154,6 +160,7 @@ def _may_stay(loop: ReconcileLoop, snapshot: Snapshot, settled: Collection[str])
         and report.process in (Process.RUNNING, Process.UNREACHABLE)
         and report.labels.id not in stay_out
         and report.labels.host not in excluded
+        and report.labels.endpoint in inside
     }
 
 
