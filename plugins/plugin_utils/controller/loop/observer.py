@@ -361,7 +361,7 @@ class Observer:
         self.returning -= ready.keys()
         self._answered.clear()
         self._ready = {i.id for i in fleet if i.id in ready or i.id in self._ready}
-        self._keep_ready(ready)
+        self._keep_ready(dict.fromkeys(self._ready, now) | ready)
         # Requests in flight have their time from when the instance is out of rotation.
         self._out = {i.id: draining[i.id] for i in fleet if i.id in draining and not i.in_rotation}
         self.snapshot = Snapshot(
@@ -411,7 +411,9 @@ class Observer:
                 break
 
     def _keep_ready(self, ready: Mapping[str, float]) -> None:
-        """Keep since when instances are ready for the next step; not of too many."""
+        """Keep for the next step since when instances are ready, or could be that were before; not
+        of too many.
+        """
         if rollout := self._session.record.open:
             rollout.ready = dict(ready) if len(ready) <= counters.MOST else {}
 
