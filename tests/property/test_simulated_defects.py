@@ -726,3 +726,19 @@ def test_what_was_ready_before_a_run_stays_in_rotation_while_its_checks_fail() -
         wait=20,
         seed=85908392,
     )
+
+
+def test_in_place_a_balancer_that_answers_late_while_tasks_work_is_asked_once_more() -> None:
+    check(
+        *(Fault("balancer restores", at, 0.0, "lb1") for at in (2.9, 11.9, 16.2)),
+        Fault("answers late", 126, 70.0),
+        platform=PLATFORM,
+        strategy="canary",
+        steps=[{"set_weight": 10}],
+        budget={"max_surge": 0, "max_unavailable": 1},
+        on_failure="hold",
+        gates={"confirm_promotion": [{"driver": "simulated", "after": 5, "answer": "person"}]},
+        tasks=45.0,
+        quiet=True,
+        seed=85913258,
+    )
