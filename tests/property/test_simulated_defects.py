@@ -710,3 +710,35 @@ def test_what_drains_goes_on_to_while_only_a_restored_preview_has_its_endpoint()
         quiet=True,
         seed=85701493,
     )
+
+
+def test_what_was_ready_before_a_run_stays_in_rotation_while_its_checks_fail() -> None:
+    """The run that continues finds none of the new instances ready, and some are again sooner."""
+    check(
+        Fault("is interrupted", 113),
+        bad=[Life(5.0, 0.2, 0, flap=(10.0, 20.0))],
+        follows=("same",),
+        strategy="blue_green",
+        replicas=6,
+        budget={"max_surge": 0, "max_unavailable": "29.5%"},
+        headroom=1.25,
+        hold="30s",
+        wait=20,
+        seed=85908392,
+    )
+
+
+def test_in_place_a_balancer_that_answers_late_while_tasks_work_is_asked_once_more() -> None:
+    check(
+        *(Fault("balancer restores", at, 0.0, "lb1") for at in (2.9, 11.9, 16.2)),
+        Fault("answers late", 126, 70.0),
+        platform=PLATFORM,
+        strategy="canary",
+        steps=[{"set_weight": 10}],
+        budget={"max_surge": 0, "max_unavailable": 1},
+        on_failure="hold",
+        gates={"confirm_promotion": [{"driver": "simulated", "after": 5, "answer": "person"}]},
+        tasks=45.0,
+        quiet=True,
+        seed=85913258,
+    )

@@ -474,3 +474,14 @@ def test_a_new_side_is_sized_by_what_carries_the_requests(
 def test_in_place_one_may_be_unavailable_however_few_there_are() -> None:
     budget = Budget(1, Percent(Decimal(20)))
     assert (budget.resolve(3).unavailable, budget.without_surge().resolve(3).unavailable) == (0, 1)
+
+
+def test_of_instances_that_a_balancer_lost_the_bad_one_goes_before_the_stable_ones_baseline() -> (
+    None
+):
+    """On a rollback. The bad one began last."""
+    point = Waypoint(1, 3, 0, 3, stable=1, baseline=3, headroom=Fraction(0))
+    lost = [replace(i, rotation=Rotation.PARTIAL) for i in (*some(1, 3), *some(1, 2))]
+    bad = replace(lost[1], created=lost[0].created + 1)
+    fleet = [*some(1), lost[0], bad]
+    assert decide(fleet, point, SINCE, Budget(0, 1)).drain == (bad.id,)

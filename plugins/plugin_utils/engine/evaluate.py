@@ -30,6 +30,8 @@ from .progress import ProgressTracker, Rules, failure_limits
 from .shares import Target
 from .strategy import Waypoint
 
+_Key = Callable[[Instance], tuple[t.Any, ...]]  # in which order instances go
+
 
 @dataclass(frozen=True)
 class Start:
@@ -475,7 +477,7 @@ def _drain(part: _Part, returning: int) -> list[Instance]:
         return [*count.new.hopeless, *bad]
     floor = waypoint.desired - allowed.unavailable
     serving = count.serving, count.trusted_serving, count.ready_serving
-    spare = _Spare(serving, floor, part.short)
+    spare = _Spare(serving, floor, part.short, _by_usefulness(waypoint))
     replaced = _replaced_to_drain(count, floor, spare)
     hopeless = [*replaced, *count.new.hopeless, *count.old.hopeless]
     # Stable instances that return are not drained before they arrive.
@@ -505,13 +507,14 @@ class _Spare:
     taken out for one that only load balancers find well.
     """
 
-    def __init__(self, serving: Sequence[int], floor: int, short: bool) -> None:
+    def __init__(self, serving: Sequence[int], floor: int, short: bool, key: _Key) -> None:
         """Begin with how many serve of each trust or a higher one, as `trust` returns it.
 
-        `short`: whether too few serve elsewhere.
+        `short`: whether too few serve elsewhere; `key`: what goes first.
         """
         self._left = [number - floor for number in serving]
         self._short = short
+        self.key = key
 
     @property
     def is_short(self) -> bool:
@@ -521,7 +524,7 @@ class _Spare:
     def take(self, instances: Iterable[Instance], most: int) -> list[Instance]:
         """Return which of these to take out, the least useful first."""
         taken: list[Instance] = []
-        for instance in sorted(instances, key=_usefulness) if most > 0 else ():
+        for instance in sorted(instances, key=self.key) if most > 0 else ():
             level = trust(instance) + 1
             if len(taken) < most and min(self._left[:level]) > 0 and not self.is_short:
                 self._left[:level] = [number - 1 for number in self._left[:level]]
@@ -560,8 +563,8 @@ def _excess(
         # too few serve everywhere, and it may in a moment
         needed = is_serving(instance) or (returns and spare.is_short)
         (useful if needed else useless).append(instance)
-    free = _first(useless, excess, _usefulness)
-    free += _first(prepared, excess - len(free), _usefulness)
+    free = _first(useless, excess, spare.key)
+    free += _first(prepared, excess - len(free), spare.key)
     return free + spare.take(useful, excess - len(free))
 
 
@@ -591,27 +594,30 @@ def _judged_bad(count: FleetCount, waypoint: Waypoint) -> list[Instance]:
     return [i for i in (*count.old.members, *count.replaced) if i.generation not in stable]
 
 
-def _first(
-    instances: list[Instance], count: int, key: Callable[[Instance], t.Any]
-) -> list[Instance]:
+def _first(instances: list[Instance], count: int, key: _Key) -> list[Instance]:
     return heapq.nsmallest(count, instances, key=key) if count > 0 and instances else []
 
 
 _LEAST_USEFUL_FIRST = (State.UNREACHABLE, State.STARTING, State.NOT_READY, State.READY)
 
 
-def _usefulness(instance: Instance) -> tuple[int, bool, int, float, str]:
+def _by_usefulness(waypoint: Waypoint) -> _Key:
     """Sort key: the least useful first, then as everywhere."""
-    least_useful = _LEAST_USEFUL_FIRST.index(instance.state)
-    return (least_useful, not instance.was_unready, *instance.order)
+    by_age = _by_age(waypoint)
+
+    def key(instance: Instance) -> tuple[t.Any, ...]:
+        least_useful = _LEAST_USEFUL_FIRST.index(instance.state)
+        return (least_useful, not instance.was_unready, *by_age(instance))
+
+    return key
 
 
-def _by_age(waypoint: Waypoint) -> Callable[[Instance], tuple[bool, bool, int, float, str]]:
+def _by_age(waypoint: Waypoint) -> _Key:
     """Sort key: an unfinished revision that was superseded first, then the stable one, last its
     baseline; of each in the usual order.
     """
 
-    def key(instance: Instance) -> tuple[bool, bool, int, float, str]:
+    def key(instance: Instance) -> tuple[t.Any, ...]:
         generation = instance.generation
         return (
             generation == waypoint.baseline,

@@ -185,7 +185,7 @@ class Rollout:
     counted: t.Annotated[
         dict[str, dict[str, t.Any]] | None, dict[str, dict[str, CountedRequests]] | None
     ] = None
-    # instances whose checks pass, since when
+    # instances whose checks pass, or have passed, since when they do, or may again
     ready: dict[str, float] = field(default_factory=dict)
     # new instances that have had requests, since when
     served: dict[str, float] = field(default_factory=dict)

@@ -102,27 +102,35 @@ class Observer:
         self.looked: dict[str, float] = {}  # by host, when it was last looked at
 
     def observe(self) -> Snapshot:
-        """Observe the service; the first time, wait until each instance was checked once.
-
-        Where load balancers answer late, one may have an older state again by then, and send
-        requests to what was drained: they are asked once more. Those that always answer late are
-        believed the second time, so that they delay a rollout and do not stall it.
-        """
+        """Observe the service; the first time, wait until each instance was checked once."""
         self._look()
         if self._traffic:
-            began = self._now()
-            self._look_at_balancers(self._traffic)
-            if self._now() - began >= timing.LATE:
-                self._look_at_balancers(self._traffic)
+            self._again_if_late(partial(self._look_at_balancers, self._traffic))
         return self.assemble()
+
+    def _again_if_late(self, look: Callable[[], None]) -> None:
+        """Look at load balancers, and once more where they answer late: by then, one may have an
+        older state again, and send requests to what was drained.
+
+        Those that always answer late are believed the second time, so that they delay a rollout and
+        do not stall it.
+        """
+        began = self._now()
+        look()
+        if self._now() - began >= timing.LATE:
+            look()
 
     def _look_at_balancers(self, traffic: TrafficDriver) -> None:
         """Observe load balancers and preview pools."""
-        self._table, self.table_at = traffic.observe(), self._now()
+        self._look_at_table(traffic)
         if self._now() >= self._next_counters:
             self.count()
         for pool in self._previews if self._session.epoch else ():
             pool.observe(self._now())
+
+    def _look_at_table(self, traffic: TrafficDriver) -> None:
+        """Observe load balancers alone."""
+        self._table, self.table_at = traffic.observe(), self._now()
 
     def note_balanced(self) -> None:
         """Note that the load balancers show now what was decided by the last look at them.
@@ -159,9 +167,9 @@ class Observer:
     def observe_unchecked(self) -> Snapshot:
         """Observe platform and load balancers alone, without the instances' checks."""
         self.sync()
-        self._table = self._traffic.observe() if self._traffic else None
-        self.table_at = self._now()
-        return Snapshot(self.reports, self._table, at=self.table_at)
+        if self._traffic:
+            self._again_if_late(partial(self._look_at_table, self._traffic))
+        return Snapshot(self.reports, self._table, at=self._now())
 
     def refresh(self) -> None:
         """Let the next observation include every host, however recent the last look was."""
@@ -361,7 +369,7 @@ class Observer:
         self.returning -= ready.keys()
         self._answered.clear()
         self._ready = {i.id for i in fleet if i.id in ready or i.id in self._ready}
-        self._keep_ready(ready)
+        self._keep_ready(dict.fromkeys(self._ready, now) | ready)
         # Requests in flight have their time from when the instance is out of rotation.
         self._out = {i.id: draining[i.id] for i in fleet if i.id in draining and not i.in_rotation}
         self.snapshot = Snapshot(
@@ -411,7 +419,9 @@ class Observer:
                 break
 
     def _keep_ready(self, ready: Mapping[str, float]) -> None:
-        """Keep since when instances are ready for the next step; not of too many."""
+        """Keep for the next step since when instances are ready, or could be that were before; not
+        of too many.
+        """
         if rollout := self._session.record.open:
             rollout.ready = dict(ready) if len(ready) <= counters.MOST else {}
 
