@@ -60,9 +60,10 @@ from hypothesis import strategies as st
 factors = st.fractions(Fraction(1, 8), 8, max_denominator=8)
 
 
-def targets_of(factors: Sequence[Fraction]) -> list[Target]:
+def targets_of(factors: Sequence[Fraction], own: bool = False) -> list[Target]:
+    """Return a target for each factor, with load balancers of its `own` or without."""
     return [
-        Target(f"t{number}", frozenset({f"h{number}"}), factor)
+        Target(f"t{number}", frozenset({f"h{number}"}), factor, frozenset({"lb"} if own else ()))
         for number, factor in enumerate(factors)
     ]
 
@@ -97,12 +98,20 @@ placed = st.tuples(
 ).map(lambda both: [replace(i, host=host) for i, host in zip(both[0], both[1], strict=False)])
 
 
-@given(placed, waypoints, st.lists(factors, min_size=3, max_size=3), budgets(), rules_)
+@given(
+    placed, waypoints, st.lists(factors, min_size=3, max_size=3), budgets(), rules_, st.booleans()
+)
 @examples(100)
 def test_a_decision_keeps_the_budget_of_all_targets_together(
-    fleet: list[Instance], waypoint: Waypoint, factors: list[Fraction], budget: Budget, rules: Rules
+    fleet: list[Instance],
+    waypoint: Waypoint,
+    factors: list[Fraction],
+    budget: Budget,
+    rules: Rules,
+    own: bool,
 ) -> None:
-    divided, progress = divide(waypoint, targets_of(factors)), ProgressTracker(20.0, old=len(fleet))
+    divided = divide(waypoint, targets_of(factors, own))
+    progress = ProgressTracker(20.0, old=len(fleet))
     decision = evaluate(fleet, divided, budget, rules, progress, 31.0)
     if decision.failed:
         return
@@ -181,6 +190,7 @@ plans_of_waves = st.sampled_from(
     st.integers(1, 12),
     st.sampled_from([Budget(1, 0), Budget(0, 1), Budget(2, 1), Budget(max_in_flight=2)]),
     st.integers(0, 9),
+    st.booleans(),
 )
 @examples(150)
 def test_waves_get_there_one_after_the_other_and_all_go_back(
@@ -190,9 +200,10 @@ def test_waves_get_there_one_after_the_other_and_all_go_back(
     after: int,
     budget: Budget,
     bad_stage: int,
+    own: bool,
 ) -> None:
     # 2: also where the instances are spread unevenly at first, and where fewer are asked for.
-    found, world = targets_of([factor for factor, _there in spread]), Fleet()
+    found, world = targets_of([factor for factor, _there in spread], own), Fleet()
     running = sum(there for _factor, there in spread) or 1
     before = counted(running, found)
     for target, (_factor, there) in zip(found, spread, strict=True):
@@ -249,19 +260,25 @@ class Fleet:
             if decision.reached:
                 return
             progress = decision.progress
-            before, serving = self.short(waypoint), self.serving
+            before, serving = self.short(waypoint), self.serving(waypoint)
             self._do(decision, waypoint)
             assert self.short(waypoint) <= max(before, allowed.unavailable)
-            assert self.serving >= min(serving, waypoint.desired - allowed.unavailable), (
+            least = waypoint.desired - allowed.unavailable
+            assert self.serving(waypoint) >= min(serving, least), (
                 "2: what is too much at one target serves in place of what another lacks"
             )
             assert not decision.starts or len(self.fleet) <= limit(waypoint, allowed)
         raise AssertionError(f"it does not get to {waypoint}: {decision.reasons}")
 
-    @property
-    def serving(self) -> int:
-        """How many instances serve, wherever they are."""
-        return sum(i.rotation is Rotation.IN for i in self.fleet)
+    def serving(self, waypoint: Waypoint) -> int:
+        """How many instances serve, wherever they are; at a target with load balancers of its own,
+        as far as it has use for them.
+        """
+        serving = Counter(i.host for i in self.fleet if i.rotation is Rotation.IN)
+        for target, part in waypoint.parts:
+            for host in target.hosts if target.balancers else ():
+                serving[host] = min(serving[host], part.desired)
+        return serving.total()
 
     def short(self, waypoint: Waypoint) -> int:
         """How many instances the targets lack, each by itself."""

@@ -16,6 +16,7 @@ each decision of the real loop in the same way. Assertions begin with the number
 from __future__ import annotations
 
 import typing as t
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -158,20 +159,27 @@ def check(
         )
 
     floor = waypoint.desired - allowed.unavailable
-    ready, serving = sum(map(available, staying)), sum(map(is_serving, staying))
     going = [by_id[name] for name in decision.drain]
     bad = set() if decision.failed else judged_bad(staying, waypoint)
     assert bad <= set(decision.drain), "14: judged bad, and not needed"
-    for instance in going:
-        if instance.id in bad:
-            continue
-        assert not available(instance) or ready > floor, (
-            f"2: {instance.id} is drained at {ready} available of {floor}"
-        )
-        assert not is_serving(instance) or serving > floor, (
-            f"2: {instance.id} is drained at {serving} serving of {floor}"
-        )
-        ready, serving = ready - available(instance), serving - is_serving(instance)
+    own = {target.name: point.desired for target, point in waypoint.parts if target.balancers}
+
+    def group(i: Instance) -> str:
+        """Its target, if that has load balancers of its own, to which others are of no use."""
+        targets = (target.name for target, _point in waypoint.parts if target.has(i.host))
+        return name if (name := next(targets, "")) in own else ""
+
+    for fits, what in ((available, "available"), (is_serving, "serving")):
+        counts = Counter(group(i) for i in staying if fits(i))
+        useful = sum(min(count, own.get(name, count)) for name, count in counts.items())
+        for instance in going:
+            if instance.id in bad or not fits(instance):
+                continue
+            name = group(instance)
+            if counts[name] <= own.get(name, counts[name]):
+                assert useful > floor, f"2: {instance.id} is drained at {useful} {what} of {floor}"
+                useful -= 1
+            counts[name] -= 1
 
     def redundant(i: Instance) -> bool:
         """Its host has another one, and needs no more."""

@@ -485,3 +485,20 @@ def test_of_instances_that_a_balancer_lost_the_bad_one_goes_before_the_stable_on
     bad = replace(lost[1], created=lost[0].created + 1)
     fleet = [*some(1), lost[0], bad]
     assert decide(fleet, point, SINCE, Budget(0, 1)).drain == (bad.id,)
+
+
+def test_a_surplus_of_a_target_with_load_balancers_of_its_own_is_of_no_use_to_another() -> None:
+    """On a rollback, the only instance of one target was restarted, and the surplus of another has
+    the room that a stable one needs.
+    """
+    restarted = replace(some(1, 3)[0], id="restarted", host="eu1", crashed=True)
+    stable, bad = (replace(some(1, gen)[0], host="us1") for gen in (1, 3))
+    for own in (True, False):
+        balancers = [frozenset({f"lb-{name}"} if own else ()) for name in ("eu", "us")]
+        parts = [
+            Target(name, frozenset({f"{name}1"}), Fraction(1), names)
+            for name, names in zip(("eu", "us"), balancers, strict=True)
+        ]
+        point = divide(replace(rolling(1, 2), headroom=Fraction(0)), parts)
+        drained = decide([restarted, stable, bad], point, SINCE, Budget(1, 0)).drain
+        assert drained == ((bad.id,) if own else ())

@@ -188,23 +188,21 @@ def _parts(
     counts = [count_fleet(part, point, rules, began, now) for _target, point, part in divided]
     for count, (target, point, _part) in zip(counts, divided, strict=True):
         count.pinned = _pinned(count, point, rules, target)
-    shares = targets.apportion(
-        allowed, [(point, count) for (_t, point, _p), count in zip(divided, counts, strict=True)]
-    )
+    points = [(point, count) for (_t, point, _p), count in zip(divided, counts, strict=True)]
     # Load balancers of a target send requests to it alone, and others to all targets.
-    together = [
-        (point, count)
-        for (target, point, _part), count in zip(divided, counts, strict=True)
-        if not (target and target.balancers)
-    ]
+    alone = [bool(target and target.balancers) for target, _point, _part in divided]
+    shares = targets.apportion(allowed, points, alone)
+    together = [point for point, own in zip(points, alone, strict=True) if not own]
     carried = _are_carried(together)
     needed = sum(point.desired for point, _count in together) - allowed.unavailable
     short = sum(count.serving for _point, count in together) < needed
     parts = [
         _Part(target, point, count, budget, _are_carried([(point, count)]), False)
-        if target and target.balancers
+        if own
         else _Part(target, point, count, budget, carried, short)
-        for (target, point, _part), count, budget in zip(divided, counts, shares, strict=True)
+        for (target, _w, _i), (point, count), budget, own in zip(
+            divided, points, shares, alone, strict=True
+        )
     ]
     for part in parts:
         part.count.kept_out = _kept_out(part.count, part.waypoint, part.allowed)

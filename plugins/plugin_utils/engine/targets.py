@@ -211,13 +211,17 @@ def split(
 
 
 def apportion(
-    allowed: ResolvedBudget, parts: Sequence[tuple[Waypoint, FleetCount]]
+    allowed: ResolvedBudget,
+    parts: Sequence[tuple[Waypoint, FleetCount]],
+    alone: Sequence[bool],
 ) -> list[ResolvedBudget]:
     """Divide a budget between targets, so that what each may do is within it together.
 
     What is over or missing already is counted first; the rest is for the first that has a use. What
     one target has too many of may serve in place of what another lacks: it goes only where all
     together have enough without it. So a target may allow fewer than none to be unavailable.
+
+    `alone`: whether each has load balancers of its own, so that its surplus is of no use to others.
     """
     surge = _deal(
         allowed.surge,
@@ -226,8 +230,8 @@ def apportion(
     )
     unavailable = map(
         min,
-        _unavailable(allowed, parts, lambda count: count.available),
-        _unavailable(allowed, parts, lambda count: count.serving),
+        _unavailable(allowed, parts, alone, lambda count: count.available),
+        _unavailable(allowed, parts, alone, lambda count: count.serving),
     )
     return [ResolvedBudget(*numbers) for numbers in zip(surge, unavailable, strict=True)]
 
@@ -235,10 +239,14 @@ def apportion(
 def _unavailable(
     allowed: ResolvedBudget,
     parts: Sequence[tuple[Waypoint, FleetCount]],
+    alone: Sequence[bool],
     counted: Callable[[FleetCount], int],
 ) -> list[int]:
     """Return how many instances each target may be without, of those that are `counted`."""
-    lacking = [point.desired - counted(count) for point, count in parts]
+    lacking = [
+        max(point.desired - counted(count), 0 if own else -counted(count))
+        for (point, count), own in zip(parts, alone, strict=True)
+    ]
     going = [_excess(point, count) + len(count.replaced) for point, count in parts]
     used = [max(0, lack) for lack in lacking]
     targets_share = _deal(allowed.unavailable, used, list(map(add, used, going)))
