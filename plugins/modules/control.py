@@ -113,7 +113,7 @@ elsewhere:
   returned: when it is so
   type: bool
 settings:
-  description: The options that the rollout began with, without secrets, and its id as C(rollout). O(restored_settings) of other steps takes them to continue it.
+  description: The options that the rollout began with, without secrets, and its id as C(rollout). Other steps take them as O(restored_settings).
   returned: success
   type: dict
 msg:
