@@ -164,10 +164,13 @@ def check(
     assert bad <= set(decision.drain), "14: judged bad, and not needed"
     own = {target.name: point.desired for target, point in waypoint.parts if target.balancers}
 
+    def target_of(i: Instance) -> str:
+        """Its target; empty: it is at none."""
+        return next((target.name for target, _p in waypoint.parts if target.has(i.host)), "")
+
     def group(i: Instance) -> str:
         """Its target, if that has load balancers of its own, to which others are of no use."""
-        targets = (target.name for target, _point in waypoint.parts if target.has(i.host))
-        return name if (name := next(targets, "")) in own else ""
+        return name if (name := target_of(i)) in own else ""
 
     for fits, what in ((available, "available"), (is_serving, "serving")):
         counts = Counter(group(i) for i in staying if fits(i))
@@ -188,8 +191,7 @@ def check(
 
     def side(i: Instance) -> tuple[str, bool]:
         """Its target and whether it is new: each target keeps what it is to have of either."""
-        targets = (target.name for target, _point in waypoint.parts if target.has(i.host))
-        return next(targets, ""), i.generation == waypoint.generation
+        return target_of(i), i.generation == waypoint.generation
 
     sides = {side(i) for i in going if available(i) and i.id not in bad and not redundant(i)}
     for i in staying:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.instances import (
     drains_to_cancel,
     drains_to_postpone,
-    to_distrust,
     to_idle,
+    to_leave,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Instance,
@@ -112,7 +112,7 @@ def test_what_no_check_has_passed_leaves_a_balancer_that_another_contradicts() -
         for at in (8.0, 9.0)
     )
     names = {older.id, newer.id}
-    assert to_distrust([newer, older, SERVING], names, 0) == ("s-9.0", "s-8.0")
-    assert to_distrust([newer, older, SERVING], names, 2) == ("s-8.0",)
-    assert to_distrust([older], names, 0) == ()
-    assert to_distrust([newer, older, SERVING], {older.id}, 0) == ("s-8.0",)
+    assert to_leave([newer, older, SERVING], names, 0) == ("s-9.0", "s-8.0")
+    assert to_leave([newer, older, SERVING], names, 2) == ("s-8.0",)
+    assert to_leave([older], names, 0) == ()
+    assert to_leave([newer, older, SERVING], {older.id}, 0) == ("s-8.0",)

@@ -190,18 +190,18 @@ def _parts(
         count.pinned = _pinned(count, point, rules, target)
     points = [(point, count) for (_t, point, _p), count in zip(divided, counts, strict=True)]
     # Load balancers of a target send requests to it alone, and others to all targets.
-    alone = [bool(target and target.balancers) for target, _point, _part in divided]
-    shares = targets.apportion(allowed, points, alone)
-    together = [point for point, own in zip(points, alone, strict=True) if not own]
+    isolated = [bool(target and target.balancers) for target, _point, _part in divided]
+    shares = targets.apportion(allowed, points, isolated)
+    together = [point for point, apart in zip(points, isolated, strict=True) if not apart]
     carried = _are_carried(together)
     needed = sum(point.desired for point, _count in together) - allowed.unavailable
     short = sum(count.serving for _point, count in together) < needed
     parts = [
         _Part(target, point, count, budget, _are_carried([(point, count)]), False)
-        if own
+        if apart
         else _Part(target, point, count, budget, carried, short)
-        for (target, _w, _i), (point, count), budget, own in zip(
-            divided, points, shares, alone, strict=True
+        for (target, _w, _i), (point, count), budget, apart in zip(
+            divided, points, shares, isolated, strict=True
         )
     ]
     for part in parts:

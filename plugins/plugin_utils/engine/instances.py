@@ -168,30 +168,26 @@ def drains_to_postpone(
 
 
 def to_idle(serving: Sequence[Instance], generation: int, floor: int) -> tuple[str, ...]:
-    """Return the instances of a generation that one load balancer sends requests to although they
-    are to get none yet, as far as enough others serve there; the newest stay.
+    """Return the instances of a generation that leave one load balancer, which sends them requests
+    although they are to get none yet; as of `to_leave`.
 
-    `serving`: as of `drains_to_postpone`. A load balancer that returned to an older state may have
-    had the endpoint of such an instance in rotation.
+    A load balancer that returned to an older state may have had the endpoint of such an instance in
+    rotation.
     """
-    others = sum(_answers(i) for i in serving if i.generation != generation)
-    new = [i for i in serving if i.generation == generation and i.draining_since is None]
-    new.sort(key=lambda i: i.order, reverse=True)
-    return ids(new[max(0, max(1, floor) - others) :])
+    new = {i.id for i in serving if i.generation == generation and i.draining_since is None}
+    return to_leave(serving, new, floor)
 
 
-def to_distrust(serving: Sequence[Instance], names: Container[str], floor: int) -> tuple[str, ...]:
-    """Return the instances of these names that leave one load balancer, as far as enough others
-    serve there; the newest stay.
+def to_leave(serving: Sequence[Instance], names: Container[str], floor: int) -> tuple[str, ...]:
+    """Return which of the named instances leave one load balancer, as far as enough others serve
+    there; the newest stay.
 
-    `serving`: as of `drains_to_postpone`. `names`: those that our checks fail, and are not known to
-    have passed, while another load balancer sends them nothing. One that returned to an older state
-    may have had an earlier instance's endpoint in rotation.
+    `serving`: as of `drains_to_postpone`.
     """
-    others = sum(_answers(i) for i in serving)
-    unproven = [i for i in serving if i.id in names]
-    unproven.sort(key=lambda i: i.order, reverse=True)
-    return ids(unproven[max(0, max(1, floor) - others) :])
+    others = sum(_answers(i) for i in serving if i.id not in names)
+    leaving = [i for i in serving if i.id in names]
+    leaving.sort(key=lambda i: i.order, reverse=True)
+    return ids(leaving[max(0, max(1, floor) - others) :])
 
 
 def _answers(instance: Instance) -> bool:

@@ -213,7 +213,7 @@ def split(
 def apportion(
     allowed: ResolvedBudget,
     parts: Sequence[tuple[Waypoint, FleetCount]],
-    alone: Sequence[bool],
+    isolated: Sequence[bool],
 ) -> list[ResolvedBudget]:
     """Divide a budget between targets, so that what each may do is within it together.
 
@@ -221,7 +221,8 @@ def apportion(
     one target has too many of may serve in place of what another lacks: it goes only where all
     together have enough without it. So a target may allow fewer than none to be unavailable.
 
-    `alone`: whether each has load balancers of its own, so that its surplus is of no use to others.
+    `isolated`: whether each target has dedicated load balancers, so that its surplus cannot serve
+    the requests of other targets.
     """
     surge = _deal(
         allowed.surge,
@@ -230,8 +231,8 @@ def apportion(
     )
     unavailable = map(
         min,
-        _unavailable(allowed, parts, alone, lambda count: count.available),
-        _unavailable(allowed, parts, alone, lambda count: count.serving),
+        _unavailable(allowed, parts, isolated, lambda count: count.available),
+        _unavailable(allowed, parts, isolated, lambda count: count.serving),
     )
     return [ResolvedBudget(*numbers) for numbers in zip(surge, unavailable, strict=True)]
 
@@ -239,13 +240,14 @@ def apportion(
 def _unavailable(
     allowed: ResolvedBudget,
     parts: Sequence[tuple[Waypoint, FleetCount]],
-    alone: Sequence[bool],
+    isolated: Sequence[bool],
     counted: Callable[[FleetCount], int],
 ) -> list[int]:
     """Return how many instances each target may be without, of those that are `counted`."""
     lacking = [
-        max(point.desired - counted(count), 0 if own else -counted(count))
-        for (point, count), own in zip(parts, alone, strict=True)
+        max(0, lack) if apart else lack
+        for (point, count), apart in zip(parts, isolated, strict=True)
+        for lack in [point.desired - counted(count)]
     ]
     going = [_excess(point, count) + len(count.replaced) for point, count in parts]
     used = [max(0, lack) for lack in lacking]

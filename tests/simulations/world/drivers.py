@@ -417,7 +417,7 @@ class Traffic(TrafficDriver):
         world = self._world
         self._refuse(balancer, wanted)
         serving, shares = world.serving(balancer), world.shares(balancer)
-        before, unseen = len(serving) - world.uncounted(balancer), world.is_unseen(balancer)
+        before = len(serving) - world.uncounted(balancer)
         balancer.disordered = False
         world.count(balancer)
         if self._context.service == "shop":
@@ -447,8 +447,7 @@ class Traffic(TrafficDriver):
         world.clients.look()
         if self._context.service != "shop":
             return
-        if not unseen:
-            world.check_hidden(balancer, serving)
+        world.check_hidden(balancer, serving)
         if world.now - asked <= SOON:
             world.check_floor(f"{balancer.name} is changed", balancer, before)
             world.check_shares(balancer, shares)

@@ -738,6 +738,8 @@ class World:
         """A balancer is changed: what no gate has passed gets requests from now on only where too
         few others of those that `served` before serve beside it.
         """
+        if not self.hidden or self.is_unseen(balancer):
+            return
         least = max(1, self._carried_by() if balancer.floor is None else balancer.floor)
         inside = {at for at, e in balancer.entries.items() if e.rotation is Rotation.IN}
         for at in inside:

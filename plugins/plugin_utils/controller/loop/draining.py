@@ -14,8 +14,8 @@ from ...engine.instances import (
     can_stop,
     drains_to_cancel,
     drains_to_postpone,
-    to_distrust,
     to_idle,
+    to_leave,
 )
 from ...engine.model import Health, Process, Rotation
 from ...engine.wording import states
@@ -136,7 +136,7 @@ def leave_single(
         serving = fleets.serving_at(name, reports, table, fleet, loop.targets)
         early = to_idle(serving, idle[name], floors[name]) if name in idle else ()
         others = [i for i in serving if i.id not in early]
-        leaving[name] = (*early, *to_distrust(others, contradicted, floors[name]))
+        leaving[name] = (*early, *to_leave(others, contradicted, floors[name]))
     return replace(snapshot, idle=leaving) if any(leaving.values()) else snapshot
 
 
@@ -145,6 +145,8 @@ def _may_stay(loop: ReconcileLoop, snapshot: Snapshot, settled: Collection[str])
     to stop, and are not to be out for another reason.
     """
     record = loop.session.record
+    if not record.draining:
+        return set()
     stay_out = {*loop.actuator.stops.told_to_stop, *settled}
     excluded = record.open.excluded if record.open else ()
     inside = {

@@ -312,7 +312,8 @@ class Observer:
 
     def contradicted(self) -> set[str]:
         """Return the instances that our checks fail, and have not passed as far as is known, while
-        one load balancer sends them requests and another one does not.
+        one load balancer sends them requests and another one does not: the former may have returned
+        to an older state, in which an earlier instance had the endpoint.
         """
         return {i.id for i in self.snapshot.fleet if is_contradicted(i)} - self._ready
 
