@@ -40,6 +40,7 @@ def check(
     again: float = 0.0,
     left: str = "",
     machines: int = 1,
+    receiving: t.Sequence[str] = ("gets it",),
     **given: t.Any,
 ) -> stories.End:
     """Every promise is kept in this story, which is returned."""
@@ -59,6 +60,7 @@ def check(
         again=again,
         left=left,
         machines=machines,
+        receiving=receiving,
     )
     end = stories.run(story)
     assert not end.wrong, f"\n{end.text()}"
@@ -741,4 +743,24 @@ def test_in_place_a_balancer_that_answers_late_while_tasks_work_is_asked_once_mo
         tasks=45.0,
         quiet=True,
         seed=85913258,
+    )
+
+
+def test_no_run_promotes_what_was_ready_before_it() -> None:
+    """The run that saw the new set ready is frozen before it promotes it, and an instance ends."""
+    check(
+        Fault("command", 45.3, 0.0, "skip"),
+        Fault("is slow", 113, 70.0),
+        bad=[
+            Life(0.5, 2.0, 1, crash=30.0),
+            Life(0.5, math.inf, 4),
+            Life(5.0, 0.2, 1),
+        ],
+        strategy="blue_green",
+        replicas=4,
+        budget={"max_surge": 2, "max_unavailable": 0},
+        failure_limit=1,
+        headroom=1.25,
+        wait=20,
+        seed=87107366,
     )
