@@ -746,6 +746,52 @@ def test_in_place_a_balancer_that_answers_late_while_tasks_work_is_asked_once_mo
     )
 
 
+def test_in_place_what_tasks_deployed_anew_has_not_been_ready() -> None:
+    """The revision before was, on the same hosts. A load balancer has an older state again."""
+    check(
+        Fault("stable dies", 21.0, 1.0),
+        Fault("balancer restores", 48.1, 0.0, "lb2"),
+        bad=[Life(math.inf, 0.2, 4, errors=0.3)],
+        platform=PLATFORM,
+        budget={"max_surge": 0, "max_unavailable": 2},
+        on_failure="hold",
+        wait=20,
+        seed=87004343,
+    )
+
+
+def test_what_its_host_was_silent_about_from_the_start_was_never_ready() -> None:
+    """A load balancer that has an older state again sends requests to it, and others are ready."""
+    check(
+        Fault("stable dies", 2.0),
+        Fault("instance killed", 12.3, 1.0),
+        Fault("host away", 14.5, 5.0, "web1"),
+        Fault("balancer restores", 18.5, 0.0, "lb1"),
+        Fault("is interrupted", 99),
+        bad=[
+            Life(math.inf, 0.2, 4),
+            Life(0.5, 0.2, 1, flap=(10.0, 20.0)),
+            Life(5.0, 2.0, 1, crash=30.0),
+        ],
+        follows=("same",),
+        again=2.0,
+        receiving=("refuses", "is late", "hangs"),
+        replicas=4,
+        next_replicas=3,
+        budget={"max_surge": "50%", "max_unavailable": "34%"},
+        notify=[
+            {
+                "driver": "simulated",
+                "on": ["begun", "held", "promoted", "rolled_back", "aborted", "failed"],
+                "retries": 1,
+            }
+        ],
+        autoscaler={"driver": "simulated", "mode": "raise"},
+        watch_new=30,
+        seed=87002670,
+    )
+
+
 def test_no_run_promotes_what_was_ready_before_it() -> None:
     """The run that saw the new set ready is frozen before it promotes it, and an instance ends."""
     check(
