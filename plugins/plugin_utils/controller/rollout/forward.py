@@ -73,7 +73,7 @@ class Forward(StepPart):
         rollout.step = PROMOTE
         before = rollout.phase, self.record.stable
         self.run(rollout, PROMOTE)
-        if self._make_stable(rollout):
+        if self.lifecycle.promote(rollout):
             self.loop.commit()
         after = rollout.phase, self.record.stable
         return self.step.report(self.loop.changed or after != before)
@@ -113,17 +113,8 @@ class Forward(StepPart):
             while rollout.full and count < len(ahead) and self._is_skipped(ahead[count]):
                 count += 1
             if ahead[0].part == PROMOTE:  # in one write: no run promotes without looking
-                self._make_stable(rollout)
+                self.lifecycle.promote(rollout)
             self.lifecycle.pass_stages(rollout, ahead, count)
-
-    def _make_stable(self, rollout: Rollout) -> bool:
-        """Make the new revision the stable one, as it is sized now; return whether it was not."""
-        before = self.record.stable
-        self.lifecycle.make_stable(rollout)
-        if rollout.phase in (Phase.PROMOTING, Phase.HOLDING) and self.record.stable == before:
-            return False
-        self.lifecycle.enter(rollout, Phase.PROMOTING)
-        return True
 
     @staticmethod
     def _is_skipped(stage: Stage) -> bool:
