@@ -40,6 +40,7 @@ def check(
     again: float = 0.0,
     left: str = "",
     machines: int = 1,
+    receiving: t.Sequence[str] = ("gets it",),
     **given: t.Any,
 ) -> stories.End:
     """Every promise is kept in this story, which is returned."""
@@ -59,6 +60,7 @@ def check(
         again=again,
         left=left,
         machines=machines,
+        receiving=receiving,
     )
     end = stories.run(story)
     assert not end.wrong, f"\n{end.text()}"
@@ -741,4 +743,70 @@ def test_in_place_a_balancer_that_answers_late_while_tasks_work_is_asked_once_mo
         tasks=45.0,
         quiet=True,
         seed=85913258,
+    )
+
+
+def test_in_place_what_tasks_deployed_anew_has_not_been_ready() -> None:
+    """The revision before was, on the same hosts. A load balancer has an older state again."""
+    check(
+        Fault("stable dies", 21.0, 1.0),
+        Fault("balancer restores", 48.1, 0.0, "lb2"),
+        bad=[Life(math.inf, 0.2, 4, errors=0.3)],
+        platform=PLATFORM,
+        budget={"max_surge": 0, "max_unavailable": 2},
+        on_failure="hold",
+        wait=20,
+        seed=87004343,
+    )
+
+
+def test_what_its_host_was_silent_about_from_the_start_was_never_ready() -> None:
+    """A load balancer that has an older state again sends requests to it, and others are ready."""
+    check(
+        Fault("stable dies", 2.0),
+        Fault("instance killed", 12.3, 1.0),
+        Fault("host away", 14.5, 5.0, "web1"),
+        Fault("balancer restores", 18.5, 0.0, "lb1"),
+        Fault("is interrupted", 99),
+        bad=[
+            Life(math.inf, 0.2, 4),
+            Life(0.5, 0.2, 1, flap=(10.0, 20.0)),
+            Life(5.0, 2.0, 1, crash=30.0),
+        ],
+        follows=("same",),
+        again=2.0,
+        receiving=("refuses", "is late", "hangs"),
+        replicas=4,
+        next_replicas=3,
+        budget={"max_surge": "50%", "max_unavailable": "34%"},
+        notify=[
+            {
+                "driver": "simulated",
+                "on": ["begun", "held", "promoted", "rolled_back", "aborted", "failed"],
+                "retries": 1,
+            }
+        ],
+        autoscaler={"driver": "simulated", "mode": "raise"},
+        watch_new=30,
+        seed=87002670,
+    )
+
+
+def test_no_run_promotes_what_was_ready_before_it() -> None:
+    """The run that saw the new set ready is frozen before it promotes it, and an instance ends."""
+    check(
+        Fault("command", 45.3, 0.0, "skip"),
+        Fault("is slow", 113, 70.0),
+        bad=[
+            Life(0.5, 2.0, 1, crash=30.0),
+            Life(0.5, math.inf, 4),
+            Life(5.0, 0.2, 1),
+        ],
+        strategy="blue_green",
+        replicas=4,
+        budget={"max_surge": 2, "max_unavailable": 0},
+        failure_limit=1,
+        headroom=1.25,
+        wait=20,
+        seed=87107366,
     )

@@ -35,6 +35,7 @@ PORT = IN_PLACE
 PLATFORM = {"driver": "static", "hosts": ",".join(HOSTS), "port": PORT}
 MOST = 20  # batches of a run
 UNREACHABLE = "cannot be reached any more"
+UNWATCHED = "the process that kept the lease was killed"
 
 
 class InPlaceRun(Run):
@@ -134,12 +135,15 @@ def deploy(world: World, host: Host, revision: str, looked: float) -> str:
 def _tasks(world: World, host: Host, revision: str, looked: float) -> str:
     if away(world, host):
         return UNREACHABLE
+    run = world.machine.current.process.run
+    if run in world.unwatched and world.holder != run:
+        return UNWATCHED  # they would be kept from nothing
     for instance in host.instances.values():
         if instance.labels.service == "shop" and not instance.gone:
             world.check_stop(instance, Traffic.drain_timeout, looked)
             world.end(instance, Sees.STOPPED)
     world.machine.sleep(world.tasks)
-    world.check_vacated(host, world.machine.current.process.run)
+    world.check_vacated(host, run)
     if away(world, host):
         return UNREACHABLE
     world.begin(labels(host.name, revision))

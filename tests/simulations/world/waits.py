@@ -31,6 +31,7 @@ ROUNDING = 0.1
 # For so long the controller may not know of an instance that was lost: checks fail three times,
 # and the platform is observed at least every thirty seconds.
 UNSEEN = 35.0
+ASKED = 5.0  # in which a run gives up asking a host
 REMOVAL = 60.0 - ROUNDING  # seconds that the end of a rollout waits for hosts that remove
 ABORTED = (Phase.ROLLING_BACK, Phase.HELD, Phase.FINISHED)
 ENDS_HOLD = ("skip", "promote_full", "scale")
@@ -178,12 +179,21 @@ class Waits:
             and self.disturbed < one["sent"] < self._world.now - since
         ]
 
+    def _drained(self, name: str) -> float:
+        """Return since when an instance drains, of which the journal says so now: always, where its
+        host does not answer, since another one is started for it.
+        """
+        instance, now = self._world.born.get(name), self._world.now
+        if instance and self._world.hosts[instance.labels.host].away > now - ASKED:
+            return float("-inf")
+        return now
+
     # -- what is written ---------------------------------------------------------------------------
 
     def written(self) -> None:
         """The record was written."""
         rollout, draining = self._rollout(), self._world.recorded("draining") or {}
-        self._drains = {one: self._drains.get(one, self._world.now) for one in draining}
+        self._drains = {one: self._drains.get(one, self._drained(one)) for one in draining}
         if not rollout:
             return
         name = rollout["id"]

@@ -647,8 +647,11 @@ class World:
         )
 
     def _is_just_ready(self, at: Endpoint) -> bool:
-        instance = self.at(at)
-        return instance is not None and self.now - instance.up - instance.life.start < CHECKED
+        instance, run = self.at(at), self.machine.current.process.run
+        if instance is None:
+            return False
+        ready = instance.up + instance.life.start
+        return self.now - max(ready, self.hampered.get(run, ready)) < CHECKED
 
     def _worked_on(self, rollout: Mapping[str, t.Any]) -> set[str]:
         """Return the instances in place that stay out until tasks deploy them again: nobody knows

@@ -303,10 +303,10 @@ class Observer:
         """Return the instances that no check has ever passed, also before their host was silent, or
         none since tasks deployed them in place.
 
-        What a check fails and was there before this step may have been ready then, where the
-        journal does not have which ones were.
+        What a check fails, or a silent host has, and was there before this step may have been ready
+        then, where the journal does not have which ones were.
         """
-        states = (State.STARTING, *((State.NOT_READY,) if self._since else ()))
+        states = {State.STARTING, *((State.NOT_READY, State.UNREACHABLE) if self._since else ())}
         unproven = {i.id for i in self.snapshot.fleet if i.state in states}
         return (unproven - self._ready - self._serving_before()) | self.returning
 
@@ -369,7 +369,7 @@ class Observer:
         self._unready = (self._unready | unready) - ready.keys()
         self.returning -= ready.keys()
         self._answered.clear()
-        self._ready = {i.id for i in fleet if i.id in ready or i.id in self._ready}
+        self._ready = {i.id for i in fleet if i.id in ready or i.id in self._ready} - self.returning
         self._keep_ready(dict.fromkeys(self._ready, now) | ready)
         # Requests in flight have their time from when the instance is out of rotation.
         self._out = {i.id: draining[i.id] for i in fleet if i.id in draining and not i.in_rotation}

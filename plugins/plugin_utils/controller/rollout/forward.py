@@ -71,14 +71,12 @@ class Forward(StepPart):
             return self.step.report(False)
         self.lifecycle.refuse_rolling_back(rollout)
         rollout.step = PROMOTE
+        before = rollout.phase, self.record.stable
         self.run(rollout, PROMOTE)
-        before = self.record.stable
-        self.lifecycle.make_stable(rollout)
-        if rollout.phase in (Phase.PROMOTING, Phase.HOLDING) and self.record.stable == before:
-            return self.step.report(self.loop.changed)
-        self.lifecycle.enter(rollout, Phase.PROMOTING)
-        self.loop.commit()
-        return self.step.report(True)
+        if self.lifecycle.promote(rollout):
+            self.loop.commit()
+        after = rollout.phase, self.record.stable
+        return self.step.report(self.loop.changed or after != before)
 
     def finish(self) -> Result:
         """Stop what is left of the old revision, write the history, and release the lease."""
@@ -114,6 +112,8 @@ class Forward(StepPart):
             count = 1
             while rollout.full and count < len(ahead) and self._is_skipped(ahead[count]):
                 count += 1
+            if ahead[0].part == PROMOTE:  # in one write: no run promotes without looking
+                self.lifecycle.promote(rollout)
             self.lifecycle.pass_stages(rollout, ahead, count)
 
     @staticmethod

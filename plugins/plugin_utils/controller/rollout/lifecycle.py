@@ -346,12 +346,16 @@ class Lifecycle(StepPart):
         if rollout.turn_to(phase, reason, clock.now()):
             self.loop.event(events.PhaseEntered(phase=phase, reason=reason or None))
 
+    def _move_on(self, rollout: Rollout, phase: Phase) -> None:
+        """Enter a phase in which the rollout moves; why a rollback was begun stays its reason."""
+        back = rollout.kind == RolloutKind.ROLLBACK
+        self.enter(rollout, phase, rollout.reason if back else "")
+
     def enter_stage(self, rollout: Rollout, stage: Stage) -> None:
         """Enter a stage, in the phase that the rollout is in while it moves."""
         rollout.name = stage.name
         if rollout.phase not in (Phase.PROMOTING, Phase.ROLLING_BACK) and not rollout.phase.waits:
-            back = rollout.kind == RolloutKind.ROLLBACK  # whose reason is why it was begun
-            self.enter(rollout, Phase.PROGRESSING, rollout.reason if back else "")
+            self._move_on(rollout, Phase.PROGRESSING)
         self._note(Notable.STAGE, f"{stage.name}, {rollout.id}")
 
     def pass_stages(self, rollout: Rollout, ahead: Sequence[Stage], passed: int = 1) -> None:
@@ -445,6 +449,17 @@ class Lifecycle(StepPart):
         self.validation.check_hosts(replicas, plan)
 
     # -- end ---------------------------------------------------------------------------------------
+
+    def promote(self, rollout: Rollout) -> bool:
+        """Make the rollout's revision the stable one, as it is sized now, and enter the phase after
+        that; return whether it was not.
+        """
+        before = self.record.stable
+        self.make_stable(rollout)
+        if rollout.phase in (Phase.PROMOTING, Phase.HOLDING) and self.record.stable == before:
+            return False
+        self._move_on(rollout, Phase.PROMOTING)
+        return True
 
     def make_stable(self, rollout: Rollout) -> None:
         """Make the rollout's revision the stable one."""
