@@ -86,6 +86,7 @@ class Fleet:
                 self.process[host],
             )
             for port, host in enumerate(HOSTS, 8000)
+            if host in self.process
         ]
 
     # -- a test's view
@@ -196,6 +197,23 @@ def test_of_a_silent_host_it_is_known_what_was_not_ready_while_it_answered(
     observer.refresh()
     silent = next(i for i in observer.observe().fleet if i.host == "web2")
     assert silent.was_unready is unready
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_what_its_host_was_silent_about_was_never_ready_where_this_step_started_it(
+    fleet: Fleet, started: bool
+) -> None:
+    """What was there before may serve, also the stable instances that a rollback moves to."""
+    silent = observer_of(fleet)
+    silent.generation = 1
+    if started:
+        del fleet.process["web2"]
+        silent.observe()
+    fleet.process["web2"] = Process.UNREACHABLE
+    fleet.health["web2"] = HealthStatus(Health.PENDING, 0.0)
+    silent.refresh()
+    silent.observe()
+    assert silent.never_ready() == ({"web2"} if started else set())
 
 
 def test_what_drains_has_its_time_from_the_last_change_of_load_balancers_that_came_late(

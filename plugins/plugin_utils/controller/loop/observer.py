@@ -303,11 +303,16 @@ class Observer:
         """Return the instances that no check has ever passed, also before their host was silent, or
         none since tasks deployed them in place.
 
-        What a check fails, or a silent host has, and was there before this step may have been ready
-        then, where the journal does not have which ones were.
+        What was there before this step may have been ready then: where a check fails it, as far as
+        the journal does not have which ones were, and on a silent host always.
         """
-        states = {State.STARTING, *((State.NOT_READY, State.UNREACHABLE) if self._since else ())}
-        unproven = {i.id for i in self.snapshot.fleet if i.state in states}
+        states = (State.STARTING, *((State.NOT_READY,) if self._since else ()))
+        unproven = {
+            i.id
+            for i in self.snapshot.fleet
+            if i.state in states
+            or (i.state is State.UNREACHABLE and i.id not in (self._known or ()))
+        }
         return (unproven - self._ready - self._serving_before()) | self.returning
 
     def contradicted(self) -> set[str]:
