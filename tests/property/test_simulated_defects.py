@@ -810,3 +810,19 @@ def test_no_run_promotes_what_was_ready_before_it() -> None:
         wait=20,
         seed=87107366,
     )
+
+
+def test_the_stable_revision_is_repaired_whatever_the_steps_to_the_next_one_need() -> None:
+    """One replica without surge cannot be old and new at once, which its first rollout did not
+    ask for either.
+    """
+    check(
+        Fault("instance killed", 4.0, 4.0),
+        Fault("answers late", 1, 70.0),
+        strategy="canary",
+        steps=[{"set_weight": 20}, {"pause": {"duration": "10s"}}, {"set_weight": 60}],
+        replicas=1,
+        budget={"max_surge": 0, "max_unavailable": 1},
+        wait=20,
+        seed=87702438,
+    )
