@@ -143,14 +143,23 @@ class _Begin(StepPart):
             return revision, replicas  # nothing of the plan is ahead
         self.validation.check_order(revision)
         self.validation.check_window()
+        plan = self.settings.asked if in_play or not self._repairs(revision) else Plan()
         if not in_play:
-            self.validation.check_capacity(replicas, self.settings.asked)
-        self.validation.check(replicas, self.settings.asked)
+            self.validation.check_capacity(replicas, plan)
+        self.validation.check(replicas, plan)
         return revision, replicas
+
+    def _repairs(self, revision: str) -> bool:
+        """Return whether the stable revision is only repaired or scaled: by no strategy, so that it
+        needs no room for one.
+        """
+        record = self.record
+        stable = record.stable.revision if record.stable and record.open is None else None
+        return revision == stable and not self.restart
 
     def _open(self, revision: str, replicas: int) -> Result:
         """Open a rollout, unless the fleet is already as asked for."""
-        step, record, plan = self.step, self.record, self.settings.asked
+        step, record = self.step, self.record
         kind, generation = (
             RolloutKind.RESTART if self.restart else RolloutKind.ROLLOUT,
             record.generation + 1,
@@ -169,7 +178,9 @@ class _Begin(StepPart):
         self.validation.check_health()
         if kind not in (RolloutKind.SCALE, RolloutKind.REBALANCE):
             self.validation.check_same_balancers()
-        for line in self.validation.risks(replicas, plan):
+        for line in self.validation.risks(
+            replicas, self.settings.asked if kind.forward else Plan()
+        ):
             step.print_line(line)
         if kind == RolloutKind.ROLLOUT and self.settings.known_good:
             from ..plugin_utils.controller.rollout import known_good  # few services have it

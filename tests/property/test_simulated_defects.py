@@ -810,3 +810,41 @@ def test_no_run_promotes_what_was_ready_before_it() -> None:
         wait=20,
         seed=87107366,
     )
+
+
+def test_the_stable_revision_is_repaired_whatever_the_steps_to_the_next_one_need() -> None:
+    """One replica without surge cannot be old and new at once, which its first rollout did not
+    ask for either.
+    """
+    check(
+        Fault("instance killed", 4.0, 4.0),
+        Fault("answers late", 1, 70.0),
+        strategy="canary",
+        steps=[{"set_weight": 20}, {"pause": {"duration": "10s"}}, {"set_weight": 60}],
+        replicas=1,
+        budget={"max_surge": 0, "max_unavailable": 1},
+        wait=20,
+        seed=87702438,
+    )
+
+
+def test_what_returns_for_a_broken_one_stays_where_a_balancer_has_its_endpoint_in_rotation() -> (
+    None
+):
+    """The rollout is continued, and prepares hosts, while the new one of its first target fails."""
+    check(
+        Fault("host is busy", 7.0, 8.0, "web1"),
+        Fault("balancer restores", 14.9, 0.0, "lb1"),
+        Fault("dies before", 142),
+        bad=[Life(5.0, 2.0, 0), Life(0.5, 2.0, 0, crash=8.0), Life(0.5, 2.0, 1)],
+        follows=("restart",),
+        on_failure="hold",
+        replicas=2,
+        targets=[
+            {"name": "eu", "hosts": "web1", "soak": 5, "load_balancers": ["lb1"]},
+            {"name": "us", "hosts": "web2,web3", "load_balancers": ["lb2"]},
+        ],
+        autoscaler={"driver": "simulated", "mode": "follow"},
+        quiet=True,
+        seed=87605091,
+    )

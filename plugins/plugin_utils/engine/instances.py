@@ -32,8 +32,9 @@ def is_available(instance: Instance, rules: Rules, now: float) -> bool:
 
 
 def is_starting(instance: Instance) -> bool:
-    """Whether it was started and is not in service yet."""
-    return not instance.in_rotation and instance.state in (State.STARTING, State.READY)
+    """Whether it was started and is not in service yet; as of `is_serving`."""
+    out = instance.state is State.READY and not instance.in_rotation
+    return out or instance.state is State.STARTING
 
 
 def is_serving(instance: Instance) -> bool:
