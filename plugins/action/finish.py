@@ -7,6 +7,8 @@ from ..plugin_utils.controller.step.context import Result, StepContext
 
 
 class ActionModule(StepAction):
+    follows = True
+
     def perform(self, step: StepContext) -> Result:
         step.begin()
         rollout = step.record.open

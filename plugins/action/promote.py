@@ -8,6 +8,8 @@ from ..plugin_utils.engine.model import Phase
 
 
 class ActionModule(StepAction):
+    follows = True
+
     def perform(self, step: StepContext) -> Result:
         if step.check_mode:
             result = DryRun(step).forward()

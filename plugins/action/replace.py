@@ -14,6 +14,7 @@ ON_FAILURE = rollback.ActionModule
 
 
 class ActionModule(StepAction):
+    follows = True
     options = Options(
         Field(
             "through",

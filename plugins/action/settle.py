@@ -18,6 +18,7 @@ from ..plugin_utils.inputs.options import MAPPING, Field, Options
 
 
 class ActionModule(StepAction):
+    follows = True
     options = Options(
         replace(PLAY_HOSTS, required=True),
         Field(

@@ -23,6 +23,7 @@ from ..plugin_utils.inputs.options import Options
 
 
 class ActionModule(StepAction):
+    follows = True
     options = Options(replace(PLAY_HOSTS, required=True), REACHED)
 
     def _run(self, task_vars: dict[str, t.Any]) -> Result:

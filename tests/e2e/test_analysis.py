@@ -332,7 +332,9 @@ def test_too_little_traffic_is_a_persons(shop: Shop) -> None:
 
 
 def test_who_is_killed_goes_on_counting(shop: Shop) -> None:
-    with Canary(shop, THIRD, {"analysis": {**OFTEN, "count": 8, "metrics": [ERRORS]}}) as canary:
+    with Canary(
+        shop, THIRD, {"analysis": {"interval": "1s", "count": 8, "metrics": [ERRORS]}}
+    ) as canary:
         run = canary.start()
         until(
             lambda: canary.measured("step 2 analysis", "errors") >= 3,
@@ -354,7 +356,9 @@ def test_a_load_balancer_that_begins_anew_misleads_nobody(shop: Shop) -> None:
     """Its counters do, too. For a moment there is nobody to send requests to, and no user is
     told so by the new revision.
     """
-    with Canary(shop, THIRD, {"analysis": {**OFTEN, "count": 8, "metrics": [ERRORS]}}) as canary:
+    with Canary(
+        shop, THIRD, {"analysis": {"interval": "1s", "count": 8, "metrics": [ERRORS]}}
+    ) as canary:
         run = canary.start()
         until(
             lambda: canary.measured("step 2 analysis", "errors") >= 3,

@@ -848,3 +848,47 @@ def test_what_returns_for_a_broken_one_stays_where_a_balancer_has_its_endpoint_i
         quiet=True,
         seed=87605091,
     )
+
+
+def test_in_place_a_run_that_was_frozen_takes_nothing_in_for_the_rollout_of_another() -> None:
+    """Another run has superseded its rollout; what keeps the lease of that one is killed while
+    tasks work.
+    """
+    check(
+        Fault("second run", 41.0, what="next"),
+        Fault("freezes", 117, 70.0),
+        Fault("is interrupted", 223),
+        platform=PLATFORM,
+        budget={"max_surge": 0, "max_unavailable": "20%"},
+        strategy="canary",
+        steps=[{"set_weight": 50}, {"pause": {}}],
+        wait=20,
+        failure_limit=1,
+        notify=[
+            {
+                "driver": "simulated",
+                "on": ["begun", "held", "promoted", "rolled_back", "aborted", "failed"],
+                "retries": 1,
+            }
+        ],
+        receiving=("is late", "is late", "gets it"),
+        tasks=45.0,
+        seed=89102732,
+    )
+
+
+def test_a_command_continues_a_rollout_of_an_earlier_version_without_an_autoscaler() -> None:
+    """The run that brings one in ends before it has resumed the rollout."""
+    check(
+        Fault("command", 3.4, what="promote"),
+        Fault("is lost", 17),
+        traffic={"driver": "simulated", "preview": True},
+        strategy="canary",
+        steps=[{"set_weight": 50}, {"pause": {}}],
+        on_failure="hold",
+        headroom=1.25,
+        autoscaler={"driver": "simulated", "mode": "follow"},
+        follows=("abort",),
+        left="f6ccc42-parked",
+        seed=89103608,
+    )

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from random import Random
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.action import begin
+from ansible_collections.progressive.rollout.plugins.action import begin, finish, promote
+from ansible_collections.progressive.rollout.plugins.action import replace as replaces
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     RolloutError,
     RolloutFailed,
@@ -185,6 +186,24 @@ def test_scaling_the_stable_revision_within_a_rollout_starts_none_of_the_new_one
 
     shop.play(play)
     assert shop.running == {"1": 4}
+
+
+def test_a_step_does_not_continue_what_another_run_has_begun_since(shop: Shop) -> None:
+    """Each of a run's steps takes the lease, and between two of them another run may have it."""
+    shop.to("1")
+
+    def play(run: Run) -> None:
+        run.step(begin, {**GIVEN, "revision": "2"})
+        run.step(begin, {**GIVEN, "revision": "3", "supersede": True})
+        for step in (replaces, promote, finish):
+            with pytest.raises(RolloutFailed, match="cannot continue 2: another run") as refused:
+                run.step(step, {**GIVEN, "revision": "2"})
+            assert refused.value.id == "PR-601"
+
+    shop.play(play)
+    assert shop.running == {"1": 3}
+    shop.to("3")
+    assert shop.running == {"3": 3}
 
 
 def test_a_host_that_is_well_is_emptied_and_brought_back(shop: Shop) -> None:

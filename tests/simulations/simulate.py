@@ -6,6 +6,7 @@ ten minutes.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections import Counter
@@ -14,21 +15,24 @@ from ansible_collections.progressive.rollout.tests.simulations.world import draw
 
 
 def main(first: int, count: int, seconds: float) -> int:
-    """Run so many seeds, or as many as the time is enough for; return how many fail."""
+    """Run so many seeds, or as many as the time is enough for or as Ctrl-C allows; return how
+    many fail.
+    """
     began = time.process_time()
     told = rollouts = faults = 0
     wrong: Counter[str] = Counter()
     until = time.monotonic() + seconds
-    for seed in range(first, first + count):
-        end = stories.run(draws.drawn(seed))
-        told, rollouts, faults = told + 1, rollouts + end.rollouts, faults + end.faults
-        if count == 1:
-            print((stories.shrunk(end.story) if end.wrong else end).text())
-        if end.wrong:
-            wrong[stories.kind_of(end.wrong)] += 1
-            print(f"seed {seed}: {end.wrong}", flush=True)
-        if time.monotonic() > until:
-            break
+    with contextlib.suppress(KeyboardInterrupt):
+        for seed in range(first, first + count):
+            end = stories.run(draws.drawn(seed))
+            told, rollouts, faults = told + 1, rollouts + end.rollouts, faults + end.faults
+            if count == 1:
+                print((stories.shrunk(end.story) if end.wrong else end).text())
+            if end.wrong:
+                wrong[stories.kind_of(end.wrong)] += 1
+                print(f"seed {seed}: {end.wrong}", flush=True)
+            if time.monotonic() > until:
+                break
     spent = time.process_time() - began
     print(f"{told} stories, {rollouts} rollouts, {faults} faults in {spent:.0f} s of CPU")
     for kind, number in wrong.most_common():

@@ -195,6 +195,7 @@ class Run:
         needed = plugin.needs_platform({**given, **options})
         with Step(self, given, asked, drivers=needed) as context:
             context.restored, context.continues = bool(kept), continues
+            context.follows = plugin.follows
             try:
                 return t.cast(Result, plugin.perform(context))
             except Parked as exc:

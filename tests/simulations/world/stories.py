@@ -128,6 +128,7 @@ class _Telling:
             for host in HOSTS:
                 self.world.begin(labels(host, "0"))
         self.world.managed = given["autoscaler"]["mode"] if "autoscaler" in given else ""
+        self.world.inherited = bool(story.left)
         self.world.waits.robust = all(
             life.start < math.inf and life.crash is None and life.flap is None for life in story.bad
         )

@@ -243,6 +243,7 @@ class World:
         self.wanted = floor  # so many are to serve, but on a way back, where `floor` is enough
         self.hidden: set[str] = set()  # of these, those that get no requests before a gate passes
         self.managed = ""  # how rollouts keep it from changing numbers, if they do
+        self.inherited = False  # whether an earlier version began the first rollout
         self.settings: Mapping[str, str] = {}  # by revision, if each has a setting of its own
         self.at_switch: Callable[[], None] = _nothing  # what happens when requests are switched
         self.born: dict[str, Instance] = {}  # by id, all that ever were
@@ -597,6 +598,8 @@ class World:
         """An instance is started: an autoscaler that is managed leaves what there is alone."""
         if not self.managed or self.phase() not in ("progressing", "promoting"):
             return
+        if self.inherited and "autoscaler" not in self.recorded("rollout")["given"]:
+            return  # a command continues a rollout as it began
         least = min(self.floor, self.scaler["max"], len(self.alive()))
         if self.scaler["min"] < least if self.managed == "raise" else not self.scaler["off"]:
             self.broken(f"{name} is started while the autoscaler may change the numbers")

@@ -42,6 +42,7 @@ class StepAction(ActionBase):
     moves: t.ClassVar[bool] = True  # whether it may change the fleet
     waits: t.ClassVar[bool] = True  # whether it waits for a store that is away
     opens: t.ClassVar[bool] = False  # whether runs begin with it
+    follows: t.ClassVar[bool] = False  # whether it continues what `begin` has opened or resumed
 
     def needs_platform(self, args: Mapping[str, t.Any]) -> bool:
         """Return whether the step, with these arguments, works with a platform."""
@@ -117,7 +118,7 @@ class StepAction(ActionBase):
             lambda line: display.display(printable(line)),
             outlives=outlives,
         )
-        step.restored, step.continues = bool(known), continues
+        step.restored, step.continues, step.follows = bool(known), continues, self.follows
         step.warn = lambda line: display.warning(printable(line))
         return step
 

@@ -54,6 +54,7 @@ class StepContext:
     # whether the settings are those that the journal kept of the rollout in progress
     restored = False
     continues = ""  # the rollout to continue after a command was sent to it; "": any
+    follows = False  # whether the step continues what `begin` has opened or resumed
     announcing = False
     warn: Callable[[str], None] | None = None  # shows a warning; `print_line` does if there is none
 
@@ -259,18 +260,30 @@ class StepContext:
             self._announce()
 
     def _check_continued(self) -> None:
-        """Refuse to continue another rollout than the one that a command was sent to: it has other
-        settings.
+        """Refuse to continue another rollout than the one that this run began, or that its command
+        was sent to: it has other settings.
         """
-        rollout = self.record.open
-        if self.continues and rollout and rollout.id != self.continues:
-            self.session.release()
-            raise RolloutFailed(
-                f"{self.settings.service}: the rollout that the command was sent to has ended, and"
-                f" that of {rollout.revision} is in progress; nothing was done. If the command is"
-                " meant for that one, send it again",
+        rollout, asked = self.record.open, self.settings.revision
+        if rollout is None:
+            return
+        if self.continues and rollout.id != self.continues:
+            self._refuse(
+                "the rollout that the command was sent to has ended, and that of"
+                f" {rollout.revision} is in progress; nothing was done. If the command is meant"
+                " for that one, send it again",
                 "PR-700",
             )
+        if self.follows and asked not in (None, rollout.revision):
+            self._refuse(
+                f"cannot continue {asked}: another run has begun the rollout of"
+                f" {rollout.revision}; nothing was done. Rerun {asked} when that one has ended, or"
+                " set rollout_supersede: true",
+                "PR-601",
+            )
+
+    def _refuse(self, why: str, id: str) -> t.NoReturn:
+        self.session.release()
+        raise RolloutFailed(f"{self.settings.service}: {why}", id)
 
     def _keep_up_to_date(self) -> None:
         """Keep the report and the metrics up to date until the step ends, if they are wanted."""
