@@ -892,3 +892,59 @@ def test_a_command_continues_a_rollout_of_an_earlier_version_without_an_autoscal
         left="f6ccc42-parked",
         seed=89103608,
     )
+
+
+def test_in_place_what_was_ready_may_be_admitted_before_enough_of_its_checks_fail() -> None:
+    """Its host has just rebooted."""
+    check(
+        Fault("host reboots", 26.0, 1.0, "web2"),
+        Fault("answers late", 194, 10.0),
+        Fault("second run", 27.0, what="cart bad"),
+        bad=[Life(5.0, 0.2, 4, errors=0.3), Life(2.0, 0.2, 1, errors=0.3)],
+        platform=PLATFORM,
+        budget={"max_surge": 0, "max_unavailable": 1},
+        on_failure="hold",
+        notify=[
+            {
+                "driver": "simulated",
+                "on": ["begun", "held", "promoted", "rolled_back", "aborted", "failed"],
+                "retries": 1,
+            }
+        ],
+        receiving=("hangs", "refuses", "is late"),
+        seed=89006780,
+    )
+
+
+def test_what_died_on_a_host_that_is_back_late_is_left_to_the_next_rollout() -> None:
+    """While another host takes its time to remove what died there."""
+    check(
+        Fault("stable dies", 0.4, 1.0),
+        Fault("host reboots", 3.3, 40.0, "web1"),
+        Fault("host is busy", 17.3, 70.0, "web2"),
+        bad=[Life(2.0, 2.0, 4), Life(2.0, 2.0, 0)],
+        replicas=2,
+        next_replicas=1,
+        on_failure="hold",
+        headroom=1.25,
+        seed=89300319,
+    )
+
+
+def test_what_died_is_left_to_the_next_rollout_where_a_load_balancer_may_still_have_it() -> None:
+    """It does not answer when the rollout ends."""
+    check(
+        Fault("at the switch", 0.0, what="abort"),
+        Fault("command", 3.4, what="force"),
+        Fault("balancer away", 49.2, 150.0, "lb2"),
+        Fault("is half done", 1),
+        Fault("answers late", 22, 1.0),
+        Fault("answers late", 86, 10.0),
+        Fault("answers late", 280, 70.0),
+        bad=[Life(0.5, 2.0, 4), Life(5.0, 2.0, 1), Life(5.0, 2.0, 1), Life(20.0, 2.0, 1)],
+        replicas=5,
+        budget={"max_surge": 0, "max_unavailable": 1},
+        strategy="blue_green",
+        failure_limit=1,
+        seed=89303333,
+    )

@@ -224,7 +224,12 @@ class Waits:
         """
         world = self._world
         since = world.now - UNSEEN - world.late.get(world.machine.current.process.run, 0.0)
-        entries = {entry.name for one in world.balancers.values() for entry in one.entries.values()}
+        pool = world.balancers.values()
+        if any(balancer.away > since for balancer in pool):
+            return  # it may still have any of them
+        entries = {entry.name for balancer in pool for entry in balancer.entries.values()}
+        # of such an endpoint, nobody knows for which of the instances that ended there it is left
+        left = {at for balancer in pool for at in balancer.entries if world.at(at) is None}
         for host in world.hosts.values():
             slow = host.locked > world.now > host.begun + REMOVAL
             if slow or max(host.left, host.away, host.back) > since:
@@ -232,7 +237,8 @@ class Waits:
             for one in host.instances.values():
                 known = one.told is not None or (one.lost is not None and one.lost < since)
                 mine = one.labels.service == "shop" and one.labels.generation
-                if mine and one.gone and known and one.labels.id not in entries:
+                kept = one.labels.id in entries or one.labels.endpoint in left
+                if mine and one.gone and known and not kept:
                     world.broken(f"the rollout ends, and {one.labels.id} was not removed")
                 left_out = host.name in rollout.get("excluded", ())
                 if mine and left_out and not one.gone and one.told is None:

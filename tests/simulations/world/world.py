@@ -816,11 +816,13 @@ class World:
         self.happened.append(fault)
         self.tell(f"FAULT: {fault}")
 
-    def begin(self, labels: Labels, lost: float | None = None) -> Instance:
-        """An instance begins its life; `lost`: when the same was lost."""
+    def begin(self, labels: Labels, before: Instance | None = None) -> Instance:
+        """An instance begins its life; `before`: the same, which was lost with its host."""
         number = self.numbers[labels.revision] = self.numbers.get(labels.revision, 0) + 1
         life = self.lives(labels.revision, number)
-        instance = Instance(labels, life, self.now, lost=lost)
+        instance = Instance(labels, life, self.now)
+        if before:
+            instance.lost, instance.served = before.lost or self.now, before.served
         self.hosts[labels.host].instances[labels.id] = self.born[labels.id] = instance
         self._last[labels.endpoint] = instance
         self._crash_later(instance)
@@ -888,7 +890,7 @@ class World:
         host.back = self.now
         for one in ended:
             if not one.labels.generation and host.instances.get(one.labels.id) is one:
-                self.begin(one.labels, lost=one.lost or self.now)
+                self.begin(one.labels, one)
 
     def heal(self) -> None:
         """End all faults."""
