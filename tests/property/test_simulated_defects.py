@@ -990,3 +990,24 @@ def test_what_a_busy_host_was_never_told_to_stop_serves_again_on_a_rollback() ->
         quiet=True,
         seed=89608121,
     )
+
+
+def test_what_was_never_ready_leaves_a_restored_balancer_although_too_few_others_serve_there() -> (
+    None
+):
+    """It has the endpoint of a stable instance that died, and belongs to what is superseded."""
+    check(
+        Fault("instance killed", 8.5, 1.0),
+        Fault("balancer restores", 25.1, what="lb1"),
+        Fault("second run", 64.0, what="next"),
+        Fault("is slow", 21, 10.0),
+        Fault("freezes", 101, 70.0),
+        bad=[Life(math.inf, 2.0, 1)],
+        replicas=4,
+        next_replicas=2,
+        budget={"max_surge": 2, "max_unavailable": 0},
+        strategy="blue_green",
+        wait=20,
+        failure_limit=1,
+        seed=89701578,
+    )
