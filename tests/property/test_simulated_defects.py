@@ -948,3 +948,66 @@ def test_what_died_is_left_to_the_next_rollout_where_a_load_balancer_may_still_h
         failure_limit=1,
         seed=89303333,
     )
+
+
+def test_a_switch_that_a_load_balancer_has_forgotten_stays_half_done_while_paused() -> None:
+    """What it sends requests to again does not take those of the other one."""
+    check(
+        Fault("command", 1.7, what="force"),
+        Fault("balancer away", 12.5, 40.0, "lb1"),
+        Fault("balancer restores", 17.8, what="lb1"),
+        Fault("instance killed", 22.7),
+        Fault("command", 53.2, what="pause"),
+        bad=[Life(5.0, 2.0, 0), Life(0.5, 0.2, 4), Life(0.5, 2.0, 1), Life(math.inf, 0.2, 1)],
+        replicas=5,
+        next_replicas=3,
+        budget={"max_surge": "10%", "max_unavailable": "10%"},
+        strategy="blue_green",
+        wait=20,
+        failure_limit=1,
+        seed=89608898,
+    )
+
+
+def test_what_a_busy_host_was_never_told_to_stop_serves_again_on_a_rollback() -> None:
+    check(
+        Fault("balancer restores", 17.4, what="lb1"),
+        Fault("host is busy", 18.0, 30.0, "web1"),
+        Fault("is slow", 22, 10.0),
+        bad=[
+            Life(0.5, 0.2, 1),
+            Life(2.0, 2.0, 4),
+            Life(5.0, 2.0, 0, crash=30.0),
+            Life(5.0, 2.0, 0),
+        ],
+        replicas=4,
+        next_replicas=5,
+        budget={"max_surge": 3, "max_unavailable": 1},
+        min_ready=2,
+        wait=20,
+        failure_limit=1,
+        targets=[{"name": "eu", "hosts": "web1"}, {"name": "us", "hosts": "web2,web3"}],
+        quiet=True,
+        seed=89608121,
+    )
+
+
+def test_what_was_never_ready_leaves_a_restored_balancer_although_too_few_others_serve_there() -> (
+    None
+):
+    """It has the endpoint of a stable instance that died, and belongs to what is superseded."""
+    check(
+        Fault("instance killed", 8.5, 1.0),
+        Fault("balancer restores", 25.1, what="lb1"),
+        Fault("second run", 64.0, what="next"),
+        Fault("is slow", 21, 10.0),
+        Fault("freezes", 101, 70.0),
+        bad=[Life(math.inf, 2.0, 1)],
+        replicas=4,
+        next_replicas=2,
+        budget={"max_surge": 2, "max_unavailable": 0},
+        strategy="blue_green",
+        wait=20,
+        failure_limit=1,
+        seed=89701578,
+    )

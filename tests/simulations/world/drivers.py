@@ -264,6 +264,9 @@ class Platform(PlatformDriver):
             host.instances.pop(name, None)
         service = self.context.service
         mine = [one for one in host.instances.values() if one.labels.service == service]
+        for one in mine:
+            if one.told is None:
+                one.leaves = 0  # the host says that it runs
         return Answer({"instances": [_item(one, world.now) for one in mine]})
 
     def _start(self, host: Host, labels: Labels) -> None:

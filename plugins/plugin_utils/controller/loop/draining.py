@@ -125,7 +125,8 @@ def leave_single(
     """Return the fleet with what leaves single load balancers: it is to get no requests yet, or was
     never seen ready, and another one sends it none.
 
-    `idle`: the generation that is to get none, by load balancer; `floors`: as of `reconsider`.
+    `idle`: the generation that is to get none, by load balancer; `floors`: as of `reconsider`. What
+    was never seen ready is no capacity: one other instance that answers is enough.
     """
     reports, table, fleet = snapshot.reports, snapshot.table or {}, snapshot.fleet
     contradicted = loop.observer.contradicted()
@@ -136,7 +137,7 @@ def leave_single(
         serving = fleets.serving_at(name, reports, table, fleet, loop.targets)
         early = to_idle(serving, idle[name], floors[name]) if name in idle else ()
         others = [i for i in serving if i.id not in early]
-        leaving[name] = (*early, *to_leave(others, contradicted, floors[name]))
+        leaving[name] = (*early, *to_leave(others, contradicted, 1))
     return replace(snapshot, idle=leaving) if any(leaving.values()) else snapshot
 
 

@@ -407,16 +407,18 @@ def frozen(
     staying = [i for i in fleet if i.state.counted and i.draining_since is None]
     new = [i for i in staying if i.generation == waypoint.generation]
     old = [i for i in staying if i.generation != waypoint.generation]
-    # A switch that was not made is not made now; one that a run died in stays half done.
-    switched = not any(i.in_rotation for i in old) and (
-        waypoint.switch_at == 0 or any(i.in_rotation for i in new)
-    )
+    # A switch that was not made is not made now. One that is half done stays so: a run died in it,
+    # or a load balancer returned to the state before it.
+    serves = any(i.in_rotation for i in new)
+    switched = not any(i.in_rotation for i in old) and (waypoint.switch_at == 0 or serves)
+    half_done = serves and not switched and not any(i.rotation is Rotation.IN for i in old)
     # Stable instances that died before are missing, as far as the waypoint has room for them.
     before = previous.replicas if previous else 0
     kept = max(len(old), min(waypoint.old, waypoint.new + waypoint.old - len(new), before))
     # Old instances that were to go, and stay for now, are no set to switch from.
     weight = None if waypoint.weight == 100 and not waypoint.switches else waypoint.weight
-    weight = waypoint.weight_before if waypoint.switches and not switched else weight
+    if waypoint.switches and not switched:
+        weight = None if half_done else waypoint.weight_before
     # `carrying`: each new instance keeps its part of the weight, however few there are yet
     return replace(
         waypoint, new=len(new), old=kept, weight=weight, carrying=carrying, rebalance=False
