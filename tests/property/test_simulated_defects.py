@@ -1011,3 +1011,18 @@ def test_what_was_never_ready_leaves_a_restored_balancer_although_too_few_others
         failure_limit=1,
         seed=89701578,
     )
+
+
+def test_what_drains_and_was_never_ready_leaves_a_restored_balancer_once_another_one_serves() -> (
+    None
+):
+    """All of the stable set died, and what replaced it is rolled back."""
+    check(
+        Fault("stable dies", 4.6, 1.0),
+        Fault("balancer restores", 19.5, what="lb1"),
+        bad=[Life(math.inf, 0.2, 0)],
+        replicas=4,
+        budget={"max_surge": 2, "max_unavailable": 0},
+        on_failure="hold",
+        seed=89903597,
+    )

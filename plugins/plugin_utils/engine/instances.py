@@ -65,13 +65,6 @@ def gets_requests(instance: Instance) -> bool:
     return is_serving(instance) or instance.served
 
 
-def is_contradicted(instance: Instance) -> bool:
-    """Whether a load balancer sends it requests, while another one does not and our checks fail
-    it.
-    """
-    return instance.state is State.NOT_READY and instance.rotation is Rotation.PARTIAL
-
-
 def is_orphaned(instance: Instance) -> bool:
     """Whether it was to be stopped, gets no requests, and is on an unreachable host.
 

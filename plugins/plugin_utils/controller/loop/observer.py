@@ -12,7 +12,6 @@ from ...analysis import counters
 from ...analysis.counters import Counters
 from ...base import clock
 from ...base.errors import TRANSIENT, PlatformError
-from ...engine.instances import is_contradicted
 from ...engine.model import Health, Instance, Process, Rotation, State
 from ...engine.shares import Target
 from ...health.monitor import HealthMonitor
@@ -320,7 +319,19 @@ class Observer:
         one load balancer sends them requests and another one does not: the former may have returned
         to an older state, in which an earlier instance had the endpoint.
         """
-        return {i.id for i in self.snapshot.fleet if is_contradicted(i)} - self._ready
+        failing = {
+            report.labels.id
+            for report in self.reports
+            if report.process is Process.RUNNING
+            and self._checker.health(report.labels.id).health in (Health.PENDING, Health.FAILING)
+        }
+        suspects = {
+            i.id
+            for i in self.snapshot.fleet
+            if i.state is State.NOT_READY or (i.state is State.DRAINING and i.id in failing)
+            if i.rotation is Rotation.PARTIAL
+        }
+        return suspects - self._ready
 
     def orphaned_entries(self) -> bool:
         """Return whether a load balancer has a managed entry without an instance, as last observed.
