@@ -1026,3 +1026,66 @@ def test_what_drains_and_was_never_ready_leaves_a_restored_balancer_once_another
         on_failure="hold",
         seed=89903597,
     )
+
+
+def test_with_one_instance_a_host_a_canary_replaces_the_host_whose_old_instance_drains_first() -> (
+    None
+):
+    """Otherwise that host had none, and the others had two, so that all old instances drained."""
+    for surge in (1, 3):
+        check(
+            replicas="per_host",
+            budget={"max_surge": surge, "max_unavailable": 1},
+            strategy="canary",
+            steps=[{"set_weight": 50}, {"pause": {}}],
+            on_failure="hold",
+            failure_limit=1,
+            headroom=1.25,
+            on_stable_lost="hold",
+            seed=90105423,
+        )
+
+
+def test_a_run_that_only_closes_a_rollout_looks_at_the_load_balancers_first() -> None:
+    """The one before ended when it had passed the last stage, and one has an older state since."""
+    check(
+        Fault("balancer restores", 17.4, what="lb1"),
+        Fault("dies before", 195),
+        bad=[Life(5.0, 2.0, 1), Life(5.0, 0.2, 0)],
+        follows=("same", "restart"),
+        machines=2,
+        replicas=6,
+        budget={"max_surge": 3, "max_unavailable": 1},
+        strategy="blue_green",
+        wait=20,
+        failure_limit=1,
+        headroom=1.25,
+        hold="0s",
+        quiet=True,
+        seed=90105287,
+    )
+
+
+def test_what_answers_again_may_leave_before_its_checks_pass() -> None:
+    check(
+        Fault("second run", 62.6, what="same"),
+        Fault("is interrupted", 1),
+        Fault("freezes", 38, 70.0),
+        bad=[Life(0.5, 2.0, 4, flap=(3.0, 20.0))],
+        follows=("rollback", "same", "rollback"),
+        replicas=6,
+        next_replicas=7,
+        budget={"max_surge": 3, "max_unavailable": 1},
+        on_failure="hold",
+        failure_limit=1,
+        wait=20,
+        gates={"confirm_promotion": [{"driver": "simulated", "after": 9, "answer": "pass"}]},
+        notify=[
+            {
+                "driver": "simulated",
+                "on": ["begun", "held", "promoted", "rolled_back", "aborted", "failed"],
+                "retries": 1,
+            }
+        ],
+        seed=90106774,
+    )

@@ -57,7 +57,13 @@ class OnePerHost:
         if not _has_two_sets(waypoint):
             redundant = _redundant(staying, waypoint, rules, now)
         old = [i for i in staying if i.generation != waypoint.generation]
-        ordered = self._by_zone(sorted(old, key=lambda i: i.order))
+        old.sort(key=lambda i: i.order)
+        # Hosts that have a new one come first: the others keep what they have.
+        replaced = {i.host for i in staying if i.generation == waypoint.generation}
+        ordered = [
+            *self._by_zone([i for i in old if i.host in replaced]),
+            *self._by_zone([i for i in old if i.host not in replaced]),
+        ]
         precedence = {i.id: len(ordered) - rank for rank, i in enumerate(ordered)}
         return [
             replace(i, precedence=precedence.get(i.id, i.precedence), redundant=i.id in redundant)

@@ -107,6 +107,7 @@ class Instance:
     restarts: int = 0  # by its platform
     restarted: float = 0.0  # when it first was
     flaps: bool = False  # it does not answer, for a while
+    recovered: float = float("-inf")  # when it last answered again after that
     served: bool = False  # whether it has answered
     patience: float = 10.0  # seconds to stop, until it is killed
     detail: str = ""  # how it ended
@@ -634,7 +635,8 @@ class World:
     def uncounted(self, balancer: Balancer) -> int:
         """Return how many instances it sends requests to for the wrong reason: on hosts
         that an operator left out, or by an older state, in which another had their endpoint, or
-        where tasks have worked since, or before anybody could see that they are ready.
+        where tasks have worked since, or before anybody could see that they are ready, or are
+        again.
         """
         rollout = self.recorded("rollout") or {}
         out = [ADDRESSES[host] for host in rollout.get("excluded", ())]
@@ -645,6 +647,7 @@ class World:
                 or self._is_mistaken(at, entry)
                 or (entry.restored and entry.name in self._worked_on(rollout))
                 or (entry.restored and self._is_just_ready(at))
+                or self._has_recovered(at)
             )
             for at, entry in balancer.entries.items()
         )
@@ -655,6 +658,10 @@ class World:
             return False
         ready = instance.up + instance.life.start
         return self.now - max(ready, self.hampered.get(run, ready)) < CHECKED
+
+    def _has_recovered(self, at: Endpoint) -> bool:
+        instance = self.at(at)
+        return instance is not None and self.now - instance.recovered < CHECKED
 
     def _worked_on(self, rollout: Mapping[str, t.Any]) -> set[str]:
         """Return the instances in place that stay out until tasks deploy them again: nobody knows
@@ -835,7 +842,10 @@ class World:
     def flap(self, instance: Instance, seconds: float) -> None:
         """An instance does not answer for so long."""
         instance.flaps, instance.lost = True, self.now
-        self.machine.at(self.now + seconds, lambda: setattr(instance, "flaps", False))
+        self.machine.at(self.now + seconds, lambda: self._recover(instance))
+
+    def _recover(self, instance: Instance) -> None:
+        instance.flaps, instance.recovered = False, self.now
 
     def forget(self, balancer: Balancer, restores: bool) -> None:
         """A balancer loses its state, or has an older one again."""

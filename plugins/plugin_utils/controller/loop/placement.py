@@ -61,7 +61,13 @@ class Placement:
             try:
                 for count, revision_of_count, generation in wanted:
                     labels += self._labels(
-                        start.target, count, revision_of_count, generation, labels, leaving
+                        start.target,
+                        count,
+                        revision_of_count,
+                        generation,
+                        labels,
+                        leaving,
+                        decision.drain,
                     )
             except PlatformError as exc:
                 if start.target:
@@ -79,6 +85,7 @@ class Placement:
         generation: int,
         others: Sequence[Labels],
         leaving: Collection[str] | None,
+        drain: Collection[str],
     ) -> list[Labels]:
         """Return labels for the next instances, beside `others`; their numbers are never reused."""
         record, labels = self._session.record, []
@@ -90,7 +97,7 @@ class Placement:
             return [Labels("", record.service, revision, generation, cluster, NOWHERE, 0)] * count
         places: Sequence[tuple[str, Endpoint, int]] = [("", NOWHERE, 0)] * count
         if count and platform.capabilities.has_hosts:
-            places = self._places(target, count, generation, others, leaving)
+            places = self._places(target, count, generation, others, leaving, drain)
         for host, endpoint, slot in places:
             record.serial += 1
             name = f"{record.service}-{record.serial}"
@@ -104,8 +111,9 @@ class Placement:
         generation: int,
         others: Sequence[Labels],
         leaving: Collection[str] | None,
+        drain: Collection[str] = (),
     ) -> Sequence[tuple[str, Endpoint, int]]:
-        """Return where the next instances go.
+        """Return where the next instances go, while these drain.
 
         While instances leave crowded hosts, neither these nor draining ones count for the spread.
         """
@@ -113,7 +121,7 @@ class Placement:
         among = {"among": target.hosts} if target else {}
         if rollout := self._session.record.open:
             if rollout.per_host:
-                return self._one_a_host(rollout, count, generation, living)
+                return self._one_a_host(rollout, count, generation, living, drain)
             if rollout.excluded:
                 hosts = target.hosts if target else self._platform.hosts()
                 among = {"among": frozenset(hosts).difference(rollout.excluded)}
@@ -136,9 +144,15 @@ class Placement:
             return self._platform.place(count, living, generation, **among)
 
     def _one_a_host(
-        self, rollout: Rollout, count: int, generation: int, living: Sequence[Labels]
+        self,
+        rollout: Rollout,
+        count: int,
+        generation: int,
+        living: Sequence[Labels],
+        drain: Collection[str],
     ) -> Sequence[tuple[str, Endpoint, int]]:
-        """Return where the next instances go, at most one on each host.
+        """Return where the next instances go, at most one on each host: first where nothing runs,
+        then where what runs leaves.
 
         There are fewer than asked for while old instances have not left their hosts, or hosts do
         not answer.
@@ -153,8 +167,13 @@ class Placement:
         out = {*rollout.excluded, *self._session.record.away}
         hosts = [host for host in self._platform.hosts() if host not in out]
         taken = [(labels.host, labels.generation) for labels in living]
+        leaves = {*drain, *self._session.record.draining}
+        stays = {labels.host for labels in living if labels.id not in leaves}
+        empty, others = free_hosts(hosts, taken, generation, beside)
+        left = [host for host in others if host not in stays]
         placed: list[tuple[str, Endpoint, int]] = []
-        for among in map(set, free_hosts(hosts, taken, generation, beside)):
+        for among in map(set, (empty, left, others)):
+            among -= {place[0] for place in placed}
             while among and len(placed) < count:
                 here = [*living, *(_label(place, generation) for place in placed)]
                 wanted = min(count - len(placed), len(among))
