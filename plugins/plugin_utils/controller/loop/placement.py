@@ -67,7 +67,7 @@ class Placement:
                         generation,
                         labels,
                         leaving,
-                        decision.drain,
+                        drain=decision.drain,
                     )
             except PlatformError as exc:
                 if start.target:
@@ -85,6 +85,7 @@ class Placement:
         generation: int,
         others: Sequence[Labels],
         leaving: Collection[str] | None,
+        *,
         drain: Collection[str],
     ) -> list[Labels]:
         """Return labels for the next instances, beside `others`; their numbers are never reused."""
