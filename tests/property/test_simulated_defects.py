@@ -779,13 +779,7 @@ def test_what_its_host_was_silent_about_from_the_start_was_never_ready() -> None
         replicas=4,
         next_replicas=3,
         budget={"max_surge": "50%", "max_unavailable": "34%"},
-        notify=[
-            {
-                "driver": "simulated",
-                "on": ["begun", "held", "promoted", "rolled_back", "aborted", "failed"],
-                "retries": 1,
-            }
-        ],
+        notify=draws.NOTIFY,
         autoscaler={"driver": "simulated", "mode": "raise"},
         watch_new=30,
         seed=87002670,
@@ -864,13 +858,7 @@ def test_in_place_a_run_that_was_frozen_takes_nothing_in_for_the_rollout_of_anot
         steps=[{"set_weight": 50}, {"pause": {}}],
         wait=20,
         failure_limit=1,
-        notify=[
-            {
-                "driver": "simulated",
-                "on": ["begun", "held", "promoted", "rolled_back", "aborted", "failed"],
-                "retries": 1,
-            }
-        ],
+        notify=draws.NOTIFY,
         receiving=("is late", "is late", "gets it"),
         tasks=45.0,
         seed=89102732,
@@ -904,13 +892,7 @@ def test_in_place_what_was_ready_may_be_admitted_before_enough_of_its_checks_fai
         platform=PLATFORM,
         budget={"max_surge": 0, "max_unavailable": 1},
         on_failure="hold",
-        notify=[
-            {
-                "driver": "simulated",
-                "on": ["begun", "held", "promoted", "rolled_back", "aborted", "failed"],
-                "retries": 1,
-            }
-        ],
+        notify=draws.NOTIFY,
         receiving=("hangs", "refuses", "is late"),
         seed=89006780,
     )
@@ -1080,12 +1062,6 @@ def test_what_answers_again_may_leave_before_its_checks_pass() -> None:
         failure_limit=1,
         wait=20,
         gates={"confirm_promotion": [{"driver": "simulated", "after": 9, "answer": "pass"}]},
-        notify=[
-            {
-                "driver": "simulated",
-                "on": ["begun", "held", "promoted", "rolled_back", "aborted", "failed"],
-                "retries": 1,
-            }
-        ],
+        notify=draws.NOTIFY,
         seed=90106774,
     )

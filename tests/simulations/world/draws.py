@@ -18,6 +18,7 @@ from .world import AT_CALLS, BALANCERS, HOSTS, Fault, Life
 LEASE = 30.0
 PER_HOST = "per_host"
 ENDS = ("promoted", "rolled_back", "aborted", "failed")
+NOTIFY = [{"driver": "simulated", "on": ["begun", "held", *ENDS], "retries": 1}]
 RECEIVING = ("gets it", "gets it", "is late", "hangs", "refuses")
 LOOKS = ("status", "plan")
 FORCE = "force"  # a promotion, with the new instances that are ready
@@ -127,7 +128,7 @@ def drawn(seed: int) -> Story:
     if dice.random() < 0.3:
         given["on_stable_lost"] = dice.choice(["repair", "promote", "hold"])
     if dice.random() < 0.3:
-        given["notify"] = [{"driver": "simulated", "on": ["begun", "held", *ENDS], "retries": 1}]
+        given["notify"] = NOTIFY
     if dice.random() < 0.3:
         given["autoscaler"] = {
             "driver": "simulated",
