@@ -154,13 +154,32 @@ def test_promote(playground: Playground) -> None:
 
 
 def test_finish(playground: Playground) -> None:
-    checked, done, again = tasks = thrice(playground, "finish", TO_2, *DEPLOY[:3])
+    checked, done, again = tasks = thrice(playground, "finish", {}, *DEPLOY[:3])
     assert changes(tasks) == [True, True, False]
     assert checked.result["diff"] == {"before": "promoting\n", "after": "finished\n"}
     assert (done.result["rollout"]["outcome"], again.result["rollout"]["phase"]) == (
         "promoted",
         "finished",
     )
+
+
+def test_no_step_continues_the_rollout_of_another_revision(playground: Playground) -> None:
+    assert playground.steps(*DEPLOY[:2]).rc == 0
+    before = playground.journal()["rollout"]
+    steps = [
+        {step: TO_2, "check_mode": check_mode, "ignore_errors": True}
+        for step in ("replace", "promote", "finish")
+        for check_mode in (True, False)
+    ]
+    outcome = playground.steps(*steps)
+    assert len(outcome.tasks) == len(steps)
+    for task in outcome.tasks:
+        assert "cannot continue 2: rollout of shop 1 is in progress" in task.msg
+        assert (task.result["failure"], task.changed) == ("PR-601", False)
+    after = playground.journal()["rollout"]
+    assert (after["revision"], after["phase"]) == (before["revision"], before["phase"])
+    superseding = {"finish": {**TO_2, "supersede": True}, "check_mode": True}
+    assert playground.steps(superseding).rc == 0  # `begin` would have superseded that of 1
 
 
 def test_rollback(playground: Playground) -> None:

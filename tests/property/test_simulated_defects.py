@@ -1065,3 +1065,22 @@ def test_what_answers_again_may_leave_before_its_checks_pass() -> None:
         notify=draws.NOTIFY,
         seed=90106774,
     )
+
+
+def test_what_a_host_that_is_back_runs_may_leave_before_its_checks_pass() -> None:
+    check(
+        Fault("balancer forgets", 15.6, what="lb2"),
+        Fault("host away", 17.5, 40.0, what="web3"),
+        Fault("dies after", 22),
+        bad=(),
+        follows=("same", "next"),
+        machines=2,
+        platform={"driver": "static", "hosts": "web1,web2,web3", "port": 7000},
+        budget={"max_surge": 0, "max_unavailable": 2},
+        strategy="canary",
+        steps=[{"set_weight": 30}, {"analysis": {"interval": "5s"}}],
+        wait=0,
+        lease=30.0,
+        on_failure="rollback",
+        seed=91000572,
+    )

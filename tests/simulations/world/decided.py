@@ -80,14 +80,15 @@ class Decided:
 
     def check_change(self, balancer: Balancer, wanted: t.Mapping[Endpoint, Target]) -> None:
         """A balancer is changed: the journal has that what leaves drains, unless a whole side does
-        for the other one, or it does not answer.
+        for the other one, or it does not answer, or only since a moment ago.
         """
         world, draining = self._world, self._world.recorded("draining") or {}
         inside = {at for at, target in wanted.items() if target.rotation is Rotation.IN}
         staying = {one.labels.generation for at in inside if (one := world.at(at))}
         for at, entry in balancer.entries.items():
             leaves = entry.rotation is Rotation.IN and at not in inside and not entry.restored
-            leaves = leaves and world.answers(at) and not world.is_unseen(balancer)
+            seen = world.answers(at) and not world.has_recovered(at)
+            leaves = leaves and seen and not world.is_unseen(balancer)
             instance = world.at(at) if leaves else None
             if instance and instance.labels.generation in staying:
                 if instance.labels.id not in draining:

@@ -568,6 +568,14 @@ class World:
         rollout, floor = self.recorded("rollout") or {}, self.floor_of(balancer)
         return min(1, floor) if rollout.get("force") else floor
 
+    def has_recovered(self, at: Endpoint) -> bool:
+        """Return whether an instance answers again, or its host, and checks cannot know it yet."""
+        instance = self.at(at)
+        if instance is None:
+            return False
+        back = max(instance.recovered, self.hosts[instance.labels.host].back)
+        return self.now - back < CHECKED
+
     def floor_of(self, balancer: Balancer | None) -> int:
         """Return how many instances have to serve at a load balancer."""
         own = balancer and balancer.floor
@@ -647,7 +655,7 @@ class World:
                 or self._is_mistaken(at, entry)
                 or (entry.restored and entry.name in self._worked_on(rollout))
                 or (entry.restored and self._is_just_ready(at))
-                or self._has_recovered(at)
+                or self.has_recovered(at)
             )
             for at, entry in balancer.entries.items()
         )
@@ -658,10 +666,6 @@ class World:
             return False
         ready = instance.up + instance.life.start
         return self.now - max(ready, self.hampered.get(run, ready)) < CHECKED
-
-    def _has_recovered(self, at: Endpoint) -> bool:
-        instance = self.at(at)
-        return instance is not None and self.now - instance.recovered < CHECKED
 
     def _worked_on(self, rollout: Mapping[str, t.Any]) -> set[str]:
         """Return the instances in place that stay out until tasks deploy them again: nobody knows

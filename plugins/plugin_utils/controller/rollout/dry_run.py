@@ -27,7 +27,8 @@ class DryRun(StepPart):
 
     def forward(self) -> Result:
         """Return what a step after `begin` would do, which has opened no rollout in check mode."""
-        record = self.step.session.read()
+        self.step.begin()
+        record = self.record
         if record.open is not None:
             return self.resume(record.open, record.open.replicas)
         revision, replicas = requested(self.step)

@@ -253,6 +253,7 @@ class StepContext:
         _made = self.loop, self.settings.notify and self.announcer
         if self.check_mode:
             self.session.read()
+            self._check_continued()
         else:
             self.session.acquire(self.guard.check)
             self._check_continued()
@@ -262,6 +263,9 @@ class StepContext:
     def _check_continued(self) -> None:
         """Refuse to continue another rollout than the one that this run began, or that its command
         was sent to: it has other settings.
+
+        In check mode no run has begun one; where it would have superseded the one in progress,
+        there is nothing to refuse.
         """
         rollout, asked = self.record.open, self.settings.revision
         if rollout is None:
@@ -273,11 +277,12 @@ class StepContext:
                 " for that one, send it again",
                 "PR-700",
             )
-        if self.follows and asked not in (None, rollout.revision):
+        would_supersede = self.check_mode and self.settings.supersede
+        if self.follows and not would_supersede and asked not in (None, rollout.revision):
             self._refuse(
-                f"cannot continue {asked}: another run has begun the rollout of"
-                f" {rollout.revision}; nothing was done. Rerun {asked} when that one has ended, or"
-                " set rollout_supersede: true",
+                f"cannot continue {asked}: rollout of {self.settings.service} {rollout.revision}"
+                f" is in progress; nothing was done. Rerun {asked} when that one has ended, or set"
+                " rollout_supersede: true",
                 "PR-601",
             )
 
