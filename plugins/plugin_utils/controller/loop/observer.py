@@ -319,19 +319,22 @@ class Observer:
         one load balancer sends them requests and another one does not: the former may have returned
         to an older state, in which an earlier instance had the endpoint.
         """
-        failing = {
-            report.labels.id
-            for report in self.reports
-            if report.process is Process.RUNNING
-            and self._checker.health(report.labels.id).health in (Health.PENDING, Health.FAILING)
-        }
         suspects = {
-            i.id
+            i.id: i.state
             for i in self.snapshot.fleet
-            if i.state is State.NOT_READY or (i.state is State.DRAINING and i.id in failing)
-            if i.rotation is Rotation.PARTIAL
+            if i.rotation is Rotation.PARTIAL and i.state in (State.NOT_READY, State.DRAINING)
         }
-        return suspects - self._ready
+        if not suspects:
+            return set()
+        running = {r.labels.id for r in self.reports if r.process is Process.RUNNING}
+        bad = (Health.PENDING, Health.FAILING)
+        failing = {
+            id
+            for id, state in suspects.items()
+            if state is State.NOT_READY
+            or (id in running and self._checker.health(id).health in bad)
+        }
+        return failing - self._ready
 
     def orphaned_entries(self) -> bool:
         """Return whether a load balancer has a managed entry without an instance, as last observed.
