@@ -1084,3 +1084,62 @@ def test_what_a_host_that_is_back_runs_may_leave_before_its_checks_pass() -> Non
         on_failure="rollback",
         seed=91000572,
     )
+
+
+def test_what_is_just_ready_again_may_leave_before_its_checks_pass() -> None:
+    check(
+        Fault("second run", 17.7, what="rollback"),
+        Fault("balancer forgets", 31.2, what="lb1"),
+        Fault("stable dies", 57.8),
+        Fault("second run", 59.2, what="same"),
+        Fault("freezes", 18, 70.0),
+        bad=(),
+        differ=True,
+        again=2.0,
+        replicas="per_host",
+        budget={"max_surge": 1, "max_unavailable": 1},
+        strategy="blue_green",
+        wait=20,
+        seed=92000650,
+    )
+
+
+def test_tasks_are_kept_from_nothing_while_what_watches_them_is_frozen_past_its_lease() -> None:
+    check(
+        Fault("balancer away", 47.5, 5.0, what="lb2"),
+        Fault("second run", 66.4, what="next"),
+        Fault("fails", 17),
+        Fault("is lost", 27),
+        Fault("is slow", 61, 70.0),
+        Fault("freezes", 134, 70.0),
+        bad=(),
+        platform={"driver": "static", "hosts": "web1,web2,web3", "port": 7000},
+        budget={"max_surge": 0, "max_unavailable": 1},
+        wait=20,
+        min_ready=2,
+        seed=92000945,
+    )
+
+
+def test_a_host_that_gets_busy_again_may_remove_dead_instances_after_the_end() -> None:
+    check(
+        Fault("host is busy", 15.1, 30.0, what="web1"),
+        Fault("host is busy", 32.2, 70.0, what="web1"),
+        bad=[
+            Life(2.0, 0.2, 0),
+            Life(5.0, 2.0, 0),
+            Life(2.0, 2.0, 4, crash=0.0),
+            Life(5.0, 2.0, 1),
+        ],
+        follows=("same",),
+        budget={"max_surge": 1, "max_unavailable": 1},
+        wait=20,
+        on_failure="hold",
+        failure_limit=1,
+        headroom=1.25,
+        targets=[
+            {"name": "eu", "hosts": "web1", "load_balancers": ["lb1"]},
+            {"name": "us", "hosts": "web2,web3", "load_balancers": ["lb2"]},
+        ],
+        seed=92101026,
+    )

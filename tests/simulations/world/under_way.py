@@ -12,6 +12,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents 
 from .world import Host, World
 
 PATIENCE = 5.0  # seconds that a run waits for a host that is busy, before it goes on
+AT_ONCE = 1.0  # seconds after an answer, in which it tells a host what is left
 
 
 class UnderWay:
@@ -49,7 +50,9 @@ class UnderWay:
         """Have a busy host work once it has the time, unless it is restarted before."""
         world, boots, answers = self._world, host.boots, t.cast("list[Answer]", [])
         self._calls[host.name] = answers
-        host.begun, host.locked = world.now, host.busy
+        if world.now > host.locked + AT_ONCE:  # else it is told the rest of what it was told then
+            host.begun = world.now
+        host.locked = host.busy
         machine, job = world.machine, world.machine.current
 
         def finish() -> None:

@@ -107,7 +107,7 @@ class Instance:
     restarts: int = 0  # by its platform
     restarted: float = 0.0  # when it first was
     flaps: bool = False  # it does not answer, for a while
-    recovered: float = float("-inf")  # when it last answered again after that
+    recovered: float = float("-inf")  # when it last answered again after that, or a restart
     served: bool = False  # whether it has answered
     patience: float = 10.0  # seconds to stop, until it is killed
     detail: str = ""  # how it ended
@@ -225,7 +225,7 @@ class World:
         self.late: dict[int, float] = {}  # by process, for how long its calls were delayed
         self.unwatched: set[int] = (
             set()
-        )  # runs of which the process that keeps hosts vacated was ended
+        )  # runs of which the process that keeps hosts vacated was ended, or lost their lease
         self.written: dict[int, float] = {}  # by process, when it last proved its lease
         self.expires = 0.0  # the lease, by the wall clock
         self.held_since = 0.0  # the lease, by that run
@@ -320,7 +320,7 @@ class World:
                 f"FAULT: call {self.calls}, {what}, {kind}"
                 + (f" ({fault.span:g} s)" if fault.span else "")
             )
-        if kind.startswith(("dies", "is interrupted")) and process.pid != process.run:
+        if process.pid != process.run and fault and self._ends_watch(fault):
             self.unwatched.add(process.run)
         if kind == "dies before":
             process.kill()
@@ -340,6 +340,11 @@ class World:
             process.check()
         if kind in ("is lost", "is half done"):
             raise error(f"{what}: no answer")
+
+    def _ends_watch(self, fault: Fault) -> bool:
+        """Return whether the process that it befalls keeps nothing from a host any more."""
+        outlives = fault.kind == "freezes" and self.machine.wall() + fault.span > self.expires
+        return outlives or fault.kind.startswith(("dies", "is interrupted"))
 
     def some(self, names: t.Collection[str], half: bool) -> t.Collection[str]:
         """Return those that a call reaches: all, or half of them."""
@@ -574,7 +579,7 @@ class World:
         if instance is None:
             return False
         back = max(instance.recovered, self.hosts[instance.labels.host].back)
-        return self.now - back < CHECKED
+        return 0 <= self.now - back < CHECKED
 
     def floor_of(self, balancer: Balancer | None) -> int:
         """Return how many instances have to serve at a load balancer."""
@@ -834,6 +839,7 @@ class World:
         instance = Instance(labels, life, self.now)
         if before:
             instance.lost, instance.served = before.lost or self.now, before.served
+            instance.recovered = self.now + life.start
         self.hosts[labels.host].instances[labels.id] = self.born[labels.id] = instance
         self._last[labels.endpoint] = instance
         self._crash_later(instance)
@@ -880,6 +886,7 @@ class World:
             return False
         instance.restarts += 1
         instance.began = self.now + self.again
+        instance.recovered = instance.began + instance.life.start
         instance.detail = f"restarted {instance.restarts} times: exit code 1"
         self.tell(f"{instance.labels.id} ({instance.labels.revision}) crashed, and is restarted")
         self._crash_later(instance)
