@@ -1143,3 +1143,46 @@ def test_a_host_that_gets_busy_again_may_remove_dead_instances_after_the_end() -
         ],
         seed=92101026,
     )
+
+
+def test_a_stage_is_not_passed_while_something_has_to_go() -> None:
+    """An old instance of a target that has enough fails its checks, and another is too few to go."""
+    check(
+        Fault("balancer restores", 6.4, what="lb1"),
+        Fault("instance killed", 50.0),
+        Fault("is half done", 134),
+        Fault("answers late", 139, 70.0),
+        bad=[Life(0.5, 2.0, 0, crash=1.0)],
+        follows=("same",),
+        replicas=1,
+        on_failure="hold",
+        failure_limit=1,
+        headroom=1.25,
+        targets=[
+            {"name": "eu", "hosts": "web1", "soak": 5},
+            {"name": "us", "hosts": "web2,web3"},
+        ],
+        autoscaler={"driver": "simulated", "mode": "raise"},
+        quiet=True,
+        seed=93102498,
+    )
+
+
+def test_what_a_rollback_waits_for_in_vain_is_replaced_when_it_is_tried_again() -> None:
+    """A stable revision that was promoted by hand has an instance that never starts."""
+    check(
+        Fault("command", 2.4, what="promote_full"),
+        Fault("is interrupted", 108),
+        bad=[
+            Life(math.inf, 0.2, 0),
+            Life(5.0, 2.0, 0),
+            Life(5.0, 0.2, 4),
+            Life(5.0, 2.0, 0, crash=8.0),
+        ],
+        follows=("next",),
+        replicas="per_host",
+        budget={"max_surge": 3, "max_unavailable": 1},
+        strategy="blue_green",
+        gates={"confirm_promotion": [{"driver": "simulated", "after": 8, "answer": "fail"}]},
+        seed=93101703,
+    )

@@ -149,7 +149,11 @@ def evaluate(
         retire=ids(actions.retire),
         reasons=tuple(wording.reasons(count, waypoint, actions, most, floor)),
         reached=not actions.create_old
-        and all(_is_reached(part.count, part.waypoint, part.allowed) for part in parts),
+        and all(
+            _is_reached(part.count, part.waypoint, part.allowed)
+            and (part.waypoint.switches or not move.drain)
+            for part, move in zip(parts, moves, strict=True)
+        ),
         stable_lost=_is_stable_lost(count, waypoint),
         progress=progress,
     )

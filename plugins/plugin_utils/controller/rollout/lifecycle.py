@@ -330,6 +330,24 @@ class Lifecycle(StepPart):
         # them.
         late = {i.id: clock.wall() for i in mine if i.state in (State.STARTING, State.NOT_READY)}
         self.record.draining.update(late)
+        if not self.step.in_place:
+            self.replace_never_ready(rollout)
+
+    def replace_never_ready(self, rollout: Rollout) -> None:
+        """Drain the stable instances that get no requests and have not been ready since the rollout
+        began: a rollback waited for them in vain. Others are started instead.
+        """
+        if not rollout.previous or not rollout.ready:  # not known of very many
+            return
+        never = {
+            i.id: clock.wall()
+            for i in self.loop.fleet
+            if i.generation == rollout.previous.generation
+            and i.state in (State.STARTING, State.NOT_READY)
+            and not i.in_rotation
+            and i.id not in rollout.ready
+        }
+        self.record.draining.update(never)
 
     def supersede(self, rollout: Rollout, revision: str) -> None:
         """Close the rollout in favor of another revision, which replaces its instances."""

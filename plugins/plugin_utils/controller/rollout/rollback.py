@@ -44,6 +44,15 @@ class Rollback(StepPart):
         if cause is not None:
             rollout.cause = cause.id
 
+    def _begin(self, rollout: Rollout, reason: str, cause: RolloutFailed | None = None) -> None:
+        """Decide that it is rolled back, and which stable instances return."""
+        failed_before = rollout.phase == Phase.HELD
+        self.start(rollout, reason, cause)
+        if rollout.previous:
+            cancel_drain(self.loop, rollout.previous.generation)
+        if failed_before:
+            self.lifecycle.replace_never_ready(rollout)
+
     def abort(self, rollout: Rollout, command: Mapping[str, t.Any]) -> t.NoReturn:
         """Obey an operator who aborts the rollout, whatever its plan is now; as `carry_out`."""
         why, sentence = command.get("why") or None, commands.sentence(command)
@@ -59,7 +68,7 @@ class Rollback(StepPart):
         run leaves, the step `rollback` does.
         """
         service = self.settings.service
-        self.start(rollout, str(cause), cause)
+        self._begin(rollout, str(cause), cause)
         self.loop.commit()
         self.step.notify_release()
         try:
@@ -77,7 +86,7 @@ class Rollback(StepPart):
         """
         if rollout.phase != Phase.ROLLING_BACK:
             reason = rollout.reason or "rolled back by hand"
-            self.start(rollout, f"{reason}: {why}" if why else reason)
+            self._begin(rollout, f"{reason}: {why}" if why else reason)
         rollout.step = "rollback"
         try:
             while self._run_stages(rollout) is Proceed.RENUMBER:
@@ -120,7 +129,6 @@ class Rollback(StepPart):
         # A first deployment has no stable revision to return to: all its instances go.
         target = rollout.previous or Composition(rollout.revision, 0, 0)
         draining, fleet = self.record.draining, self.loop.fleet
-        cancel_drain(self.loop, target.generation)
         if rollout.generation != target.generation:
             idle = without_requests(fleet, rollout.generation, rollout.asked)
             draining.update({name: clock.now() for name in idle if name not in draining})
