@@ -1188,8 +1188,10 @@ def test_what_a_rollback_waits_for_in_vain_is_replaced_when_it_is_tried_again() 
     )
 
 
-def test_what_no_gate_has_passed_serves_while_fewer_others_do_than_are_asked_for() -> None:
-    """The next rollout asks for one replica more, so that three of them are to serve."""
+def test_what_no_gate_has_passed_leaves_once_stable_instances_serve_again() -> None:
+    """A superseded set serves while they are started again. The next rollout asks for one replica
+    more, for which one of that set was kept until the promotion.
+    """
     check(
         Fault("stable dies", 41.0),
         follows=("next",),

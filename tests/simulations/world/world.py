@@ -774,6 +774,27 @@ class World:
                 name = instance.labels.id
                 self.broken(f"{balancer.name} sends requests to {name} before its gate")
 
+    def check_superseded(self) -> None:
+        """The record is written while the next set is prepared: what no gate has passed has left
+        the balancers where enough others have served for a while.
+        """
+        rollout, since = self.recorded("rollout") or {}, self.now - SOON
+        phases = ("progressing", "paused", "awaiting_promotion")
+        moving = rollout.get("strategy") == "blue_green" and rollout.get("phase") in phases
+        if not (self.hidden and moving) or self.waits.disturbed > since:
+            return
+        least = max(1, self._carried_by(), rollout["replicas"] - self.unavailable)
+        for balancer in self.balancers.values() if not rollout["asked"] else ():
+            inside = {
+                at: instance.labels
+                for at, entry in balancer.entries.items()
+                if entry.rotation is Rotation.IN and entry.joined < since
+                if (instance := self.at(at)) and self.answers(at)
+            }
+            hidden = [of.id for of in inside.values() if of.revision in self.hidden]
+            if hidden and balancer.floor is None and len(inside) - len(hidden) >= least:
+                self.broken(f"{balancer.name} goes on sending requests to {', '.join(hidden)}")
+
     def _is_seen_inside(self, at: Endpoint) -> bool:
         """Return whether each balancer that has an endpoint had it in rotation at the last look."""
         look = self.last_look()
