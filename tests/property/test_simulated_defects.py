@@ -1186,3 +1186,37 @@ def test_what_a_rollback_waits_for_in_vain_is_replaced_when_it_is_tried_again() 
         gates={"confirm_promotion": [{"driver": "simulated", "after": 8, "answer": "fail"}]},
         seed=93101703,
     )
+
+
+def test_what_no_gate_has_passed_leaves_once_stable_instances_serve_again() -> None:
+    """A superseded set serves while they are started again. The next rollout asks for one replica
+    more, for which one of that set was kept until the promotion.
+    """
+    check(
+        Fault("stable dies", 41.0),
+        follows=("next",),
+        next_replicas=4,
+        budget={"max_surge": "50%", "max_unavailable": "34%"},
+        strategy="blue_green",
+        wait=20,
+        on_failure="hold",
+        gates={"confirm_promotion": [{"driver": "simulated", "after": 3, "answer": "person"}]},
+        seed=94002045,
+    )
+
+
+def test_what_is_dead_stays_while_a_preview_may_have_it() -> None:
+    """One has returned to an older state after it was emptied."""
+    check(
+        Fault("balancer restores", 19.6, what="lb1"),
+        Fault("host is busy", 21.2, 70.0, what="web3"),
+        Fault("freezes", 21, 1.0),
+        bad=[Life(0.5, 0.2, 0, errors=0.3), Life(5.0, 2.0, 0, errors=0.3)],
+        traffic={"driver": "simulated", "preview": True},
+        replicas=2,
+        strategy="blue_green",
+        min_ready=2,
+        headroom=1.25,
+        gates={"confirm_promotion": [{"driver": "simulated", "after": 8, "answer": "fail"}]},
+        seed=94102382,
+    )

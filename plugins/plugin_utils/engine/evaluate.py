@@ -459,11 +459,9 @@ def _kept_out(count: FleetCount, waypoint: Waypoint, allowed: ResolvedBudget) ->
     known = (waypoint.stable, waypoint.baseline)
     ready = [i for i in count.old.pending if can_admit(i)]
     idle = [i for i in ready if i.generation not in known and not i.in_rotation]
-    # as many as carried the requests until now are enough, however many more are asked for
-    needed = min(waypoint.desired, waypoint.before or waypoint.desired) - allowed.unavailable
     # what load balancers send requests to is in service, though its host may not answer
     coming = sum(not is_serving(i) for i in ready) - len(idle)
-    missing = max(1, needed) - count.serving - coming
+    missing = max(1, _carrying(waypoint, allowed)) - count.serving - coming
     return frozenset(ids(idle[max(0, missing) :]))
 
 
@@ -488,7 +486,7 @@ def _drain(part: _Part, returning: int) -> list[Instance]:
     excess_new = len(count.new) - waypoint.new - len(count.new.hopeless)
     group, excess = (count.old, excess_old) if excess_old > 0 else (count.new, excess_new)
     if excess <= 0:
-        return hopeless
+        return [*hopeless, *_superseded_to_drain(count, waypoint, allowed)]
     gone = {instance.id for instance in hopeless}
     stays = staying > 0 and group is count.old
     pending = [i for i in group.pending if i.id not in gone and not (stays and is_starting(i))]
@@ -498,6 +496,30 @@ def _drain(part: _Part, returning: int) -> list[Instance]:
     # Available instances serve as well, so what may go of them leaves enough for both.
     number = min(excess - len(leaving), count.available - floor)
     return [*hopeless, *leaving, *_first(group.available, number, _by_age(waypoint))]
+
+
+def _superseded_to_drain(
+    count: FleetCount, waypoint: Waypoint, allowed: ResolvedBudget
+) -> list[Instance]:
+    """Which instances of a superseded revision go, since stable ones carry the requests again: they
+    may never have passed its gates, as in `_kept_out`.
+    """
+    if not (waypoint.stable and waypoint.new_idle):
+        return []
+    known = (waypoint.stable, waypoint.baseline)
+    superseded = [i for i in count.old.available if i.generation not in known]
+    if len(count.old.available) - len(superseded) < _carrying(waypoint, allowed):
+        return []
+    may_go = [i for i in superseded if i.id not in count.pinned]
+    floor = waypoint.desired - allowed.unavailable
+    return _first(may_go, count.available - floor, _by_age(waypoint))
+
+
+def _carrying(waypoint: Waypoint, allowed: ResolvedBudget) -> int:
+    """How many stable instances are enough: as many as carried the requests until the rollout,
+    however many more are asked for.
+    """
+    return min(waypoint.desired, waypoint.before or waypoint.desired) - allowed.unavailable
 
 
 class _Spare:

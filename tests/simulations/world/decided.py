@@ -98,6 +98,7 @@ class Decided:
     def written(self) -> None:
         """The record was written: what drains goes on to, unless the rollout goes back to it."""
         world = self._world
+        world.check_superseded()
         before, self._draining = self._draining, world.recorded("draining") or {}
         for name in before:
             instance = world.born.get(name)

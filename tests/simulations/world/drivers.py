@@ -433,6 +433,7 @@ class Traffic(TrafficDriver):
                 entry.name = target.name  # the endpoint may have another instance now
             if target.rotation is Rotation.IN and entry.rotation is not Rotation.IN:
                 world.check_admitted(balancer, at)
+                entry.joined = world.now
             if target.rotation is not Rotation.IN and entry.rotation is Rotation.IN:
                 entry.left = world.now
             # an entry that is left as it is, for want of any that answers, is still the balancer's

@@ -224,7 +224,7 @@ class Waits:
         """
         world = self._world
         since = world.now - UNSEEN - world.late.get(world.machine.current.process.run, 0.0)
-        pool = world.balancers.values()
+        pool = (*world.balancers.values(), *world.previews.values())
         if any(balancer.away > since for balancer in pool):
             return  # it may still have any of them
         entries = {entry.name for balancer in pool for entry in balancer.entries.values()}

@@ -132,6 +132,7 @@ class Entry:
     rotation: Rotation = Rotation.OUT
     weight: int = 100
     left: float = float("-inf")  # rotation, at
+    joined: float = float("-inf")  # rotation, at
     ours: bool = True
     since: float = float("-inf")  # which it is known
     requests: float = 0.0  # sent to it so far, by this balancer's own account
@@ -758,17 +759,47 @@ class World:
 
     def check_hidden(self, balancer: Balancer, served: Collection[Endpoint]) -> None:
         """A balancer is changed: what no gate has passed gets requests from now on only where too
-        few others of those that `served` before serve beside it.
+        few others of those that `served` before serve beside it, as was seen at all balancers.
         """
         if not self.hidden or self.is_unseen(balancer):
             return
-        least = max(1, self._carried_by() if balancer.floor is None else balancer.floor)
+        asked = (self.recorded("rollout") or {}).get("replicas", 0) - self.unavailable
+        carried = max(self._carried_by(), asked)  # also while more replicas are rolled out
+        least = max(1, carried if balancer.floor is None else balancer.floor)
         inside = {at for at, e in balancer.entries.items() if e.rotation is Rotation.IN}
         for at in inside:
             instance, others = self.at(at), inside.intersection(served) - {at}
+            others = set(filter(self._is_seen_inside, others))
             if instance and instance.labels.revision in self.hidden and len(others) >= least:
                 name = instance.labels.id
                 self.broken(f"{balancer.name} sends requests to {name} before its gate")
+
+    def check_superseded(self) -> None:
+        """The record is written while the next set is prepared: what no gate has passed has left
+        the balancers where enough others have served for a while.
+        """
+        rollout, since = self.recorded("rollout") or {}, self.now - SOON
+        phases = ("progressing", "paused", "awaiting_promotion")
+        moving = rollout.get("strategy") == "blue_green" and rollout.get("phase") in phases
+        if not (self.hidden and moving) or self.waits.disturbed > since:
+            return
+        least = max(1, self._carried_by(), rollout["replicas"] - self.unavailable)
+        for balancer in self.balancers.values() if not rollout["asked"] else ():
+            inside = {
+                at: instance.labels
+                for at, entry in balancer.entries.items()
+                if entry.rotation is Rotation.IN and entry.joined < since
+                if (instance := self.at(at)) and self.answers(at)
+            }
+            hidden = [of.id for of in inside.values() if of.revision in self.hidden]
+            if hidden and balancer.floor is None and len(inside) - len(hidden) >= least:
+                self.broken(f"{balancer.name} goes on sending requests to {', '.join(hidden)}")
+
+    def _is_seen_inside(self, at: Endpoint) -> bool:
+        """Return whether each balancer that has an endpoint had it in rotation at the last look."""
+        look = self.last_look()
+        entries = [entry for one in self.balancers.values() if (entry := one.entries.get(at))]
+        return all(entry.rotation is Rotation.IN and entry.joined <= look for entry in entries)
 
     def _carried_by(self) -> int:
         """Return how many instances are to carry all requests: as many as have until now, since
