@@ -193,7 +193,16 @@ def check(
         """Its target and whether it is new: each target keeps what it is to have of either."""
         return target_of(i), i.generation == waypoint.generation
 
-    sides = {side(i) for i in going if available(i) and i.id not in bad and not redundant(i)}
+    def superseded(i: Instance) -> bool:
+        """It may never have passed a gate, and is not needed before those of the next set do."""
+        known = (waypoint.generation, waypoint.stable, waypoint.baseline)
+        return bool(waypoint.stable) and waypoint.new_idle and i.generation not in known
+
+    sides = {
+        side(i)
+        for i in going
+        if available(i) and i.id not in bad and not (redundant(i) or superseded(i))
+    }
     for i in staying:
         useless = (i.state is not State.READY or i.crashed) and not is_serving(i)
         if useless and side(i) in sides:
