@@ -1220,3 +1220,13 @@ def test_what_is_dead_stays_while_a_preview_may_have_it() -> None:
         gates={"confirm_promotion": [{"driver": "simulated", "after": 8, "answer": "fail"}]},
         seed=94102382,
     )
+
+
+def test_what_was_told_to_stop_is_no_capacity_although_its_busy_host_has_not_heard_of_it() -> None:
+    check(
+        Fault("host is busy", 1.1, 8.0, what="web3"),
+        Fault("balancer restores", 9.8, what="lb1"),
+        budget={"max_surge": "50%", "max_unavailable": "34%"},
+        headroom=1.25,
+        seed=96101906,
+    )

@@ -221,6 +221,8 @@ class Platform(PlatformDriver):
         """Return what a host answers; None: it has not finished."""
         world, epoch = self._world, self.context.known().epoch
         if max(host.away, host.locked) > world.now:
+            if host.locked > world.now:
+                _leave(world, host, stop)
             return silent(host)
         if epoch:
             newest = host.epochs.get(self.context.service, 0)
@@ -264,9 +266,10 @@ class Platform(PlatformDriver):
             host.instances.pop(name, None)
         service = self.context.service
         mine = [one for one in host.instances.values() if one.labels.service == service]
+        draining = world.recorded("draining") or {}
         for one in mine:
-            if one.told is None:
-                one.leaves = 0  # the host says that it runs
+            if one.told is None and one.labels.id not in draining:
+                one.leaves = 0  # the host says that it runs, and it is to go on
         return Answer({"instances": [_item(one, world.now) for one in mine]})
 
     def _start(self, host: Host, labels: Labels) -> None:
