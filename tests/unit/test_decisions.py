@@ -400,6 +400,14 @@ def test_what_was_superseded_goes_before_what_is_stable() -> None:
     assert (shop.peak, shop.fewest) == (8, 6)
 
 
+@pytest.mark.parametrize("stable", [0, 1])
+def test_what_was_superseded_serves_until_a_stable_one_does(stable: int) -> None:
+    """However many the budget lets be unavailable."""
+    fleet = [*some(stable, 1), *some(1, 2)]
+    decision = turn(fleet, Waypoint(3, 0, 2, 2, 0, stable=1, before=2), Budget(1, 2))
+    assert len(decision.drain) == stable
+
+
 def test_what_is_compared_with_stays_longest() -> None:
     fleet = [
         *some(2, 1),

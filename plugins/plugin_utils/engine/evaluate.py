@@ -461,7 +461,7 @@ def _kept_out(count: FleetCount, waypoint: Waypoint, allowed: ResolvedBudget) ->
     idle = [i for i in ready if i.generation not in known and not i.in_rotation]
     # what load balancers send requests to is in service, though its host may not answer
     coming = sum(not is_serving(i) for i in ready) - len(idle)
-    missing = max(1, _carrying(waypoint, allowed)) - count.serving - coming
+    missing = _carrying(waypoint, allowed) - count.serving - coming
     return frozenset(ids(idle[max(0, missing) :]))
 
 
@@ -517,9 +517,10 @@ def _superseded_to_drain(
 
 def _carrying(waypoint: Waypoint, allowed: ResolvedBudget) -> int:
     """How many stable instances are enough: as many as carried the requests until the rollout,
-    however many more are asked for.
+    however many more are asked for, but at least one.
     """
-    return min(waypoint.desired, waypoint.before or waypoint.desired) - allowed.unavailable
+    carried = min(waypoint.desired, waypoint.before or waypoint.desired)
+    return max(1, carried - allowed.unavailable)
 
 
 class _Spare:
