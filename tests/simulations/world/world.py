@@ -764,12 +764,14 @@ class World:
         if not self.hidden or self.is_unseen(balancer):
             return
         asked = (self.recorded("rollout") or {}).get("replicas", 0) - self.unavailable
-        carried = max(self._carried_by(), asked)  # also while more replicas are rolled out
-        least = max(1, carried if balancer.floor is None else balancer.floor)
+        carried = self._carried_by()
         inside = {at for at, e in balancer.entries.items() if e.rotation is Rotation.IN}
         for at in inside:
             instance, others = self.at(at), inside.intersection(served) - {at}
             others = set(filter(self._is_seen_inside, others))
+            # one that serves stays as long as the budget asks for more, also of a greater number
+            needed = max(carried, asked) if at in served else carried
+            least = max(1, needed if balancer.floor is None else balancer.floor)
             if instance and instance.labels.revision in self.hidden and len(others) >= least:
                 name = instance.labels.id
                 self.broken(f"{balancer.name} sends requests to {name} before its gate")
