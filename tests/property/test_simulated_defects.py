@@ -1230,3 +1230,22 @@ def test_what_was_told_to_stop_is_no_capacity_although_its_busy_host_has_not_hea
         headroom=1.25,
         seed=96101906,
     )
+
+
+def test_a_drain_is_cancelled_in_a_journal_that_was_away_while_the_balancer_forgot() -> None:
+    """It had returned to an older state before, in which the instance got requests."""
+    check(
+        Fault("store away", 14.7, 40.0),
+        Fault("balancer restores", 15.0, what="lb1"),
+        Fault("balancer forgets", 24.7, what="lb1"),
+        bad=[Life(0.5, 2.0, 4), Life(2.0, 0.2, 4), Life(5.0, 2.0, 0)],
+        targets=[{"name": "eu", "hosts": "web1"}, {"name": "us", "hosts": "web2,web3"}],
+        replicas=6,
+        budget={"max_in_flight": 2},
+        strategy="rolling",
+        wait=20,
+        failure_limit=3,
+        gates={"confirm_promotion": [{"driver": "simulated", "after": 1, "answer": "pass"}]},
+        quiet=True,
+        seed=100102833,
+    )

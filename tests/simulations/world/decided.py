@@ -114,6 +114,8 @@ class Decided:
         back = rollout.get("phase") in (Phase.ROLLING_BACK, Phase.HELD)  # perhaps on its way back
         if back and instance.labels.generation == previous.get("generation", 0):
             return False
+        if any(world.is_unseen(balancer) for balancer in world.balancers.values()):
+            return False  # one had it in rotation, perhaps, when this was decided
         entries = (one.entries.get(instance.labels.endpoint) for one in world.balancers.values())
         inside = any(entry and entry.rotation is Rotation.IN for entry in entries)
         return not (inside or instance.gone or instance.told is not None)
