@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import signal
 import socket
 import struct
 import threading
@@ -71,6 +70,7 @@ from ansible_collections.progressive.rollout.tests.drivers.traffic_contract impo
 from ansible_collections.progressive.rollout.tests.support.contexts import Knows
 from ansible_collections.progressive.rollout.tests.support.haproxy import HAProxy
 from ansible_collections.progressive.rollout.tests.support.ports import free_port
+from ansible_collections.progressive.rollout.tests.support.processes import stopped
 from ansible_collections.progressive.rollout.tests.support.waiting import PATIENCE, until
 
 HEALTH = parse({"http": "/healthz", "interval": "200ms"})
@@ -430,12 +430,10 @@ class TestOnlyHAProxy:
         try:
             driver = plane.driver()
             bring_in(driver, {a: Target(IN, name="shop-a")})
-            process = backends.processes[a]
-            process.send_signal(signal.SIGSTOP)
-            end = time.monotonic() + 5 * HEALTH.interval
-            while time.monotonic() < end:
-                assert plane.balancers[0].servers() == {"shop-a": "UP"}
-            process.send_signal(signal.SIGCONT)
+            with stopped(backends.processes[a].pid):
+                end = time.monotonic() + 5 * HEALTH.interval
+                while time.monotonic() < end:
+                    assert plane.balancers[0].servers() == {"shop-a": "UP"}
         finally:
             plane.close()
 

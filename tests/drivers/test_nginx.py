@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import socket
 import time
 import typing as t
@@ -45,6 +43,7 @@ from ansible_collections.progressive.rollout.tests.drivers import traffic_contra
 from ansible_collections.progressive.rollout.tests.support import nginx as lab
 from ansible_collections.progressive.rollout.tests.support.contexts import Knows
 from ansible_collections.progressive.rollout.tests.support.ports import free_port
+from ansible_collections.progressive.rollout.tests.support.processes import stopped
 from ansible_collections.progressive.rollout.tests.support.waiting import PATIENCE, until
 
 
@@ -278,15 +277,17 @@ class TestNginx(contract.TrafficContract):
         edge.config.write_text(config)
 
         worker = min(agent.workers(edge.process.pid))
-        os.kill(worker, signal.SIGSTOP)
-        with pytest.raises(
-            TrafficError,
-            match=(
-                r"nginx on edge1: it was reloaded and has old workers that do not quit within 1 s"
+        with (
+            stopped(worker),
+            pytest.raises(
+                TrafficError,
+                match=(
+                    r"nginx on edge1: it was reloaded and has old workers that do not quit within 1"
+                    r" s"
+                ),
             ),
         ):
             driver.apply(lighter)
-        os.kill(worker, signal.SIGCONT)
         monkeypatch.undo()
         assert [s.weight for s in contract.entries(driver.apply(lighter), a)] == [50]
 

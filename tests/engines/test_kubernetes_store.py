@@ -35,6 +35,7 @@ from ansible_collections.progressive.rollout.tests.support.namespaces import (
     Namespace,
 )
 from ansible_collections.progressive.rollout.tests.support.playbook import Playground, Run, suspend
+from ansible_collections.progressive.rollout.tests.support.processes import stopped
 from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 WITHOUT_RIGHTS = KUBECONFIG.with_name("rollout.kubeconfig")
@@ -114,12 +115,8 @@ def _killed(namespace: Namespace) -> Iterator[None]:
 
 @contextmanager
 def _hung(namespace: Namespace) -> Iterator[None]:
-    process = _api_server()
-    os.kill(process, signal.SIGSTOP)
-    try:
+    with stopped(_api_server()):
         yield
-    finally:
-        os.kill(process, signal.SIGCONT)
 
 
 @contextmanager

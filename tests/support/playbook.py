@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ansible_collections.progressive.rollout.tests.support import prefork
+from ansible_collections.progressive.rollout.tests.support import prefork, processes
 from ansible_collections.progressive.rollout.tests.support.waiting import LONG, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -407,8 +407,7 @@ def suspend(pid: int) -> None:
     """
 
     def suspended() -> bool:
-        os.kill(pid, signal.SIGSTOP)
-        until(lambda: _stat(pid)[0] == "T", f"process {pid} is suspended")
+        processes.stop(pid)
         locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
         if not any("FLOCK" in lock and str(pid) in lock for lock in locks):
             return True
