@@ -350,12 +350,18 @@ MESSAGES: Mapping[str, Message] = {
         "Act on its own error text, which the message quotes; meanwhile the rollout keeps"
         " retrying.",
     ),
-    # -- load balancers
     "PR-255": Message(
         "The image of an instance on a Swarm was changed by something other than a rollout. The"
         " instance is shown with the revision of that image, and the next rollout replaces it.",
         "Roll out the revision that is to run.",
     ),
+    "PR-256": Message(
+        "Instances of a rollout run another revision than the one that was asked for: something has"
+        " changed their image, or what an earlier journal started has their place. The rollout is"
+        " held, and nothing is promoted.",
+        "Roll back (`rollback.yml`), find out what has changed them, and roll out again.",
+    ),
+    # -- load balancers
     "PR-260": Message(
         "The autoscaler could not be read or changed, or something else changed it at the same"
         " time. The rollout keeps retrying.",

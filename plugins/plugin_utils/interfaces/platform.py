@@ -193,6 +193,9 @@ class Capabilities:
     # is the platform's (`replicas`), none are started beside others, `refill` says of which
     # revision the next ones are, and an instance is stopping until another has its place.
     refills_places: bool = False
+    # The generation of instances from before the first rollout, which the platform reports without
+    # a mark of any; no rollout gets it. 0: there are none.
+    adopts: int = 0
     # Its `clusters` are parts of different kinds, so that latencies do not compare, and only a
     # load balancer before all of them can divide the requests.
     has_parts: bool = False

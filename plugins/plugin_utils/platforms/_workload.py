@@ -35,6 +35,7 @@ class WorkloadDriver(PlatformDriver):
     capabilities = Capabilities(
         has_hosts=False,
         names_instances=True,
+        adopts=_pods.ADOPTED,
         host_options=("workload", "namespace", "context", "kubeconfig", "clusters"),
     )
     _create = "create it first"  # what to do where there is none
@@ -277,7 +278,13 @@ class WorkloadDriver(PlatformDriver):
             self._options["port"] or 0,
             clock.now(),
             self._cluster.skew,
+            self._images(),
         )
+
+    def _images(self) -> dict[int, str]:
+        """Return the image of each generation, with a placeholder, as far as it is known."""
+        kept = {n: self.context.settings_of(n) for n in self.context.known().settings}
+        return {n: str(known.platform.get("image") or "") for n, known in kept.items() if known}
 
     def _check_probe(self, workload: Object) -> None:
         only = self._container(workload)

@@ -132,7 +132,7 @@ class Pods(Together):
 class Driver(PlatformDriver):
     """The instances of all parts."""
 
-    capabilities = Capabilities(has_parts=True)
+    capabilities = Capabilities(has_parts=True, adopts=Together.capabilities.adopts)
 
     @classmethod
     def shaping(
