@@ -361,6 +361,17 @@ MESSAGES: Mapping[str, Message] = {
         " held, and nothing is promoted.",
         "Roll back (`rollback.yml`), find out what has changed them, and roll out again.",
     ),
+    "PR-257": Message(
+        "The Service of a rollout on Kubernetes sends requests to more than its pods: to those of"
+        " other workloads, to pods without any, or to addresses in an EndpointSlice that somebody has"
+        " made. While a rollout lasts, only its own pods would get requests.",
+        "Give the workload a Service that selects its pods alone, or remove `rollout_traffic`.",
+    ),
+    "PR-258": Message(
+        "It could never be known at which port the pods of a workload listen: their container names"
+        " none, or the load balancer and the platform know them at different ports.",
+        "Set `rollout_platform.port` to the port that the load balancer sends requests to.",
+    ),
     # -- load balancers
     "PR-260": Message(
         "The autoscaler could not be read or changed, or something else changed it at the same"
