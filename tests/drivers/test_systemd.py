@@ -616,6 +616,66 @@ def test_a_unit_of_the_users_own(bench: Bench) -> None:
         bench.driver(unit="nowhere@.service").check()
 
 
+@pytest.mark.parametrize("mode", ["process", "none", "mixed"])
+def test_a_unit_whose_programs_outlive_a_stop_is_refused(bench: Bench, mode: str) -> None:
+    name = f"{bench.service}@.service"
+    bench.put(f"/etc/systemd/system/{name}", f"{OWN}KillMode={mode}\n")
+    bench.systemctl("daemon-reload")
+    driver = bench.driver(unit=name)
+    if mode == "mixed":
+        driver.check()
+    else:
+        with pytest.raises(InputError, match=f"KillMode={mode}.* KillMode=mixed") as refused:
+            driver.check()
+        assert refused.value.id == "PR-208"
+    bench.run(f"rm /etc/systemd/system/{name}; systemctl daemon-reload")
+
+
+def test_a_drop_in_for_our_template_is_refused_likewise(bench: Bench) -> None:
+    folder = f"/etc/systemd/system/{bench.service}@.service.d"
+    bench.run(f"mkdir {folder}")
+    bench.put(f"{folder}/mine.conf", "[Service]\nKillMode=process\n")
+    bench.systemctl("daemon-reload")
+    driver = bench.driver(SLEEP)
+    driver.prepare("2.4.1")
+    with pytest.raises(InputError, match="KillMode=process"):
+        driver.check()
+    bench.run(f"rm -r {folder}; systemctl daemon-reload")
+
+
+def test_programs_that_a_stopped_unit_has_left_are_told(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that has left its unit with the port, and two that its KillMode spares."""
+    script = (
+        "systemd-run --quiet --collect --unit={service}-away python3 -m http.server {port};"
+        " sleep 1000 & exec sleep 1000"
+    )
+    driver, lines = bench.driver(["/bin/sh", "-c", script]), list[str]()
+    monkeypatch.setattr(bench.transport, "print_line", lines.append)
+    first, second = labels(driver, "a", "b")
+    driver.sync(start=[first])
+    listening = f"ss -Hltn sport = :{first.endpoint.port}"
+    until(lambda: bench.run(listening).strip())
+    until(lambda: states(driver.sync(stop=["a"])) == {"a": Process.STOPPED})
+    port = f"a on web1 was stopped, and a program still listens at its port {first.endpoint.port}"
+    driver.sync()
+    assert [line.partition(";")[0] for line in lines] == [port]
+    folder = f"/etc/systemd/system/{bench.service}@.service.d"
+    bench.run(f"systemctl stop {bench.service}-away; mkdir {folder}")
+    bench.put(f"{folder}/mine.conf", "[Service]\nKillMode=process\n")
+    bench.systemctl("daemon-reload")
+    sleeping = bench.driver(["/bin/sh", "-c", "sleep 1001 & exec sleep 1000"])
+    sleeping.sync(start=[second])
+    until(lambda: bench.run("pgrep -xfc 'sleep 1001' || true").strip() == "1")
+    until(lambda: states(sleeping.sync(stop=["b"]))["b"] is Process.STOPPED)
+    assert re.fullmatch(
+        r"b on web1 was stopped, and 1 of its processes still run: \d+ \(sleep\); .* \[PR-259\]",
+        lines[-1],
+    )
+    bench.run(f"pkill -xf 'sleep 1001'; rm -r {folder}; systemctl daemon-reload")
+
+
 def test_a_template_that_is_not_ours_is_left_alone(bench: Bench) -> None:
     path = f"/etc/systemd/system/{bench.service}@.service"
     bench.put(path, OWN)

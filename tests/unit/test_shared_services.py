@@ -52,7 +52,9 @@ class Behind(World):
             service = kubernetes_service.Driver(options, self._context)
             service.__dict__["_cluster"] = self.server
             return service
-        options = gateway_api.OPTIONS.parse({**given, "route": "httproute/shop"}, "rollout_traffic.")
+        options = gateway_api.OPTIONS.parse(
+            {**given, "route": "httproute/shop"}, "rollout_traffic."
+        )
         made = gateway_api.Driver(options, self._context)
         made.gateway.objects.__dict__["cluster"] = self.server
         made.gateway.objects.poll = 0.01

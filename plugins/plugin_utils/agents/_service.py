@@ -15,9 +15,9 @@ forget (ids), keep (settings by key), retain (keys of all settings that are stil
 stop_timeout and hook_timeout (seconds), and the agent's own settings. With `usage`, reports of
 running instances also have what they use.
 Answer: {"instances": [labels, process, age in seconds, detail; of one
-that another program has started again, restarts and how many seconds ago it was restarted first],
-"kept": [keys], "occupied": [ports]}, or {"stale": why} when a newer lease holder has acted here, or
-{"error": why}.
+that another program has started again, restarts and how many seconds ago it was restarted first;
+of one that was stopped, what is left alive of it], "kept": [keys], "occupied": [ports]}, or
+{"stale": why} when a newer lease holder has acted here, or {"error": why}.
 Request {"recall": key, service, host, path}: answer {"settings": what was kept, or None}.
 
 Needs Python 3.8. Modules only some calls need are imported there: most calls only look.
@@ -57,6 +57,7 @@ OPTIONAL: dict[str, t.Any] = {
     "stop_timeout": (int, float),
     "after_stop": list,
     "error": str,
+    "left": str,
 }
 # HUP, INT, QUIT, PIPE, TERM: a caller may ignore them, and what is run here may not
 INHERITED_SIGNALS = (1, 2, 3, 13, 15)
@@ -246,6 +247,10 @@ class Service:
     def settle(self, stopping: list[Record]) -> None:
         """Wait a moment for the instances that were just told to stop."""
 
+    def left(self, record: Record) -> str:
+        """Return what is left alive of an instance that was stopped, or ""."""
+        return ""
+
     def usage(self, record: Record) -> dict[str, float]:
         """Return what a running instance uses, as `_usage.py` reads it."""
         return {}
@@ -430,6 +435,11 @@ class Service:
         )
         answer["age"] = max(0.0, age)
         answer["detail"] = self.detail(record, asked) if not alive else ""
+        if asked and not alive:
+            if "left" not in record:
+                record["left"] = self.left(record) if record["boot"] == self.boot else ""
+                self.save(record)
+            answer.update({"left": record["left"]} if record["left"] else {})
         if "restarts" in record:
             answer.update(
                 restarts=record["restarts"], restarted=max(0.0, uptime() - record["restarted"])
@@ -479,6 +489,16 @@ def taken(address: str, port: int) -> str:
                     )
         break
     return ""
+
+
+def holds_port(record: Record) -> str:
+    """Return that the port of an instance that was stopped is still taken, or "".
+
+    It was the instance's: a program of it has left what is stopped with it.
+    """
+    if "error" in record or not taken(record["address"], record["port"]):
+        return ""
+    return f"a program still listens at its port {record['port']}"
 
 
 def neighbours(path: str, service: str) -> t.Iterator[Record]:

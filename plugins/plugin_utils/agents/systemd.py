@@ -43,12 +43,13 @@ SHAPE = "00-rollout.conf"  # the first of a unit's drop-ins
 OURS = "# Written by progressive.rollout"  # how templates of rollouts begin
 SHOWN = """
     LoadState FragmentPath EnvironmentFiles NeedDaemonReload Job ActiveState SubState Result
-    NRestarts InvocationID MainPID
+    NRestarts InvocationID MainPID ControlGroup KillMode
     ExecMainCode ExecMainStatus
     ExecMainStartTimestampMonotonic ExecMainExitTimestampMonotonic
     ActiveExitTimestampMonotonic""".split()
 RUNNING = ("active", "reloading", "refreshing")
 ALIVE = (*RUNNING, "activating", "deactivating", "maintenance")
+SPARING = ("process", "none")  # values of KillMode with which a stop spares programs of a unit
 # results that the exit code or the signal says, too
 PLAIN = ("success", "exit-code", "signal", "core-dump")
 # id of systemd's message that it begins to stop a unit
@@ -256,6 +257,15 @@ class Service(_service.Service):
                 record.update(error=refused[0], ended=refused[0])
             self.save(record)
 
+    def left(self, record: Record) -> str:
+        """Return which processes a stopped unit still has, or that another one has its port."""
+        unit = self.units.get(record.get("unit", ""), {}) if self.owns(record) else {}
+        pids = _members(unit.get("ControlGroup", ""))
+        if not pids:
+            return _service.holds_port(record)
+        named = ", ".join(f"{pid} ({_command(pid)})" for pid in pids[:3])
+        return f"{len(pids)} of its processes still run: {named}"
+
     def usage(self, record: Record) -> dict[str, float]:
         return _usage.of_cgroup(int(self.units[record["unit"]].get("MainPID") or 0))
 
@@ -294,6 +304,28 @@ def _show(names: t.Iterable[str]) -> dict[str, Unit]:
 def _there(unit: Unit) -> bool:
     """Return whether a unit runs, or is about to."""
     return unit["ActiveState"] in ALIVE or _has_job(unit)
+
+
+def _members(group: str) -> list[int]:
+    """Return the processes in a cgroup and those below, by the path that systemd shows of it."""
+    places = ("", "systemd", "unified") if group else ()
+    for place in places:
+        pids = []
+        for folder, _folders, files in os.walk(os.path.join(_usage.CGROUPS, place) + group):
+            try:
+                text = (
+                    _read(os.path.join(folder, "cgroup.procs")) if "cgroup.procs" in files else ""
+                )
+            except OSError:
+                continue  # a threaded one, or it has just gone
+            pids += [int(pid) for pid in text.split()]
+        if pids:
+            return sorted(pids)
+    return []
+
+
+def _command(pid: int) -> str:
+    return "".join(c for c in _read(f"/proc/{pid}/comm").strip() if c.isprintable())
 
 
 def _has_job(unit: Unit) -> bool:
@@ -457,7 +489,10 @@ def _problems(check: dict[str, t.Any]) -> dict[str, str]:
         }
     problems = {
         "path": _service.unusable(check["path"]),
-        "unit": _foreign(check["template"]) if check["text"] else _unfit(check),
+        "unit": (
+            (_foreign(check["template"]) if check["text"] else _unfit(check))
+            or _outlived(check["template"])
+        ),
     }
     return {setting: why for setting, why in {**problems, **_missing(check)}.items() if why}
 
@@ -474,6 +509,21 @@ def _unfit(check: dict[str, t.Any]) -> str:
             f" EnvironmentFile={check['path']}/env/%n"
         )
     return ""
+
+
+def _outlived(template: str) -> str:
+    """Return why a stop of a unit would leave its programs running; "" if it does not.
+
+    https://www.freedesktop.org/software/systemd/man/latest/systemd.kill.html
+    """
+    name = template.replace("@", "@0")
+    mode = _show([name])[name].get("KillMode", "")
+    if mode not in SPARING:
+        return ""
+    return (
+        f"{template} has KillMode={mode}, with which a stop leaves the programs of an instance"
+        " running, and their port taken; remove that line, or write KillMode=mixed"
+    )
 
 
 def _prepare(wanted: dict[str, t.Any]) -> dict[str, str]:

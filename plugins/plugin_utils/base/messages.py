@@ -363,14 +363,20 @@ MESSAGES: Mapping[str, Message] = {
     ),
     "PR-257": Message(
         "The Service of a rollout on Kubernetes sends requests to more than its pods: to those of"
-        " other workloads, to pods without any, or to addresses in an EndpointSlice that somebody has"
-        " made. While a rollout lasts, only its own pods would get requests.",
+        " other workloads, to pods without any, or to addresses in an EndpointSlice that was made"
+        " by hand. While a rollout lasts, only its own pods would get requests.",
         "Give the workload a Service that selects its pods alone, or remove `rollout_traffic`.",
     ),
     "PR-258": Message(
         "It could never be known at which port the pods of a workload listen: their container names"
         " none, or the load balancer and the platform know them at different ports.",
         "Set `rollout_platform.port` to the port that the load balancer sends requests to.",
+    ),
+    "PR-259": Message(
+        "An instance was stopped, and programs of it still run: they have left its unit or its"
+        " session, so that no stop reaches them. Their port stays taken.",
+        "End them on the host, and have the program stay in the foreground, without a unit or a"
+        " session of its own.",
     ),
     # -- load balancers
     "PR-260": Message(

@@ -30,6 +30,7 @@ class Item(t.TypedDict):
     detail: str
     restarts: t.NotRequired[int]  # by a supervisor of the host, as systemd
     restarted: t.NotRequired[float]  # how long ago the first was
+    left: t.NotRequired[str]  # what is left alive of a stopped one
     usage: t.NotRequired[dict[str, float]]  # where it was asked for
 
 

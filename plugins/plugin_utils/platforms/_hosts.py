@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ..base import clock
 from ..base.errors import InputError, PlatformError, RolloutError
+from ..base.text import clean
 from ..engine.model import Process
 from ..inputs.options import Options
 from ..interfaces.context import DriverContext
@@ -78,6 +79,7 @@ class Hosts(PlatformDriver):
         self.machines: dict[str, Machine] = {}
         self._starters: dict[int, Hosts] = {}  # by generation
         self._occupied: dict[str, set[int]] = {}  # by address: ports that others have
+        self._left: set[str] = set()  # stopped instances that have left something, as told
         self._calls = Calls(transport, self._agent, Found | Stale | Failed)
         self._seen = LastSeen(context)
         self.away = self._seen.away
@@ -267,6 +269,7 @@ class Hosts(PlatformDriver):
             answer = answers.get(host)
             self._seen.update(host, answer, starts[host], stops[host], now)
             if answer and answer.value is not None:
+                self._tell_left(host, answer.value["instances"])
                 self._secrets.kept(host, answer.value.get("kept", ()))
                 self._occupied.setdefault(self._addresses[host], set()).update(
                     answer.value.get("occupied", ())
@@ -275,6 +278,16 @@ class Hosts(PlatformDriver):
 
     def changed(self) -> bool:
         return self._calls.answered_late
+
+    def _tell_left(self, host: str, items: Sequence[Mapping[str, t.Any]]) -> None:
+        """Tell once what stopped instances have left alive."""
+        for item in items:
+            if (left := item.get("left")) and item["id"] not in self._left:
+                self._left.add(item["id"])
+                self.context.transport.print_line(
+                    f"{clean(item['id'])} on {host} was stopped, and {clean(left, 300)}; end that"
+                    " there [PR-259]"
+                )
 
     def _ending(
         self, requests: Mapping[str, Mapping[str, t.Any]], stop: Collection[str]
