@@ -16,8 +16,9 @@ stop_timeout and hook_timeout (seconds), and the agent's own settings. With `usa
 running instances also have what they use.
 Answer: {"instances": [labels, process, age in seconds, detail; of one
 that another program has started again, restarts and how many seconds ago it was restarted first;
-of one that was stopped, what is left alive of it], "kept": [keys], "occupied": [ports]}, or
-{"stale": why} when a newer lease holder has acted here, or {"error": why}.
+of one that was stopped, what is left alive of it], "kept": [keys], "occupied": [ports], "named":
+[slot and why of each that was not started, since its name is another program's]}, or {"stale": why}
+when a newer lease holder has acted here, or {"error": why}.
 Request {"recall": key, service, host, path}: answer {"settings": what was kept, or None}.
 
 Needs Python 3.8. Modules only some calls need are imported there: most calls only look.
@@ -61,6 +62,10 @@ OPTIONAL: dict[str, t.Any] = {
 }
 # HUP, INT, QUIT, PIPE, TERM: a caller may ignore them, and what is run here may not
 INHERITED_SIGNALS = (1, 2, 3, 13, 15)
+
+
+class NameTaken(Exception):
+    """What an instance would be named is there already, and is not ours: another name is free."""
 
 
 def serve(kind: type[Service], request: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -110,7 +115,8 @@ def _serve(kind: type[Service], request: dict[str, t.Any]) -> dict[str, t.Any]:
         kept = _keep(home, keep, request.get("retain"), bool(start or forget))
         service = kind(home, request)
         reports = _work(service, request)
-        return {"instances": reports, "kept": kept, "occupied": service.occupied}
+        passed = {"occupied": service.occupied, "named": service.named}
+        return {"instances": reports, "kept": kept, **passed}
 
 
 def _folders(home: str) -> tuple[str, ...]:
@@ -194,7 +200,9 @@ def _work(service: Service, request: dict[str, t.Any]) -> list[Record]:
         if wanted.get("pass_over") and service.in_use(wanted):
             service.occupied.append(wanted["port"])
         else:
-            records[wanted["id"]] = service.start(wanted)
+            record = service.start(wanted)
+            if record:
+                records[wanted["id"]] = record
     service.settle(stopping)
     for id in request["forget"]:
         if id in records:
@@ -224,6 +232,7 @@ class Service:
         self.instances = os.path.join(home, "instances")
         self.logs = os.path.join(home, "logs")
         self.occupied: list[int] = []  # ports that were passed over
+        self.named: list[Record] = []  # slots whose names were, and why
         with open("/proc/sys/kernel/random/boot_id") as file:
             self.boot = file.read().strip()
 
@@ -332,8 +341,11 @@ class Service:
         self.request_stop(record, kill=not first)
         return True
 
-    def start(self, wanted: dict[str, t.Any]) -> Record:
-        """Start an instance. What keeps it from starting is its record's `error`."""
+    def start(self, wanted: dict[str, t.Any]) -> Record | None:
+        """Start an instance. What keeps it from starting is its record's `error`.
+
+        None where its name is another program's: the caller takes another one.
+        """
         record = {label: wanted[label] for label in LABELS}
         record.update(created=time.time(), uptime=uptime(), boot=self.boot)
         record.update(
@@ -348,6 +360,10 @@ class Service:
         )
         try:
             error = error or self.spawn(record, wanted)
+        except NameTaken as exc:
+            self.named.append({"slot": wanted["slot"], "why": str(exc)})
+            self.after_stop(record)
+            return None
         except OSError as exc:
             error = f"cannot start it: {exc}"
         if error:
@@ -397,6 +413,11 @@ class Service:
         if self.alive(record):
             raise Refused(f"instance {record['id']} is running: stop it before it is forgotten")
         self.remove(record)
+        self.after_stop(record)
+        os.unlink(os.path.join(self.instances, record["id"] + ".json"))
+
+    def after_stop(self, record: Record) -> None:
+        """Run the hook of an instance that is gone, or was not started after all."""
         env = {
             name.upper(): str(record[name])
             for name in ("service", "revision", "slot", "address", "port")
@@ -407,7 +428,6 @@ class Service:
         if failed:  # the instance is gone: the failure is reported, and nothing waits for it
             with open(self.log(record), "a") as log:
                 log.write(f"{failed}\n")
-        os.unlink(os.path.join(self.instances, record["id"] + ".json"))
 
     def prune(self, records: dict[str, Record]) -> None:
         """Remove what was kept of forgotten instances for a while: their logs but the newest."""

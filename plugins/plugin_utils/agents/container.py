@@ -169,6 +169,8 @@ class Service(_service.Service):
             return ""
         if record["id"] in self.seen:
             self.discard(record["id"])
+        elif self.call("inspect", "--type=container", record["id"])[0] == 0:
+            raise _service.NameTaken(f"the container {record['id']} is there already, not ours")
         return f"{self.program} cannot start it: {_why(errors)}"
 
     def request_stop(self, record: Record, kill: bool) -> None:

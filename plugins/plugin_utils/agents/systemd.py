@@ -43,13 +43,12 @@ SHAPE = "00-rollout.conf"  # the first of a unit's drop-ins
 OURS = "# Written by progressive.rollout"  # how templates of rollouts begin
 SHOWN = """
     LoadState FragmentPath EnvironmentFiles NeedDaemonReload Job ActiveState SubState Result
-    NRestarts InvocationID MainPID ControlGroup KillMode
+    NRestarts InvocationID MainPID ControlGroup
     ExecMainCode ExecMainStatus
     ExecMainStartTimestampMonotonic ExecMainExitTimestampMonotonic
     ActiveExitTimestampMonotonic""".split()
 RUNNING = ("active", "reloading", "refreshing")
 ALIVE = (*RUNNING, "activating", "deactivating", "maintenance")
-SPARING = ("process", "none")  # values of KillMode with which a stop spares programs of a unit
 # results that the exit code or the signal says, too
 PLAIN = ("success", "exit-code", "signal", "core-dump")
 # id of systemd's message that it begins to stop a unit
@@ -184,7 +183,7 @@ class Service(_service.Service):
         name = self.unit(wanted)
         record.update(unit=name, begun=False, shape=wanted.get("shape", []))
         if _there(self.units[name]):
-            return f"the unit {name} runs already, and is not ours; stop it (systemctl stop {name})"
+            raise _service.NameTaken(f"the unit {name} runs already, and is not ours")
         os.makedirs(self.environment, 0o700, exist_ok=True)
         env = {"INSTANCE": wanted["id"], **wanted["env"]}
         if wanted["command"]:
@@ -279,7 +278,7 @@ def _units(records: t.Iterable[Record]) -> list[str]:
     return [record["unit"] for record in records]
 
 
-def _show(names: t.Iterable[str]) -> dict[str, Unit]:
+def _show(names: t.Iterable[str], shown: t.Sequence[str] = SHOWN) -> dict[str, Unit]:
     """Return what systemd knows of units, by name.
 
     A property that it shows several times has several lines.
@@ -287,7 +286,7 @@ def _show(names: t.Iterable[str]) -> dict[str, Unit]:
     names = sorted(names)
     if not names:
         return {}
-    out = _systemctl("show", f"--property={','.join(SHOWN)}", *names)
+    out = _systemctl("show", f"--property={','.join(shown)}", *names)
     units: dict[str, Unit] = {}
     for name, block in zip(names, out.split("\n\n")):
         unit = units[name] = {}
@@ -491,7 +490,7 @@ def _problems(check: dict[str, t.Any]) -> dict[str, str]:
         "path": _service.unusable(check["path"]),
         "unit": (
             (_foreign(check["template"]) if check["text"] else _unfit(check))
-            or _outlived(check["template"])
+            or _unsupervised(check["template"])
         ),
     }
     return {setting: why for setting, why in {**problems, **_missing(check)}.items() if why}
@@ -511,19 +510,23 @@ def _unfit(check: dict[str, t.Any]) -> str:
     return ""
 
 
-def _outlived(template: str) -> str:
-    """Return why a stop of a unit would leave its programs running; "" if it does not.
+def _unsupervised(template: str) -> str:
+    """Return why a stop of a unit would leave its programs running, or their end would not be seen;
+    "" if neither is so.
 
     https://www.freedesktop.org/software/systemd/man/latest/systemd.kill.html
     """
     name = template.replace("@", "@0")
-    mode = _show([name])[name].get("KillMode", "")
-    if mode not in SPARING:
-        return ""
-    return (
-        f"{template} has KillMode={mode}, with which a stop leaves the programs of an instance"
-        " running, and their port taken; remove that line, or write KillMode=mixed"
-    )
+    unit = _show([name], ("KillMode", "Type", "RemainAfterExit"))[name]
+    if unit.get("KillMode") in ("process", "none"):
+        return (
+            f"{template} has KillMode={unit['KillMode']}, with which a stop leaves the programs of"
+            " an instance running, and their port taken; remove that line, or write KillMode=mixed"
+        )
+    if unit.get("Type") == "oneshot" or unit.get("RemainAfterExit") == "yes":
+        line = "Type=oneshot" if unit.get("Type") == "oneshot" else "RemainAfterExit=yes"
+        return f"{template} has {line}, so that the end of its program would not be seen; remove it"
+    return ""
 
 
 def _prepare(wanted: dict[str, t.Any]) -> dict[str, str]:

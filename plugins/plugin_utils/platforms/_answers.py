@@ -34,12 +34,20 @@ class Item(t.TypedDict):
     usage: t.NotRequired[dict[str, float]]  # where it was asked for
 
 
+class Named(t.TypedDict):
+    """A slot at which nothing was started, since its instance's name is another program's."""
+
+    slot: int
+    why: str
+
+
 class Found(t.TypedDict):
     """The instances on a host, and the keys of the settings that are kept there."""
 
     instances: list[Item]
     kept: t.NotRequired[list[str]]
     occupied: t.NotRequired[list[int]]  # ports at which nothing was started: others have them
+    named: t.NotRequired[list[Named]]
 
 
 class Owner(t.TypedDict):

@@ -79,6 +79,7 @@ class Hosts(PlatformDriver):
         self.machines: dict[str, Machine] = {}
         self._starters: dict[int, Hosts] = {}  # by generation
         self._occupied: dict[str, set[int]] = {}  # by address: ports that others have
+        self._named: set[int] = set()  # slots whose names others have
         self._left: set[str] = set()  # stopped instances that have left something, as told
         self._calls = Calls(transport, self._agent, Found | Stale | Failed)
         self._seen = LastSeen(context)
@@ -141,9 +142,9 @@ class Hosts(PlatformDriver):
             )
         known = hosts, self._addresses, self._ports, count, taken, generation
         try:
-            places = place(*known, zones=self.zones, occupied=self._occupied)
-        except PlatformError:
-            places = place(*known, zones=self.zones)  # perhaps one of the ports is free again
+            places = place(*known, zones=self.zones, occupied=self._occupied, slots=self._named)
+        except PlatformError:  # perhaps one of the ports is free again
+            places = place(*known, zones=self.zones, slots=self._named)
         return [place for place in places if place[0] not in self.at_work]
 
     # -- before anything is touched
@@ -274,10 +275,19 @@ class Hosts(PlatformDriver):
                 self._occupied.setdefault(self._addresses[host], set()).update(
                     answer.value.get("occupied", ())
                 )
+                self._pass_over(host, answer.value.get("named", ()))
         return self._seen.reports(self._hosts)
 
     def changed(self) -> bool:
         return self._calls.answered_late
+
+    def _pass_over(self, host: str, named: Sequence[Mapping[str, t.Any]]) -> None:
+        """Pass over slots whose names other programs have, and say so."""
+        for item in named:
+            self._named.add(item["slot"])
+            self.context.transport.print_line(
+                f"{host}: {clean(item['why'], 300)}; an instance of another name is started"
+            )
 
     def _tell_left(self, host: str, items: Sequence[Mapping[str, t.Any]]) -> None:
         """Tell once what stopped instances have left alive."""
