@@ -12,7 +12,10 @@ from types import SimpleNamespace
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import rollback
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Phase
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
+    Composition,
+    Phase,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.context import (
     DriverContext,
     Known,
@@ -25,6 +28,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms impo
     kubernetes,
     swarm,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
 from ansible_collections.progressive.rollout.tests.simulations.world.store import Journal
 from ansible_collections.progressive.rollout.tests.support import kubernetes as api
 from ansible_collections.progressive.rollout.tests.support import statefulsets
@@ -56,7 +60,7 @@ class On(World):
         """With the settings of rollouts: those of a world in memory have no options."""
         known, settings = super().known(), InstanceSettings("kubernetes", {"image": IMAGE}, {})
         numbers = range(2, 9) if self.images else ()
-        return replace(known, settings=dict.fromkeys(numbers, settings))
+        return replace(known, settings={**dict.fromkeys(numbers, settings), **known.settings})
 
 
 def in_cluster(server: api.Server, workload: str) -> tuple[World, Running]:
@@ -146,6 +150,44 @@ def test_a_generation_of_a_lost_journal_is_another() -> None:
     world.journals["shop"] = Journal()
     shop.play(revision="2")
     assert running() == {"2": 2}
+
+
+def of_an_earlier_version(shop: Service, stable: Composition, known: bool) -> None:
+    """Give a service the journal of a version that adopted pods as its first generation.
+
+    `known`: a rollout of that version has begun the generation.
+    """
+    settings = {1: InstanceSettings("kubernetes", {"image": IMAGE}, {})} if known else {}
+    record = Record("shop", stable, generation=stable.generation, settings=settings, journal="j")
+    shop.store.acquire("a", "ann", 60, {})
+    shop.store.commit("a", 60, record.dump())
+    shop.store.release("a")
+
+
+def test_a_revision_that_an_earlier_version_promoted_and_never_ran_runs() -> None:
+    """With replicas 0, its first rollout scaled the template that was there."""
+    server = api.Server()
+    server.create(api.DEPLOYMENTS, api.deployment("1", 2))
+    world, running = in_cluster(server, "deployment/shop")
+    shop = Service(world, replicas=2)
+    of_an_earlier_version(shop, Composition("2", 1, 2), known=True)
+    shop.play(revision="2")
+    assert running() == {"2": 2}
+    assert not shop.play(revision="2")["changed"]
+
+
+def test_pods_that_an_earlier_version_adopted_are_stable_still() -> None:
+    server = api.Server()
+    server.create(api.DEPLOYMENTS, api.deployment("1", 2))
+    pods = {pod["metadata"]["name"] for pod in server.living()}
+    world, running = in_cluster(server, "deployment/shop")
+    shop = Service(world, replicas=2)
+    of_an_earlier_version(shop, Composition("1", 1, 2), known=False)
+    shop.play(revision="1")  # puts them into rotation
+    assert {pod["metadata"]["name"] for pod in server.living()} == pods
+    shop.play(revision="2")
+    shop.step(rollback)
+    assert running() == {"1": 2}
 
 
 @pytest.mark.parametrize(
