@@ -452,6 +452,26 @@ def test_a_port_and_a_unit_that_a_stranger_has(
     assert bench.systemctl("is-active", bench.unit(2)) == "active\n"
 
 
+def test_units_that_run_by_hand_are_named(bench: Bench) -> None:
+    driver, cart = bench.driver(SLEEP), copy.copy(bench)
+    cart.service += "cart"
+    driver.prepare("2.4.1")
+    driver.sync(start=labels(driver, "a", "b"))
+    until(lambda: all_are(driver, Process.RUNNING))
+    bench.put(f"{ENV}/{bench.unit(7)}", 'ROLLOUT_COMMAND="sleep 1000"\nROLLOUT_CWD=/\n')
+    bench.systemctl("start", bench.unit(7))
+    driver.check()
+    (line,) = driver.risks(2, 2, 3)
+    assert line.startswith(f"on web1, {bench.unit(7)} run beside the instances: no rollout has")
+    other = cart.driver(unit=f"{bench.service}@.service")
+    other.check()
+    assert bench.unit(7) in other.risks(2, 2, 3)[0]
+    assert bench.unit(0) not in other.risks(2, 2, 3)[0], "of another service"
+    bench.systemctl("stop", bench.unit(7))
+    driver.check()
+    assert not driver.risks(2, 2, 3)
+
+
 def test_an_agent_that_is_killed_as_it_starts_one(bench: Bench) -> None:
     """The next call goes on where it was; nothing is there twice."""
     driver = bench.driver(["/bin/sh", "-c", "echo up; exec sleep 1000"])

@@ -13,7 +13,8 @@ The request is what `_service.py` says, with `template` (shop@.service) and its 
 user's own), and for each instance to start its template, env and, for our template, command (for
 the shell), cwd and shape (lines of the unit). Requests {"check": what} and {"prepare": what} have
 path, home, template, text, user, program, search and cwd. They answer {"problems": {setting: why}}.
-The first touches nothing, the second writes our template.
+The first touches nothing, and also answers "beside": units of the template that run, and that no
+rollout has started. The second writes our template.
 
 Needs Python 3.8 and systemd 240.
 """
@@ -59,7 +60,9 @@ STOP_WAIT = 0.05  # seconds; looking takes some of it
 def main(request: dict[str, t.Any]) -> dict[str, t.Any]:
     """Answer a request."""
     if "check" in request:
-        return {"problems": _problems(request["check"]), **_service.owner(request)}
+        problems = _problems(request["check"])
+        beside = [] if problems else _beside(request)
+        return {"problems": problems, "beside": beside, **_service.owner(request)}
     if "prepare" in request:
         return {"problems": _prepare(request["prepare"])}
     return _service.serve(Service, request)
@@ -527,6 +530,20 @@ def _unsupervised(template: str) -> str:
         line = "Type=oneshot" if unit.get("Type") == "oneshot" else "RemainAfterExit=yes"
         return f"{template} has {line}, so that the end of its program would not be seen; remove it"
     return ""
+
+
+def _beside(request: dict[str, t.Any]) -> list[str]:
+    """Return the units of the template that run here, and that no rollout has started."""
+    check = request["check"]
+    units = check["template"].replace("@.", "@*.")
+    shown = ("--plain", "--no-legend", "--full", "--type=service", "--state=active,activating")
+    lines = _service.run("systemctl", "list-units", *shown, units)[1].splitlines()
+    records = list(_service.neighbours(check["path"], request["service"]))
+    hosts = os.listdir(check["path"]) if lines and os.path.isdir(check["path"]) else ()
+    for host in hosts:  # several may be this machine
+        records += _records(os.path.join(check["path"], host, request["service"]))
+    started = {record.get("unit") for record in records}
+    return sorted({line.split()[0] for line in lines if line.strip()} - started)
 
 
 def _prepare(wanted: dict[str, t.Any]) -> dict[str, str]:

@@ -62,6 +62,7 @@ class Problems(t.TypedDict):
 
     problems: dict[str, str]
     machine: t.NotRequired[Machine]
+    beside: t.NotRequired[list[str]]  # what runs as instances do, and no rollout has started
     journal: t.NotRequired[Owner]
 
 

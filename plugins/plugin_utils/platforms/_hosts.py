@@ -79,6 +79,7 @@ class Hosts(PlatformDriver):
         self.machines: dict[str, Machine] = {}
         self._starters: dict[int, Hosts] = {}  # by generation
         self._occupied: dict[str, set[int]] = {}  # by address: ports that others have
+        self._beside: dict[str, list[str]] = {}  # by host, what no rollout has started, of `check`
         self._named: set[int] = set()  # slots whose names others have
         self._left: set[str] = set()  # stopped instances that have left something, as told
         self._calls = Calls(transport, self._agent, Found | Stale | Failed)
@@ -166,9 +167,20 @@ class Hosts(PlatformDriver):
         owners = {host: answer.get("journal") for host, answer in answers.items()}
         files = f"{self._path}/HOST/SERVICE/journal"
         self.context.known().journal.refuse_others(owners, "instances", files)
+        self._beside = {
+            host: answer["beside"] for host, answer in answers.items() if answer.get("beside")
+        }
         self.machines = {
             host: answer["machine"] for host, answer in answers.items() if "machine" in answer
         }
+
+    def risks(self, replicas: int, least: int, most: int) -> Sequence[str]:
+        return [
+            f"on {host}, {', '.join(map(clean, names[:5]))}"
+            f"{f' and {len(names) - 5} more' if len(names) > 5 else ''} run beside the instances:"
+            " no rollout has started them, so none counts or stops them"
+            for host, names in self._beside.items()
+        ]
 
     def prepare(self, revision: str, generation: int | None = None) -> None:
         self._starter(generation)._prepare(revision)
