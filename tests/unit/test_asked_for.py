@@ -48,6 +48,7 @@ class On(World):
     driver: Callable[[DriverContext], PlatformDriver] = lambda context: t.cast(t.Any, None)
     images: bool = False  # whether the journal has the image of each rollout's generation
     said: list[str] = field(default_factory=list)
+    swarm: swarms.Server | None = None
     fewest: int = 0
     most: int = 99
 
@@ -102,7 +103,7 @@ def of_swarm(count: int, monkeypatch: pytest.MonkeyPatch) -> tuple[World, Runnin
             found[image.rpartition(":")[2]] += number
         return {revision: number for revision, number in found.items() if number}
 
-    return On(driver=driver), running
+    return On(driver=driver, swarm=server), running
 
 
 def of_hosts(count: int, monkeypatch: pytest.MonkeyPatch) -> tuple[World, Running]:
@@ -255,3 +256,21 @@ def test_an_image_that_a_webhook_writes_otherwise_is_the_same(image: str) -> Non
     server.starts = change
     shop = Service(world, replicas=2)
     assert shop.play(revision="2")["rollout"]["outcome"] == "promoted"
+
+
+def test_a_swarm_service_that_a_stranger_has_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, running = of_swarm(0, monkeypatch)
+    server = t.cast(t.Any, world).swarm
+    theirs = {
+        "Name": "shop-1",
+        "Labels": {},
+        "Mode": {"Replicated": {"Replicas": 1}},
+        "TaskTemplate": {"ContainerSpec": {"Image": "theirs:9"}},
+    }
+    server._object("POST", server.objects["services"], ["create"], theirs, {})
+    shop = Service(world, replicas=2, failure_limit=1)
+    result = shop.play(revision="2")
+    assert result["rollout"]["outcome"] == "promoted"
+    assert running() == {"9": 1, "2": 2}

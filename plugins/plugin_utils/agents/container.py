@@ -143,7 +143,7 @@ class Service(_service.Service):
             uptime=_service.uptime() - max(0.0, time.time() - created),
             boot=self.boot,
         )
-        for name in ("stop_requested", "restarts", "restarted", "crash", "began"):
+        for name in ("stop_requested", "left", "restarts", "restarted", "crash", "began"):
             record.pop(name, None)
 
     def alive(self, record: Record) -> bool:

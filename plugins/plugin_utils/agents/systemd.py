@@ -121,7 +121,7 @@ class Service(_service.Service):
     def lives(self, record: Record, unit: Unit) -> None:
         """Return whether the unit runs, which may have been started again, or with its host."""
         if unit["ActiveState"] in RUNNING and (record["boot"] != self.boot or "ended" in record):
-            for name in ("ended", "restarts", "restarted", "crash", "invocation"):
+            for name in ("ended", "left", "restarts", "restarted", "crash", "invocation"):
                 record.pop(name, None)
             record.update(boot=self.boot, uptime=_service.uptime())
             self.save(record)
