@@ -335,6 +335,23 @@ def test_a_port_that_a_stranger_has(bench: Bench) -> None:
     )
 
 
+def test_a_name_that_a_stranger_has(both: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(both.transport, "print_line", lines.append)
+    both.run("run", "--detach", "--name=shop-1", "localhost/shop:1")
+    driver = both.driver(hooks={"after_stop": ["/bin/touch", "/run/{instance}"]})
+    wanted = labels(driver, "shop-1", "shop-2", "shop-3")
+    assert [one.host for one in wanted] == ["web1", "web2", "web1"]
+    running = {"shop-2": Process.RUNNING, "shop-3": Process.RUNNING}
+    assert states(driver.sync(start=wanted)) == running, "nothing has failed"
+    said = "web1: the container shop-1 is there already, not ours; an instance of another name is"
+    assert [line.startswith(said) for line in lines] == [True]
+    assert both.hosts.run("web1", "ls", "/run/shop-1"), "its hook has undone what the other did"
+    assert both.names() == {"shop-1", "shop-3"}
+    both.run("rm", "--force", "shop-1")
+    both.hosts.run("web1", "rm", "/run/shop-1")
+
+
 def test_what_a_start_cut_short_left_is_removed_and_what_runs_is_taken_in(both: Bench) -> None:
     driver = both.driver()
     wanted = labels(driver, "shop-1", "shop-2", "shop-3")

@@ -363,6 +363,19 @@ class TestNginx(contract.TrafficContract):
         ):
             plane.driver().check()
 
+    def test_idle_connections_that_a_reload_closes_are_named(
+        self, plane: Plane, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lines: list[str] = []
+        driver, config = plane.driver(), plane.nginxes["edge2"].config
+        monkeypatch.setattr(driver.transport, "print_line", lines.append, raising=False)
+        driver.check()
+        assert lines == []
+        config.write_text(config.read_text().replace("keepalive_timeout 0;", ""))
+        driver.check()
+        assert [line.partition(":")[0] for line in lines] == ["nginx on edge2"]
+        assert "keepalive_timeout 75s" in lines[0]
+
     def test_nothing_but_names_and_addresses_comes_into_its_configuration(
         self, plane: Plane
     ) -> None:

@@ -68,6 +68,8 @@ class Agents:
     def __init__(self, names: list[str]) -> None:
         self.names = names
         self.down: set[str] = set()
+        self.said: list[str] = []
+        self.print_line = self.said.append
 
     def hosts(self, pattern: str) -> list[str]:
         return self.names
@@ -367,6 +369,26 @@ def test_forgetting_a_dead_one_ends_what_it_left_behind(bench: Bench) -> None:
     assert ticks(child) is not None
     assert driver.sync(forget=["a"]) == []
     until(lambda: ticks(child) is None)
+
+
+def test_a_program_that_has_left_its_session_is_told(bench: Bench) -> None:
+    program = (
+        "import os, socket, sys, time; away = os.fork(); away or os.setsid();"
+        " kept = away or socket.create_server((sys.argv[1], int(sys.argv[2])));"
+        " away or print(os.getpid(), flush=True); time.sleep(1000)"
+    )
+    driver = bench.driver([sys.executable, "-c", program, "{address}", "{port}"])
+    wanted = labels(driver, "a")
+    driver.sync(start=wanted)
+    until(lambda: bench.log("a").strip().isdigit())
+    try:
+        until(lambda: states(driver.sync(stop=["a"])) == {"a": Process.STOPPED})
+        driver.sync()
+        (line,) = bench.transport.said
+        port = wanted[0].endpoint.port
+        assert f"was stopped, and a program still listens at its port {port}; " in line
+    finally:
+        os.kill(int(bench.log("a")), signal.SIGKILL)
 
 
 def test_one_that_died_has_failed_and_says_its_last_words(bench: Bench) -> None:

@@ -422,8 +422,11 @@ def test_one_that_says_itself_when_it_is_ready(bench: Bench) -> None:
     until(lambda: all_are(driver, Process.RUNNING))
 
 
-def test_a_port_and_a_unit_that_a_stranger_has(bench: Bench) -> None:
-    driver = bench.driver(SLEEP, ports="20200-20299")
+def test_a_port_and_a_unit_that_a_stranger_has(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver, lines = bench.driver(SLEEP, ports="20200-20299"), list[str]()
+    monkeypatch.setattr(bench.transport, "print_line", lines.append)
     driver.prepare("2.4.1")
     wanted = labels(driver, "a", "b", "c")
     listen = (
@@ -431,26 +434,42 @@ def test_a_port_and_a_unit_that_a_stranger_has(bench: Bench) -> None:
         " time.sleep(1000)"
     )
     bench.run(f"systemd-run --quiet --unit=stranger python3 -I -S -c {shlex.quote(listen)}")
+    bench.run(f"mkdir -p {ENV}")
     bench.put(f"{ENV}/{bench.unit(2)}", 'ROLLOUT_COMMAND="sleep 1000"\nROLLOUT_CWD=/\n')
     bench.systemctl("start", bench.unit(2))
     until(lambda: ":20200 " in bench.run("ss -Hltn"))
-    others = {"b": Process.RUNNING, "c": Process.FAILED}
+    others = {"b": Process.RUNNING}
     assert states(driver.sync(start=wanted)) == others
+    passed = f"web1: the unit {bench.unit(2)} runs already, and is not ours; an instance of"
+    assert [line.startswith(passed) for line in lines] == [True]
+    slots = [slot for _host, _endpoint, slot in driver.place(3, (), 1)]
+    assert slots == [0, 1, 3], "another one is free"
     # insisted on, as where there is no other port
     reports = {report.labels.id: report for report in driver.sync(start=wanted[:1])}
-    assert states(reports.values()) == {
-        "a": Process.FAILED,
-        "b": Process.RUNNING,
-        "c": Process.FAILED,
-    }
+    assert states(reports.values()) == {"a": Process.FAILED, "b": Process.RUNNING}
     assert reports["a"].detail.startswith("port 20200 at ")
-    assert (
-        reports["c"].detail
-        == f"the unit {bench.unit(2)} runs already, and is not ours; stop it (systemctl stop"
-        f" {bench.unit(2)})"
-    )
-    assert states(driver.sync(forget=["a", "c"])) == {"b": Process.RUNNING}
+    assert states(driver.sync(forget=["a"])) == {"b": Process.RUNNING}
     assert bench.systemctl("is-active", bench.unit(2)) == "active\n"
+
+
+def test_units_that_run_by_hand_are_named(bench: Bench) -> None:
+    driver, cart = bench.driver(SLEEP), copy.copy(bench)
+    cart.service += "cart"
+    driver.prepare("2.4.1")
+    driver.sync(start=labels(driver, "a", "b"))
+    until(lambda: all_are(driver, Process.RUNNING))
+    bench.put(f"{ENV}/{bench.unit(7)}", 'ROLLOUT_COMMAND="sleep 1000"\nROLLOUT_CWD=/\n')
+    bench.systemctl("start", bench.unit(7))
+    driver.check()
+    (line,) = driver.risks(2, 2, 3)
+    assert line.startswith(f"on web1, {bench.unit(7)} run beside the instances: no rollout has")
+    other = cart.driver(unit=f"{bench.service}@.service")
+    other.check()
+    assert bench.unit(7) in other.risks(2, 2, 3)[0]
+    assert bench.unit(0) not in other.risks(2, 2, 3)[0], "of another service"
+    bench.systemctl("stop", bench.unit(7))
+    driver.check()
+    assert not driver.risks(2, 2, 3)
 
 
 def test_an_agent_that_is_killed_as_it_starts_one(bench: Bench) -> None:
@@ -614,6 +633,76 @@ def test_a_unit_of_the_users_own(bench: Bench) -> None:
         InputError, match=r"rollout_platform.unit: systemd cannot load nowhere@.service"
     ):
         bench.driver(unit="nowhere@.service").check()
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("KillMode=process", r"KillMode=process.* KillMode=mixed"),
+        ("KillMode=none", r"KillMode=none"),
+        ("KillMode=mixed", ""),
+        ("Type=oneshot", r"Type=oneshot, so that the end"),
+        ("RemainAfterExit=yes", r"RemainAfterExit=yes, so that the end"),
+        ("Type=forking", ""),
+    ],
+)
+def test_a_unit_that_systemd_does_not_end_is_refused(bench: Bench, line: str, why: str) -> None:
+    name = f"{bench.service}@.service"
+    bench.put(f"/etc/systemd/system/{name}", f"{OWN}{line}\n")
+    bench.systemctl("daemon-reload")
+    driver = bench.driver(unit=name)
+    if why:
+        with pytest.raises(InputError, match=why) as refused:
+            driver.check()
+        assert refused.value.id == "PR-208"
+    else:
+        driver.check()
+    bench.run(f"rm /etc/systemd/system/{name}; systemctl daemon-reload")
+
+
+def test_a_drop_in_for_our_template_is_refused_likewise(bench: Bench) -> None:
+    folder = f"/etc/systemd/system/{bench.service}@.service.d"
+    bench.run(f"mkdir {folder}")
+    bench.put(f"{folder}/mine.conf", "[Service]\nKillMode=process\n")
+    bench.systemctl("daemon-reload")
+    driver = bench.driver(SLEEP)
+    driver.prepare("2.4.1")
+    with pytest.raises(InputError, match="KillMode=process"):
+        driver.check()
+    bench.run(f"rm -r {folder}; systemctl daemon-reload")
+
+
+def test_programs_that_a_stopped_unit_has_left_are_told(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that has left its unit with the port, and two that its KillMode spares."""
+    script = (
+        "systemd-run --quiet --collect --unit={service}-away python3 -m http.server {port};"
+        " sleep 1000 & exec sleep 1000"
+    )
+    driver, lines = bench.driver(["/bin/sh", "-c", script]), list[str]()
+    monkeypatch.setattr(bench.transport, "print_line", lines.append)
+    first, second = labels(driver, "a", "b")
+    driver.sync(start=[first])
+    listening = f"ss -Hltn sport = :{first.endpoint.port}"
+    until(lambda: bench.run(listening).strip())
+    until(lambda: states(driver.sync(stop=["a"])) == {"a": Process.STOPPED})
+    port = f"a on web1 was stopped, and a program still listens at its port {first.endpoint.port}"
+    driver.sync()
+    assert [line.partition(";")[0] for line in lines] == [port]
+    folder = f"/etc/systemd/system/{bench.service}@.service.d"
+    bench.run(f"systemctl stop {bench.service}-away; mkdir {folder}")
+    bench.put(f"{folder}/mine.conf", "[Service]\nKillMode=process\n")
+    bench.systemctl("daemon-reload")
+    sleeping = bench.driver(["/bin/sh", "-c", "sleep 1001 & exec sleep 1000"])
+    sleeping.sync(start=[second])
+    until(lambda: bench.run("pgrep -xfc 'sleep 1001' || true").strip() == "1")
+    until(lambda: states(sleeping.sync(stop=["b"]))["b"] is Process.STOPPED)
+    assert re.fullmatch(
+        r"b on web1 was stopped, and 1 of its processes still run: \d+ \(sleep\); .* \[PR-259\]",
+        lines[-1],
+    )
+    bench.run(f"pkill -xf 'sleep 1001'; rm -r {folder}; systemctl daemon-reload")
 
 
 def test_a_template_that_is_not_ours_is_left_alone(bench: Bench) -> None:

@@ -57,7 +57,7 @@ class Gateways(api.Server):
             return {"versions": [{"version": one} for one in self.versions[group]]}
         if version in self.versions.get(group, {}):
             return {"resources": [{"name": one} for one in self.versions[group][version]]}
-        if path == SERVICES:
+        if path == SERVICES and "labelSelector" in query:
             key, _equals, value = query["labelSelector"].partition("=")
             there = [one for one in self._all(SERVICES) if _pod.labels_of(one).get(key) == value]
             return copy.deepcopy({"items": there})
@@ -134,5 +134,8 @@ class Gateways(api.Server):
 
     def _slice(self, service: Object) -> Object:
         found = [{"addresses": [one], "conditions": {}} for one in self._addresses(service)]
-        labels = {"kubernetes.io/service-name": service["metadata"]["name"]}
+        labels = {
+            "kubernetes.io/service-name": service["metadata"]["name"],
+            "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
+        }
         return {"metadata": {"labels": labels}, "endpoints": found}

@@ -272,11 +272,7 @@ class Server:
             self._put(path, changed)
 
     def _set(self, path: str, one: Object) -> None:
-        mine = [
-            pod
-            for pod in self.living()
-            if pod["metadata"]["ownerReferences"][0]["uid"] == one["metadata"]["uid"]
-        ]
+        mine = [pod for pod in self.living() if _pod.owned_by(pod, one)]
         missing, room = one["spec"]["replicas"] - len(mine), self.quota - len(self._all(PODS))
         for _missing in range(max(0, min(missing, room))):
             self._start(one)
@@ -310,7 +306,7 @@ class Server:
             "name": name,
             "uid": f"uid-{self._version}",
             "creationTimestamp": now,
-            "ownerReferences": [{"uid": owner["metadata"]["uid"], "controller": True}],
+            "ownerReferences": [_owned(owner)],
         }
         ready = self.starts(pod) and not self.ends
         pod["spec"]["nodeName"] = "node1"
@@ -352,6 +348,14 @@ class Server:
         with self._happened:
             self._events.append((self._version, kind, path, copy.deepcopy(one)))
             self._happened.notify_all()
+
+
+def _owned(owner: Object) -> Object:
+    """The reference of a pod to its ReplicaSet: of the Deployment's, with a real one's name."""
+    name = owner["metadata"]["name"]
+    made = owner["spec"]["template"]["metadata"]["labels"].get(_pods.HASH) == name
+    named = {"kind": "ReplicaSet", "name": f"shop-{name}" if made else name}
+    return {"uid": owner["metadata"]["uid"], "controller": True, **named}
 
 
 def _is_label_of_pod(path: str, before: Object, after: Object) -> bool:

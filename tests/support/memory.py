@@ -111,6 +111,7 @@ class World:
     crashes: Callable[[Labels], bool] = lambda labels: False
     context: DriverContext | None = None  # of the step that runs
     missing: str = ""  # what a host lacks of what revisions need
+    balancer: str = "memory"  # the name of its driver; `none`: nothing divides the requests
     journals: defaultdict[str, Journal] = field(default_factory=lambda: defaultdict(Journal))
 
     def known(self) -> Known:
@@ -364,7 +365,7 @@ class MemoryRun(StepContext):
             settings,
             store=DriverChoice("memory", DriverModule(journals, Options()), {}),
             platform=choice(PlatformDriver, world.platform),
-            traffic=choice(TrafficDriver, world.traffic),
+            traffic=replace(choice(TrafficDriver, world.traffic), name=world.balancer),
             autoscaler=world.autoscaler(),
         )
         self.options = options

@@ -198,6 +198,15 @@ def test_a_deployment_is_rolled_out_and_handed_back(steers: bool, service: bool)
     assert len([path for path in server.objects if path.startswith(api.SETS)]) == 3, "the history"
 
 
+@pytest.mark.parametrize("replicas", [0, 2])
+def test_a_deployment_of_any_size_gets_the_revision_asked_for(replicas: int) -> None:
+    server = cluster(replicas)
+    shop = Shop(server)
+    assert shop.play(revision="2", replicas=2)["rollout"]["outcome"] == "promoted"
+    is_ordinary(server, "2", 2)
+    assert not shop.play(revision="2", replicas=2)["changed"]
+
+
 def test_what_rollouts_left_is_removed_and_pods_run_on() -> None:
     server = with_service()
     Shop(server).play(revision="2")

@@ -106,9 +106,30 @@ def test_a_port_that_was_passed_over_is_no_failure() -> None:
     assert "failed" not in states
 
 
+def test_names_that_others_have_are_passed_over() -> None:
+    class Named(Platform):
+        """Starts none by the name of a stranger."""
+
+        def sync(self, start: t.Sequence[Labels] = (), *work: t.Any, **more: t.Any) -> t.Any:
+            free = [labels for labels in start if labels.id not in ("shop-1", "shop-2")]
+            return super().sync(free, *work, **more)
+
+    class Street(World):
+        def platform(self) -> Platform:
+            return Named(self)
+
+    shop = Service(Street(fewest=0), replicas=2, failure_limit=1)
+    result = shop.play(revision="1")
+    assert result["rollout"]["outcome"] == "promoted"
+    states = [event.get("state") for event in shop.timeline(result["rollout"]["id"])]
+    assert shop.running == {"1": 2} and "failed" not in states
+
+
 def test_occupied_ports_are_no_places() -> None:
     addresses = {"web1": "10.0.0.1", "web2": "10.0.0.2"}
     occupied = {"10.0.0.1": {8100, 8101, 9000}}
-    places = place(list(addresses), addresses, range(8100, 8103), 4, (), 1, occupied=occupied)
+    given = list(addresses), addresses, range(8100, 8103), 4, (), 1
+    places = place(*given, occupied=occupied, slots=(0, 2))
+    assert sorted(slot for _host, _endpoint, slot in places) == [1, 3, 4, 5]
     assert {endpoint.port for host, endpoint, _slot in places if host == "web1"} == {8102}
     assert len({endpoint for _host, endpoint, _slot in places}) == 4

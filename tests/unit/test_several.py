@@ -380,6 +380,17 @@ def test_only_pods_have_the_name_of_their_part() -> None:
         assert driver.at({pods}).capabilities.names_instances
 
 
+def test_a_part_whose_endpoints_could_never_be_known_is_refused() -> None:
+    world, driver = both()
+    assert driver.workloads == {"deployment/shop"}
+    driver.check_endpoints()
+    container = world.cloud.objects[api.SHOP]["spec"]["template"]["spec"]["containers"][0]
+    del container["ports"]
+    with pytest.raises(InputError, match="names no containerPort") as refused:
+        driver.check_endpoints()
+    assert refused.value.id == "PR-258"
+
+
 def test_a_silent_cluster_is_remembered_while_hosts_answer() -> None:
     """Each part knows only its own: it must not forget what another has lost."""
     world, driver = both()

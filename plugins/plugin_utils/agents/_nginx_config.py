@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 TYPE_CHECKING = False  # importing typing costs start-up time
 if TYPE_CHECKING:
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
 
 TOKEN = 3000  # bytes; the longest text in a configuration is 4096
 MARK = "# Written by progressive.rollout"
+# a comment, a text in quotes, the end of a directive, or a word, which may have a ${variable}
+TOKEN_OF = re.compile(
+    r"#[^\n]*|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|[{};]|(?:\$\{\w+\}|[^\s{};])+"
+)
+ZERO = re.compile(r"0+(?:ms|s|m|h|d)?")
+USUAL_IDLE = "75s"  # nginx's own keepalive_timeout
 KEYS = ("address", "port", "weight", "name", "since")
 
 
@@ -177,3 +184,58 @@ def foreign_servers(text: str) -> bool:
     """Return True if a NAME.conf that no rollout wrote has servers that serve."""
     bare = "".join(line.partition("#")[0] for line in text.splitlines())
     return not text.startswith(MARK) and bare.count("server ") != bare.count(" down;")
+
+
+def idle(text: str, upstream: str) -> str:
+    """Return how long nginx keeps idle connections of the clients of an upstream, as it is written
+    in its configuration; "" if it keeps none, or that cannot be told.
+
+    `nginx -T` shows an included file by itself, so a server in it has what `http` says.
+    """
+    values: dict[str, dict[tuple[str, ...], str]] = {}
+    used = []
+    for path, words in _directives(text):
+        if words[0] in ("keepalive_timeout", "keepalive_min_timeout") and len(words) > 1:
+            within = () if path == ("http",) else path
+            if not any(block.startswith("upstream") for block in path):
+                values.setdefault(words[0], {})[within] = words[1]
+        elif words[0] == "proxy_pass" and _names(words[-1], upstream):
+            used.append(path)
+    for path in used:
+        kept = _at(values.get("keepalive_timeout", {}), path, USUAL_IDLE)
+        least = _at(values.get("keepalive_min_timeout", {}), path, "0")
+        if not ZERO.fullmatch(kept) and ZERO.fullmatch(least):
+            return kept
+    return ""
+
+
+def _names(target: str, upstream: str) -> bool:
+    """Return whether the target of a proxy_pass is an upstream, or the variable that names it."""
+    place = target.partition("://")[2].partition("/")[0]
+    return place in (upstream, "$" + variable(upstream))
+
+
+def _at(values: dict[tuple[str, ...], str], path: tuple[str, ...], usual: str) -> str:
+    """Return the value that holds in a block: its own, or that of the nearest around it."""
+    known = [path[:length] for length in range(len(path), -1, -1) if path[:length] in values]
+    return values[known[0]] if known else usual
+
+
+def _directives(text: str) -> t.Iterator[tuple[tuple[str, ...], list[str]]]:
+    """Yield the directives, each with the blocks that it is in; each block has a number."""
+    path: tuple[str, ...] = ()
+    words: list[str] = []
+    for number, token in enumerate(TOKEN_OF.findall(text)):
+        if token.startswith("#"):
+            continue
+        if token == "{":
+            name = words[0] if words else ""
+            path, words = (*path, name if name == "http" else "%s %d" % (name, number)), []
+        elif token == "}":
+            path, words = path[:-1], []
+        elif token == ";":
+            if words:
+                yield path, words
+            words = []
+        else:
+            words.append(token)

@@ -15,9 +15,10 @@ forget (ids), keep (settings by key), retain (keys of all settings that are stil
 stop_timeout and hook_timeout (seconds), and the agent's own settings. With `usage`, reports of
 running instances also have what they use.
 Answer: {"instances": [labels, process, age in seconds, detail; of one
-that another program has started again, restarts and how many seconds ago it was restarted first],
-"kept": [keys], "occupied": [ports]}, or {"stale": why} when a newer lease holder has acted here, or
-{"error": why}.
+that another program has started again, restarts and how many seconds ago it was restarted first;
+of one that was stopped, what is left alive of it], "kept": [keys], "occupied": [ports], "named":
+[slot and why of each that was not started, since its name is another program's]}, or {"stale": why}
+when a newer lease holder has acted here, or {"error": why}.
 Request {"recall": key, service, host, path}: answer {"settings": what was kept, or None}.
 
 Needs Python 3.8. Modules only some calls need are imported there: most calls only look.
@@ -57,9 +58,14 @@ OPTIONAL: dict[str, t.Any] = {
     "stop_timeout": (int, float),
     "after_stop": list,
     "error": str,
+    "left": str,
 }
 # HUP, INT, QUIT, PIPE, TERM: a caller may ignore them, and what is run here may not
 INHERITED_SIGNALS = (1, 2, 3, 13, 15)
+
+
+class NameTaken(Exception):
+    """What an instance would be named is there already, and is not ours: another name is free."""
 
 
 def serve(kind: type[Service], request: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -109,7 +115,8 @@ def _serve(kind: type[Service], request: dict[str, t.Any]) -> dict[str, t.Any]:
         kept = _keep(home, keep, request.get("retain"), bool(start or forget))
         service = kind(home, request)
         reports = _work(service, request)
-        return {"instances": reports, "kept": kept, "occupied": service.occupied}
+        passed = {"occupied": service.occupied, "named": service.named}
+        return {"instances": reports, "kept": kept, **passed}
 
 
 def _folders(home: str) -> tuple[str, ...]:
@@ -193,7 +200,9 @@ def _work(service: Service, request: dict[str, t.Any]) -> list[Record]:
         if wanted.get("pass_over") and service.in_use(wanted):
             service.occupied.append(wanted["port"])
         else:
-            records[wanted["id"]] = service.start(wanted)
+            record = service.start(wanted)
+            if record:
+                records[wanted["id"]] = record
     service.settle(stopping)
     for id in request["forget"]:
         if id in records:
@@ -223,6 +232,7 @@ class Service:
         self.instances = os.path.join(home, "instances")
         self.logs = os.path.join(home, "logs")
         self.occupied: list[int] = []  # ports that were passed over
+        self.named: list[Record] = []  # slots whose names were, and why
         with open("/proc/sys/kernel/random/boot_id") as file:
             self.boot = file.read().strip()
 
@@ -245,6 +255,10 @@ class Service:
 
     def settle(self, stopping: list[Record]) -> None:
         """Wait a moment for the instances that were just told to stop."""
+
+    def left(self, record: Record) -> str:
+        """Return what is left alive of an instance that was stopped, or ""."""
+        return ""
 
     def usage(self, record: Record) -> dict[str, float]:
         """Return what a running instance uses, as `_usage.py` reads it."""
@@ -327,8 +341,11 @@ class Service:
         self.request_stop(record, kill=not first)
         return True
 
-    def start(self, wanted: dict[str, t.Any]) -> Record:
-        """Start an instance. What keeps it from starting is its record's `error`."""
+    def start(self, wanted: dict[str, t.Any]) -> Record | None:
+        """Start an instance. What keeps it from starting is its record's `error`.
+
+        None where its name is another program's: the caller takes another one.
+        """
         record = {label: wanted[label] for label in LABELS}
         record.update(created=time.time(), uptime=uptime(), boot=self.boot)
         record.update(
@@ -343,6 +360,10 @@ class Service:
         )
         try:
             error = error or self.spawn(record, wanted)
+        except NameTaken as exc:
+            self.named.append({"slot": wanted["slot"], "why": str(exc)})
+            self.after_stop(record)
+            return None
         except OSError as exc:
             error = f"cannot start it: {exc}"
         if error:
@@ -392,6 +413,11 @@ class Service:
         if self.alive(record):
             raise Refused(f"instance {record['id']} is running: stop it before it is forgotten")
         self.remove(record)
+        self.after_stop(record)
+        os.unlink(os.path.join(self.instances, record["id"] + ".json"))
+
+    def after_stop(self, record: Record) -> None:
+        """Run the hook of an instance that is gone, or was not started after all."""
         env = {
             name.upper(): str(record[name])
             for name in ("service", "revision", "slot", "address", "port")
@@ -402,7 +428,6 @@ class Service:
         if failed:  # the instance is gone: the failure is reported, and nothing waits for it
             with open(self.log(record), "a") as log:
                 log.write(f"{failed}\n")
-        os.unlink(os.path.join(self.instances, record["id"] + ".json"))
 
     def prune(self, records: dict[str, Record]) -> None:
         """Remove what was kept of forgotten instances for a while: their logs but the newest."""
@@ -430,6 +455,11 @@ class Service:
         )
         answer["age"] = max(0.0, age)
         answer["detail"] = self.detail(record, asked) if not alive else ""
+        if asked and not alive:
+            if "left" not in record:
+                record["left"] = self.left(record) if record["boot"] == self.boot else ""
+                self.save(record)
+            answer.update({"left": record["left"]} if record["left"] else {})
         if "restarts" in record:
             answer.update(
                 restarts=record["restarts"], restarted=max(0.0, uptime() - record["restarted"])
@@ -479,6 +509,16 @@ def taken(address: str, port: int) -> str:
                     )
         break
     return ""
+
+
+def holds_port(record: Record) -> str:
+    """Return that the port of an instance that was stopped is still taken, or "".
+
+    It was the instance's: a program of it has left what is stopped with it.
+    """
+    if "error" in record or not taken(record["address"], record["port"]):
+        return ""
+    return f"a program still listens at its port {record['port']}"
 
 
 def neighbours(path: str, service: str) -> t.Iterator[Record]:

@@ -143,7 +143,7 @@ class Service(_service.Service):
             uptime=_service.uptime() - max(0.0, time.time() - created),
             boot=self.boot,
         )
-        for name in ("stop_requested", "restarts", "restarted", "crash", "began"):
+        for name in ("stop_requested", "left", "restarts", "restarted", "crash", "began"):
             record.pop(name, None)
 
     def alive(self, record: Record) -> bool:
@@ -169,6 +169,8 @@ class Service(_service.Service):
             return ""
         if record["id"] in self.seen:
             self.discard(record["id"])
+        elif self.call("inspect", "--type=container", record["id"])[0] == 0:
+            raise _service.NameTaken(f"the container {record['id']} is there already, not ours")
         return f"{self.program} cannot start it: {_why(errors)}"
 
     def request_stop(self, record: Record, kill: bool) -> None:

@@ -56,9 +56,9 @@ def main(request: Request) -> dict[str, t.Any]:
         epoch = 0 if request["op"] == "check" else request["epoch"]
         stem = os.path.join(request["path"], request["upstream"])
         with _files.Fenced(stem, epoch, mark(request), _nginx_config.paths(request)):
-            work = {"check": check, "observe": observe, "apply": apply}[request["op"]]
-            entries = work(request)
-        return {"entries": entries, **(mark(request).shown() if work is check else {})}
+            if request["op"] == "check":
+                return {**check(request), **mark(request).shown()}
+            return {"entries": {"observe": observe, "apply": apply}[request["op"]](request)}
     except _files.Stale as exc:
         return {"stale": str(exc)}
     except _files.Refused as exc:
@@ -332,10 +332,11 @@ def await_(until: float, happened: t.Callable[[], bool], what: str) -> None:
 # --- the requests ---
 
 
-def check(request: Request) -> list[Entry]:
+def check(request: Request) -> dict[str, t.Any]:
     """Raise Failed unless nginx runs, its configuration is right and this user may change it.
 
-    It has to include the service's file.
+    It has to include the service's file. Return the entries, and how long nginx keeps idle
+    connections of clients.
     """
     pid = master(request)
     name = _nginx_config.paths(request)[0]
@@ -375,7 +376,8 @@ def check(request: Request) -> list[Entry]:
         raise Failed(
             "something else answers there; give an address and a port that nothing uses", "status"
         )
-    return observe(request)
+    idle = _nginx_config.idle(text, request["upstream"])
+    return {"entries": observe(request), "idle": idle}
 
 
 def observe(request: Request) -> list[Entry]:

@@ -176,6 +176,9 @@ class Service(_service.Service):
         while any(self.alive(record) for record in stopping) and time.monotonic() < deadline:
             time.sleep(_service.STOP_POLL)
 
+    def left(self, record: Record) -> str:
+        return _service.holds_port(record)
+
     def usage(self, record: Record) -> dict[str, float]:
         return _usage.of_processes([record["pid"], *_others(record["pid"])])
 

@@ -13,7 +13,8 @@ The request is what `_service.py` says, with `template` (shop@.service) and its 
 user's own), and for each instance to start its template, env and, for our template, command (for
 the shell), cwd and shape (lines of the unit). Requests {"check": what} and {"prepare": what} have
 path, home, template, text, user, program, search and cwd. They answer {"problems": {setting: why}}.
-The first touches nothing, the second writes our template.
+The first touches nothing, and also answers "beside": units of the template that run, and that no
+rollout has started. The second writes our template.
 
 Needs Python 3.8 and systemd 240.
 """
@@ -43,7 +44,7 @@ SHAPE = "00-rollout.conf"  # the first of a unit's drop-ins
 OURS = "# Written by progressive.rollout"  # how templates of rollouts begin
 SHOWN = """
     LoadState FragmentPath EnvironmentFiles NeedDaemonReload Job ActiveState SubState Result
-    NRestarts InvocationID MainPID
+    NRestarts InvocationID MainPID ControlGroup
     ExecMainCode ExecMainStatus
     ExecMainStartTimestampMonotonic ExecMainExitTimestampMonotonic
     ActiveExitTimestampMonotonic""".split()
@@ -59,7 +60,9 @@ STOP_WAIT = 0.05  # seconds; looking takes some of it
 def main(request: dict[str, t.Any]) -> dict[str, t.Any]:
     """Answer a request."""
     if "check" in request:
-        return {"problems": _problems(request["check"]), **_service.owner(request)}
+        problems = _problems(request["check"])
+        beside = [] if problems else _beside(request)
+        return {"problems": problems, "beside": beside, **_service.owner(request)}
     if "prepare" in request:
         return {"problems": _prepare(request["prepare"])}
     return _service.serve(Service, request)
@@ -118,7 +121,7 @@ class Service(_service.Service):
     def lives(self, record: Record, unit: Unit) -> None:
         """Return whether the unit runs, which may have been started again, or with its host."""
         if unit["ActiveState"] in RUNNING and (record["boot"] != self.boot or "ended" in record):
-            for name in ("ended", "restarts", "restarted", "crash", "invocation"):
+            for name in ("ended", "left", "restarts", "restarted", "crash", "invocation"):
                 record.pop(name, None)
             record.update(boot=self.boot, uptime=_service.uptime())
             self.save(record)
@@ -183,7 +186,7 @@ class Service(_service.Service):
         name = self.unit(wanted)
         record.update(unit=name, begun=False, shape=wanted.get("shape", []))
         if _there(self.units[name]):
-            return f"the unit {name} runs already, and is not ours; stop it (systemctl stop {name})"
+            raise _service.NameTaken(f"the unit {name} runs already, and is not ours")
         os.makedirs(self.environment, 0o700, exist_ok=True)
         env = {"INSTANCE": wanted["id"], **wanted["env"]}
         if wanted["command"]:
@@ -256,6 +259,15 @@ class Service(_service.Service):
                 record.update(error=refused[0], ended=refused[0])
             self.save(record)
 
+    def left(self, record: Record) -> str:
+        """Return which processes a stopped unit still has, or that another one has its port."""
+        unit = self.units.get(record.get("unit", ""), {}) if self.owns(record) else {}
+        pids = _members(unit.get("ControlGroup", ""))
+        if not pids:
+            return _service.holds_port(record)
+        named = ", ".join(f"{pid} ({_command(pid)})" for pid in pids[:3])
+        return f"{len(pids)} of its processes still run: {named}"
+
     def usage(self, record: Record) -> dict[str, float]:
         return _usage.of_cgroup(int(self.units[record["unit"]].get("MainPID") or 0))
 
@@ -269,7 +281,7 @@ def _units(records: t.Iterable[Record]) -> list[str]:
     return [record["unit"] for record in records]
 
 
-def _show(names: t.Iterable[str]) -> dict[str, Unit]:
+def _show(names: t.Iterable[str], shown: t.Sequence[str] = SHOWN) -> dict[str, Unit]:
     """Return what systemd knows of units, by name.
 
     A property that it shows several times has several lines.
@@ -277,7 +289,7 @@ def _show(names: t.Iterable[str]) -> dict[str, Unit]:
     names = sorted(names)
     if not names:
         return {}
-    out = _systemctl("show", f"--property={','.join(SHOWN)}", *names)
+    out = _systemctl("show", f"--property={','.join(shown)}", *names)
     units: dict[str, Unit] = {}
     for name, block in zip(names, out.split("\n\n")):
         unit = units[name] = {}
@@ -294,6 +306,28 @@ def _show(names: t.Iterable[str]) -> dict[str, Unit]:
 def _there(unit: Unit) -> bool:
     """Return whether a unit runs, or is about to."""
     return unit["ActiveState"] in ALIVE or _has_job(unit)
+
+
+def _members(group: str) -> list[int]:
+    """Return the processes in a cgroup and those below, by the path that systemd shows of it."""
+    places = ("", "systemd", "unified") if group else ()
+    for place in places:
+        pids = []
+        for folder, _folders, files in os.walk(os.path.join(_usage.CGROUPS, place) + group):
+            try:
+                text = (
+                    _read(os.path.join(folder, "cgroup.procs")) if "cgroup.procs" in files else ""
+                )
+            except OSError:
+                continue  # a threaded one, or it has just gone
+            pids += [int(pid) for pid in text.split()]
+        if pids:
+            return sorted(pids)
+    return []
+
+
+def _command(pid: int) -> str:
+    return "".join(c for c in _read(f"/proc/{pid}/comm").strip() if c.isprintable())
 
 
 def _has_job(unit: Unit) -> bool:
@@ -457,7 +491,10 @@ def _problems(check: dict[str, t.Any]) -> dict[str, str]:
         }
     problems = {
         "path": _service.unusable(check["path"]),
-        "unit": _foreign(check["template"]) if check["text"] else _unfit(check),
+        "unit": (
+            (_foreign(check["template"]) if check["text"] else _unfit(check))
+            or _unsupervised(check["template"])
+        ),
     }
     return {setting: why for setting, why in {**problems, **_missing(check)}.items() if why}
 
@@ -474,6 +511,39 @@ def _unfit(check: dict[str, t.Any]) -> str:
             f" EnvironmentFile={check['path']}/env/%n"
         )
     return ""
+
+
+def _unsupervised(template: str) -> str:
+    """Return why a stop of a unit would leave its programs running, or their end would not be seen;
+    "" if neither is so.
+
+    https://www.freedesktop.org/software/systemd/man/latest/systemd.kill.html
+    """
+    name = template.replace("@", "@0")
+    unit = _show([name], ("KillMode", "Type", "RemainAfterExit"))[name]
+    if unit.get("KillMode") in ("process", "none"):
+        return (
+            f"{template} has KillMode={unit['KillMode']}, with which a stop leaves the programs of"
+            " an instance running, and their port taken; remove that line, or write KillMode=mixed"
+        )
+    if unit.get("Type") == "oneshot" or unit.get("RemainAfterExit") == "yes":
+        line = "Type=oneshot" if unit.get("Type") == "oneshot" else "RemainAfterExit=yes"
+        return f"{template} has {line}, so that the end of its program would not be seen; remove it"
+    return ""
+
+
+def _beside(request: dict[str, t.Any]) -> list[str]:
+    """Return the units of the template that run here, and that no rollout has started."""
+    check = request["check"]
+    units = check["template"].replace("@.", "@*.")
+    shown = ("--plain", "--no-legend", "--full", "--type=service", "--state=active,activating")
+    lines = _service.run("systemctl", "list-units", *shown, units)[1].splitlines()
+    records = list(_service.neighbours(check["path"], request["service"]))
+    hosts = os.listdir(check["path"]) if lines and os.path.isdir(check["path"]) else ()
+    for host in hosts:  # several may be this machine
+        records += _records(os.path.join(check["path"], host, request["service"]))
+    started = {record.get("unit") for record in records}
+    return sorted({line.split()[0] for line in lines if line.strip()} - started)
 
 
 def _prepare(wanted: dict[str, t.Any]) -> dict[str, str]:

@@ -350,12 +350,35 @@ MESSAGES: Mapping[str, Message] = {
         "Act on its own error text, which the message quotes; meanwhile the rollout keeps"
         " retrying.",
     ),
-    # -- load balancers
     "PR-255": Message(
         "The image of an instance on a Swarm was changed by something other than a rollout. The"
         " instance is shown with the revision of that image, and the next rollout replaces it.",
         "Roll out the revision that is to run.",
     ),
+    "PR-256": Message(
+        "Instances of a rollout run another revision than the one that was asked for: something has"
+        " changed their image, or what an earlier journal started has their place. The rollout is"
+        " held, and nothing is promoted.",
+        "Roll back (`rollback.yml`), find out what has changed them, and roll out again.",
+    ),
+    "PR-257": Message(
+        "The Service of a rollout on Kubernetes sends requests to more than its pods: to those of"
+        " other workloads, to pods without any, or to addresses in an EndpointSlice that was made"
+        " by hand. While a rollout lasts, only its own pods would get requests.",
+        "Give the workload a Service that selects its pods alone, or remove `rollout_traffic`.",
+    ),
+    "PR-258": Message(
+        "It could never be known at which port the pods of a workload listen: their container names"
+        " none, or the load balancer and the platform know them at different ports.",
+        "Set `rollout_platform.port` to the port that the load balancer sends requests to.",
+    ),
+    "PR-259": Message(
+        "An instance was stopped, and programs of it still run: they have left its unit or its"
+        " session, so that no stop reaches them. Their port stays taken.",
+        "End them on the host, and have the program stay in the foreground, without a unit or a"
+        " session of its own.",
+    ),
+    # -- load balancers
     "PR-260": Message(
         "The autoscaler could not be read or changed, or something else changed it at the same"
         " time. The rollout keeps retrying.",

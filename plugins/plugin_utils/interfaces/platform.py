@@ -193,6 +193,9 @@ class Capabilities:
     # is the platform's (`replicas`), none are started beside others, `refill` says of which
     # revision the next ones are, and an instance is stopping until another has its place.
     refills_places: bool = False
+    # The generation of instances from before the first rollout, which the platform reports without
+    # a mark of any; no rollout gets it. 0: there are none.
+    adopts: int = 0
     # Its `clusters` are parts of different kinds, so that latencies do not compare, and only a
     # load balancer before all of them can divide the requests.
     has_parts: bool = False
@@ -233,6 +236,9 @@ class PlatformDriver(BaseDriver):
     """
     machines: Mapping[str, Machine] = {}
     """By host, what `check` found there; used with `limits`."""
+    workloads: Collection[str] = ()
+    """What instances belong to at an orchestrator, as its own load balancers name it
+    (`Server.workload`)."""
     zones: Mapping[str, str] = {}
     """By host, its zone; instances are spread over zones before they are spread over hosts."""
 
@@ -325,6 +331,11 @@ class PlatformDriver(BaseDriver):
         A platform that is told of changes calls `DriverContext.wake` as well.
         """
         return False
+
+    def check_endpoints(self) -> None:
+        """Raise where it could never be known at which endpoint an instance listens. Called after
+        `check` where load balancers or checks are to reach instances.
+        """
 
     def risks(self, replicas: int, least: int, most: int) -> Sequence[str]:
         """Return what may go wrong with a rollout, a line each, after `check` has passed.

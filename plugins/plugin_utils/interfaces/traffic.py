@@ -46,6 +46,8 @@ class Server(t.NamedTuple):
     retries: int = 0  # connections to it that were tried again, here or at another server
     aborts: int = 0  # clients that left before their answer was complete
     connect_failures: int = 0  # connections to it that could not be opened
+    # What it belongs to at an orchestrator, in `PlatformDriver.workloads` or not; "": not known.
+    workload: str = ""
 
 
 # beside the requests

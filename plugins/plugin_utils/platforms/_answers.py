@@ -30,7 +30,15 @@ class Item(t.TypedDict):
     detail: str
     restarts: t.NotRequired[int]  # by a supervisor of the host, as systemd
     restarted: t.NotRequired[float]  # how long ago the first was
+    left: t.NotRequired[str]  # what is left alive of a stopped one
     usage: t.NotRequired[dict[str, float]]  # where it was asked for
+
+
+class Named(t.TypedDict):
+    """A slot at which nothing was started, since its instance's name is another program's."""
+
+    slot: int
+    why: str
 
 
 class Found(t.TypedDict):
@@ -39,6 +47,7 @@ class Found(t.TypedDict):
     instances: list[Item]
     kept: t.NotRequired[list[str]]
     occupied: t.NotRequired[list[int]]  # ports at which nothing was started: others have them
+    named: t.NotRequired[list[Named]]
 
 
 class Owner(t.TypedDict):
@@ -53,6 +62,7 @@ class Problems(t.TypedDict):
 
     problems: dict[str, str]
     machine: t.NotRequired[Machine]
+    beside: t.NotRequired[list[str]]  # what runs as instances do, and no rollout has started
     journal: t.NotRequired[Owner]
 
 

@@ -72,6 +72,7 @@ class Together(PlatformDriver):
         """Take the drivers of the clusters, by name. `factors` has all that share the instances."""
         self.context = context
         self.clusters = {name: factors[name] for name in drivers}
+        self.workloads = frozenset(name for each in drivers.values() for name in each.workloads)
         self._sharing = len(factors)
         self._members = {name: _Member(driver) for name, driver in drivers.items()}
         self._seen = LastSeen(context)
@@ -106,6 +107,9 @@ class Together(PlatformDriver):
                     " workload, whose pods would count twice; name each once",
                     "PR-247",
                 )
+
+    def check_endpoints(self) -> None:
+        self._all(lambda driver: driver.check_endpoints())
 
     def risks(self, replicas: int, least: int, most: int) -> Sequence[str]:
         lines: list[str] = []

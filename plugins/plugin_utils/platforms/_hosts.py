@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ..base import clock
 from ..base.errors import InputError, PlatformError, RolloutError
+from ..base.text import clean
 from ..engine.model import Process
 from ..inputs.options import Options
 from ..interfaces.context import DriverContext
@@ -78,6 +79,9 @@ class Hosts(PlatformDriver):
         self.machines: dict[str, Machine] = {}
         self._starters: dict[int, Hosts] = {}  # by generation
         self._occupied: dict[str, set[int]] = {}  # by address: ports that others have
+        self._beside: dict[str, list[str]] = {}  # by host, what no rollout has started, of `check`
+        self._named: set[int] = set()  # slots whose names others have
+        self._left: set[str] = set()  # stopped instances that have left something, as told
         self._calls = Calls(transport, self._agent, Found | Stale | Failed)
         self._seen = LastSeen(context)
         self.away = self._seen.away
@@ -139,9 +143,9 @@ class Hosts(PlatformDriver):
             )
         known = hosts, self._addresses, self._ports, count, taken, generation
         try:
-            places = place(*known, zones=self.zones, occupied=self._occupied)
-        except PlatformError:
-            places = place(*known, zones=self.zones)  # perhaps one of the ports is free again
+            places = place(*known, zones=self.zones, occupied=self._occupied, slots=self._named)
+        except PlatformError:  # perhaps one of the ports is free again
+            places = place(*known, zones=self.zones, slots=self._named)
         return [place for place in places if place[0] not in self.at_work]
 
     # -- before anything is touched
@@ -163,9 +167,20 @@ class Hosts(PlatformDriver):
         owners = {host: answer.get("journal") for host, answer in answers.items()}
         files = f"{self._path}/HOST/SERVICE/journal"
         self.context.known().journal.refuse_others(owners, "instances", files)
+        self._beside = {
+            host: answer["beside"] for host, answer in answers.items() if answer.get("beside")
+        }
         self.machines = {
             host: answer["machine"] for host, answer in answers.items() if "machine" in answer
         }
+
+    def risks(self, replicas: int, least: int, most: int) -> Sequence[str]:
+        return [
+            f"on {host}, {', '.join(map(clean, names[:5]))}"
+            f"{f' and {len(names) - 5} more' if len(names) > 5 else ''} run beside the instances:"
+            " no rollout has started them, so none counts or stops them"
+            for host, names in self._beside.items()
+        ]
 
     def prepare(self, revision: str, generation: int | None = None) -> None:
         self._starter(generation)._prepare(revision)
@@ -267,14 +282,34 @@ class Hosts(PlatformDriver):
             answer = answers.get(host)
             self._seen.update(host, answer, starts[host], stops[host], now)
             if answer and answer.value is not None:
+                self._tell_left(host, answer.value["instances"])
                 self._secrets.kept(host, answer.value.get("kept", ()))
                 self._occupied.setdefault(self._addresses[host], set()).update(
                     answer.value.get("occupied", ())
                 )
+                self._pass_over(host, answer.value.get("named", ()))
         return self._seen.reports(self._hosts)
 
     def changed(self) -> bool:
         return self._calls.answered_late
+
+    def _pass_over(self, host: str, named: Sequence[Mapping[str, t.Any]]) -> None:
+        """Pass over slots whose names other programs have, and say so."""
+        for item in named:
+            self._named.add(item["slot"])
+            self.context.transport.print_line(
+                f"{host}: {clean(item['why'], 300)}; an instance of another name is started"
+            )
+
+    def _tell_left(self, host: str, items: Sequence[Mapping[str, t.Any]]) -> None:
+        """Tell once what stopped instances have left alive."""
+        for item in items:
+            if (left := item.get("left")) and item["id"] not in self._left:
+                self._left.add(item["id"])
+                self.context.transport.print_line(
+                    f"{clean(item['id'])} on {host} was stopped, and {clean(left, 300)}; end that"
+                    " there [PR-259]"
+                )
 
     def _ending(
         self, requests: Mapping[str, Mapping[str, t.Any]], stop: Collection[str]

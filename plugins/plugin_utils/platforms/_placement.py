@@ -23,15 +23,17 @@ class Taken:
         ports: range,
         labels: Collection[Labels],
         generation: int,
+        *,
         zones: Mapping[str, str],
         occupied: Mapping[str, Collection[int]],
+        slots: Collection[int],
     ) -> None:
         of_generation = [item for item in labels if item.generation == generation]
         self._addresses, self._ports, self._zones = addresses, ports, zones
         self._on_host = Counter(item.host for item in labels)
         self._generation_on_host = Counter(item.host for item in of_generation)
         self._generation_in_zone = Counter(self._zone(item.host) for item in of_generation)
-        self._slots = {item.slot for item in labels}
+        self._slots = {*slots, *(item.slot for item in labels)}
         self._used = {
             address: {port for port in occupied.get(address, ()) if port in ports}
             for address in addresses.values()
@@ -115,6 +117,7 @@ def place(
     *,
     zones: Mapping[str, str] | None = None,
     occupied: Mapping[str, Collection[int]] | None = None,
+    slots: Collection[int] = (),
 ) -> list[Place]:
     """Return where the next `count` instances go.
 
@@ -122,10 +125,18 @@ def place(
     free port. Instances of the same generation count first, since all others are to go; of equal
     hosts the least loaded is next. Ports go round: the one after the highest in use comes next, so
     that a port just freed is not used again at once. `occupied`: by address, ports that others
-    have.
+    have; `slots`: those whose names others have.
     """
     usable = {host: addresses[host] for host in hosts}
-    used = Taken(usable, ports, taken, generation, zones or {}, occupied or {})
+    used = Taken(
+        usable,
+        ports,
+        taken,
+        generation,
+        zones=zones or {},
+        occupied=occupied or {},
+        slots=slots,
+    )
     places = []
     for _dummy in range(count):
         free = used.next()

@@ -146,6 +146,7 @@ class Places:
     def _report(self, reading: Reading, pod: Object) -> Report:
         known, number = marked(pod), _number(pod)
         mine = (self.generation(pod), known[1] if known else reading.imaged(pod))
+        mine = reading.running(pod, mine)
         extra = self.is_numbered and number not in self._ordinals
         report = reading.report(pod, self.id(pod), mine, leaving=extra)
         if report.process is Process.UNREACHABLE:

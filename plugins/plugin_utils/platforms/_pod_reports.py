@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from ..base.text import clean
 from ..engine.model import UNKNOWN, Health, Process
@@ -25,6 +25,8 @@ class Reading:
     port: int  # 0: the container's first one
     now: float
     skew: float = 0.0  # seconds that our clock is ahead of the server's
+    # by generation that the journal has settings of, its image with a placeholder
+    images: Mapping[int, str] = field(default_factory=dict)
 
     def reports(self, group: Group, ordered: float) -> Iterable[Report]:
         """Yield what is to be seen of a group, whose missing pods are `ordered` since then."""
@@ -43,22 +45,36 @@ class Reading:
 
     def imaged(self, pod: Object) -> str:
         """Return the revision of a pod, or of a pod template, by its image."""
+        image = self._image_of(pod)
+        tag = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
+        return _filled(self.image, image) or clean(tag) or UNKNOWN
+
+    def running(self, pod: Object, mark: tuple[int, str]) -> tuple[int, str]:
+        """Return the generation and the revision of a pod with this mark: another revision where
+        somebody has changed its image.
+
+        An image that is written otherwise than a rollout does, as by a webhook that adds its digest
+        or names a mirror, says nothing.
+        """
+        generation, revision = mark
+        image, pattern = self._image_of(pod), self.images.get(generation, "")
+        shown = [_filled(pattern, image), _filled(pattern, image.partition("@")[0])]
+        others = [other for other in shown if other]
+        return mark if revision in shown or not others else (generation, clean(others[-1]))
+
+    def _image_of(self, pod: Object) -> str:
         images = [
-            c.get("image", "")
+            str(c.get("image", ""))
             for c in pod["spec"]["containers"]
             if self.container in ("", c["name"])
         ]
-        before, _placeholder, after = self.image.partition("{revision}")
-        image = images[0] if images else ""
-        if image.startswith(before) and image.endswith(after) and len(image) > len(before + after):
-            return image[len(before) : len(image) - len(after)]
-        tag = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
-        return clean(tag) or UNKNOWN
+        return images[0] if images else ""
 
     def _report(self, group: Group, pod: Object) -> Report:
         name = str(pod["metadata"]["name"])
         known, mark = group.ids.get(name, name), (group.generation, self.revision(group))
-        return self.report(pod, known, mark, leaving=known in group.leaving)
+        ran = self.running(pod, mark)
+        return self.report(pod, known, ran, leaving=known in group.leaving)
 
     def report(
         self, pod: Object, name: str, mark: tuple[int, str], *, leaving: bool = False
@@ -141,3 +157,10 @@ class Reading:
     def _at(self, stamp: str | None) -> float:
         timestamp = seconds(stamp)
         return timestamp + self.skew if timestamp else 0.0
+
+
+def _filled(pattern: str, image: str) -> str:
+    """Return what an image has in the place of the revision; "" if it has another form."""
+    before, _placeholder, after = pattern.partition("{revision}")
+    fits = image.startswith(before) and image.endswith(after) and len(image) > len(before + after)
+    return image[len(before) : len(image) - len(after)] if pattern and fits else ""

@@ -40,7 +40,9 @@ PASSING = (
     WANTED,
     PENDING,
 )  # what is of no use once a rollout has ended
-ADOPTED = 1  # the generation of the pods of a Deployment that no rollout has touched
+# the generation of the pods that no rollout has started; an earlier version gave it to the first
+# rollout, too
+ADOPTED = 1
 
 
 def template_of(obj: Object) -> dict[str, t.Any]:
@@ -340,8 +342,17 @@ def selector(deployment: Object) -> Mapping[str, str]:
     return deployment["spec"]["selector"].get("matchLabels") or {}
 
 
-def groups(deployment: Object, sets: Iterable[Object], pods: Iterable[Object]) -> list[Group]:
-    """Return the ReplicaSets of the service, each with its pods, both in the order of names."""
+def groups(
+    deployment: Object,
+    sets: Iterable[Object],
+    pods: Iterable[Object],
+    *,
+    adopts: bool = True,
+) -> list[Group]:
+    """Return the ReplicaSets of the service, each with its pods, both in the order of names.
+
+    `adopts`: whether `ADOPTED` is the generation of pods without a mark, and not of a rollout.
+    """
     mine = service_of(deployment)
     by_owner: dict[str, list[Object]] = {}
     for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["name"])):
@@ -355,10 +366,8 @@ def groups(deployment: Object, sets: Iterable[Object], pods: Iterable[Object]) -
         for replica_set in sets
         if labels_of(replica_set).get(SERVICE) == mine or owned_by(replica_set, deployment)
     ]
-    if any(group.marked and group.marked[0] == ADOPTED for group in groups_found):
-        groups_found = [
-            replace(group, adopted=0) for group in groups_found
-        ]  # there was none to adopt
+    if not adopts or any(group.marked and group.marked[0] == ADOPTED for group in groups_found):
+        groups_found = [replace(group, adopted=0) for group in groups_found]
     kept = _kept(deployment, groups_found)
     groups_found = [replace(group, kept=kept) for group in groups_found]
     groups_found = [

@@ -35,6 +35,7 @@ class WorkloadDriver(PlatformDriver):
     capabilities = Capabilities(
         has_hosts=False,
         names_instances=True,
+        adopts=_pods.ADOPTED,
         host_options=("workload", "namespace", "context", "kubeconfig", "clusters"),
     )
     _create = "create it first"  # what to do where there is none
@@ -44,6 +45,7 @@ class WorkloadDriver(PlatformDriver):
         self._options = options
         self._kind, _slash, self._name = str(options["workload"]).partition("/")
         self._kinds = f"{self._kind}s"
+        self.workloads = frozenset({str(options["workload"])})
         self._watched: dict[str, Reflector] = {}  # by kind
         self._notes = True  # whether Events may be made, as far as it is known
         self._seen = -1  # changes that the last reports have taken in
@@ -71,6 +73,25 @@ class WorkloadDriver(PlatformDriver):
         among: Collection[str] | None = None,
     ) -> Sequence[tuple[str, Endpoint, int]]:
         raise PlatformError("rollout_platform.driver: Kubernetes places pods itself", "PR-617")
+
+    def check_endpoints(self) -> None:
+        workload = self._get()
+        only = self._container(workload)
+        pods = [workload["spec"]["template"]["spec"], self._options["template"].get("spec") or {}]
+        ports = [
+            port
+            for pod in pods
+            for container in pod.get("containers") or ()
+            if container.get("name") == only
+            for port in container.get("ports") or ()
+        ]
+        if not ports and not self._options["port"]:
+            raise InputError(
+                f"rollout_platform.port: not given, and container {only} of {self._where} names no"
+                " containerPort, so that neither a load balancer nor a check could reach its pods;"
+                " give the port that it listens on",
+                "PR-258",
+            )
 
     def note(self, event: Notable, text: str) -> None:
         if self._notes:
@@ -277,7 +298,13 @@ class WorkloadDriver(PlatformDriver):
             self._options["port"] or 0,
             clock.now(),
             self._cluster.skew,
+            self._images(),
         )
+
+    def _images(self) -> dict[int, str]:
+        """Return the image of each generation, with a placeholder, as far as it is known."""
+        kept = {n: self.context.settings_of(n) for n in self.context.known().settings}
+        return {n: str(known.platform.get("image") or "") for n, known in kept.items() if known}
 
     def _check_probe(self, workload: Object) -> None:
         only = self._container(workload)

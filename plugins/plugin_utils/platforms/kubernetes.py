@@ -151,7 +151,7 @@ class Driver(WorkloadDriver):
 
     def references(self, revision: str, generation: int) -> Mapping[str, str] | None:
         deployment = self._get()
-        if mine := _of_generation(self._groups(deployment), generation):
+        if mine := _of_generation(self._groups(deployment), generation, revision):
             template = mine[0].obj["spec"]["template"]
         else:
             template = self._replica_set(deployment, revision, generation, 0)["spec"]["template"]
@@ -204,7 +204,7 @@ class Driver(WorkloadDriver):
         new = None
         if stable is not None:
             _deployment, groups = self._look()
-            mine = _of_generation(groups, stable.generation)
+            mine = _of_generation(groups, stable.generation, stable.revision)
             if not mine:
                 return f"no pods are of {stable.revision}"
             new = mine[0].name
@@ -245,7 +245,9 @@ class Driver(WorkloadDriver):
     def _groups(self, deployment: Object, fresh: bool = False) -> list[Group]:
         wanted = ",".join(f"{key}={value}" for key, value in _pods.selector(deployment).items())
         pods = self._list("pods", labelSelector=wanted)
-        return _pods.groups(deployment, self._list("replicasets", fresh), pods)
+        # an earlier version began the first rollout with the generation of what it adopts
+        adopts = self.context.settings_of(_pods.ADOPTED) is None
+        return _pods.groups(deployment, self._list("replicasets", fresh), pods, adopts=adopts)
 
     def _reports(self, groups: Sequence[Group]) -> list[Report]:
         reading = self._reading()
@@ -334,7 +336,7 @@ class Driver(WorkloadDriver):
                 self._set(group, group.replicas - len(going), going)
         more = Counter((labels.generation, labels.revision) for labels in start)
         for (generation, revision), number in more.items():
-            mine = _of_generation(groups, generation)
+            mine = _of_generation(groups, generation, revision)
             if not mine:
                 body = self._replica_set(deployment, revision, generation, number)
                 made = self._cluster.post(self._path("replicasets"), body)
@@ -598,7 +600,14 @@ def _roles(groups: Iterable[Group]) -> list[tuple[Object, int]]:
     ]
 
 
-def _of_generation(groups: Sequence[Group], generation: int) -> list[Group]:
-    """Return the ReplicaSets of a generation, the one that the Deployment keeps pods in first."""
-    mine = [group for group in groups if group.generation == generation]
+def _of_generation(groups: Sequence[Group], generation: int, revision: str) -> list[Group]:
+    """Return the ReplicaSets of a generation, the one that the Deployment keeps pods in first.
+
+    A journal before the present one may have given the generation to another revision.
+    """
+    mine = [
+        group
+        for group in groups
+        if group.generation == generation and (group.marked or (0, revision))[1] == revision
+    ]
     return sorted(mine, key=lambda group: not group.current)

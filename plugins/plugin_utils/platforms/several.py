@@ -132,7 +132,7 @@ class Pods(Together):
 class Driver(PlatformDriver):
     """The instances of all parts."""
 
-    capabilities = Capabilities(has_parts=True)
+    capabilities = Capabilities(has_parts=True, adopts=Together.capabilities.adopts)
 
     @classmethod
     def shaping(
@@ -161,6 +161,7 @@ class Driver(PlatformDriver):
             else:
                 self._hosted[name] = made
         self._pods = Pods(pods, self.clusters, context)
+        self.workloads = self._pods.workloads
         self._within = {name: frozenset(driver.hosts()) for name, driver in self._hosted.items()}
         self._refuse_shared_hosts()
         hosted = self._hosted.values()
@@ -250,6 +251,9 @@ class Driver(PlatformDriver):
                 "PR-248",
             )
         self._each(lambda part: part.check())
+
+    def check_endpoints(self) -> None:
+        self._each(lambda part: part.check_endpoints())
 
     def risks(self, replicas: int, least: int, most: int) -> Sequence[str]:
         return [

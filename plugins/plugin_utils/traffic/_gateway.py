@@ -55,6 +55,7 @@ class Gateway:
             if wrong:
                 raise InputError(f"rollout_traffic.route: {self.objects.where} {why}", "PR-304")
         self.objects.check_mirror(seen.route, seen.split)
+        self.objects.check_slices()
         try:
             self.objects.accepted(seen.route)
         except TrafficError as exc:

@@ -16,11 +16,20 @@ from ..remote.kubernetes import ApiError, Cluster, Object
 from . import _gateway_route as routes
 from ._gateway_route import Split
 from ._options import Match
-from ._service_pods import EPOCH, HASH, Pod, read, seconds, selector
+from ._service_pods import (
+    EPOCH,
+    HASH,
+    SLICE_OF,
+    SLICES,
+    Pod,
+    read,
+    refuse_by_hand,
+    seconds,
+    selector,
+)
 
 GROUP = "gateway.networking.k8s.io"
 VERSIONS = ("v1", "v1beta1")  # the first that the cluster has is used
-SLICES = ("v1", "v1beta1")  # of discovery.k8s.io
 LABEL = "rollout.progressive/service"  # of the Services of generations
 NEEDED = (
     ("", "services", ("get", "list", "create", "patch", "delete")),
@@ -95,16 +104,23 @@ class Objects:
         answer = self.cluster.get(self._core("pods"), labelSelector=wanted)
         return read(answer, _target_port(service, split))
 
+    def check_slices(self) -> None:
+        """Refuse addresses of the owner's Service that no pod has."""
+        path = f"{self._slices}/namespaces/{self.namespace}/endpointslices"
+        slices = self.cluster.get(path, labelSelector=f"{SLICE_OF}={self.service}").get("items", ())
+        where = f"service {self.service} in namespace {self.namespace}"
+        refuse_by_hand(slices, self.service, where)
+
     def listed(self, hashes: Iterable[str]) -> dict[str, set[str]]:
         """Return the ready addresses of the Services of generations, as Gateways see them."""
         names = {f"{self.service}-{name}": name for name in hashes}
         endpoints: dict[str, set[str]] = {name: set() for name in names.values()}
         if not names:
             return endpoints
-        wanted = f"kubernetes.io/service-name in ({','.join(names)})"
+        wanted = f"{SLICE_OF} in ({','.join(names)})"
         path = f"{self._slices}/namespaces/{self.namespace}/endpointslices"
         for service in self.cluster.get(path, labelSelector=wanted).get("items", ()):
-            name = names.get(service["metadata"]["labels"]["kubernetes.io/service-name"], "")
+            name = names.get(service["metadata"]["labels"][SLICE_OF], "")
             for endpoint in service.get("endpoints") or ():
                 if (endpoint.get("conditions") or {}).get("ready") is not False and name:
                     endpoints[name].update(endpoint.get("addresses") or ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import typing as t
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -16,6 +16,11 @@ from ..remote.kubernetes import Object
 
 HASH = "pod-template-hash"  # the label that the pods of a generation have in common
 EPOCH = "rollout.progressive/epoch"
+ENDED = ("Succeeded", "Failed")  # phases
+SLICES = ("v1", "v1beta1")  # versions of discovery.k8s.io
+SLICE_OF = "kubernetes.io/service-name"  # label of EndpointSlices
+MANAGED_BY = "endpointslice.kubernetes.io/managed-by"  # another one
+SLICES_CONTROLLER = "endpointslice-controller.k8s.io"
 
 
 def _name(value: t.Any, variable: str) -> str:
@@ -35,6 +40,7 @@ class Pod:
     hash: str  # of its generation
     ready: bool
     since: float = 0.0  # by the server's clock, when it became so
+    workload: str = ""  # that it belongs to; "": not known, or it has ended
 
 
 def selector(service: Object) -> Mapping[str, str]:
@@ -51,21 +57,84 @@ def read(pods: Object, port: int | str) -> list[Pod]:
 
 def _read(pod: Object, port: int | str) -> Pod | None:
     status = pod.get("status") or {}
-    if isinstance(port, str) and not port.isdecimal():
-        named = [
-            item["containerPort"]
-            for container in pod["spec"]["containers"]
-            for item in container.get("ports") or ()
-            if item.get("name") == port
-        ]
-        port = named[0] if named else 0
-    endpoint = Endpoint(str(status.get("podIP") or ""), int(port))
+    endpoint = Endpoint(str(status.get("podIP") or ""), _number(pod, port))
     conditions = {item.get("type"): item for item in status.get("conditions") or ()}
     ready = conditions.get("Ready") or {}
     since = seconds(ready.get("lastTransitionTime"))
     labels = pod["metadata"].get("labels") or {}
-    known = Pod(endpoint, str(labels.get(HASH) or ""), ready.get("status") == "True", since)
+    known = Pod(
+        endpoint,
+        str(labels.get(HASH) or ""),
+        ready.get("status") == "True",
+        since,
+        "" if status.get("phase") in ENDED else workload_of(pod),
+    )
     return known if endpoint.known else None
+
+
+def workload_of(pod: Object) -> str:
+    """Return what a pod belongs to, as `deployment/shop`, or itself; "" if that is not known.
+
+    A ReplicaSet of a Deployment has its name and the hash of its pods.
+    """
+    metadata = pod["metadata"]
+    owners = metadata.get("ownerReferences") or ()
+    owner = next((owner for owner in owners if owner.get("controller")), None)
+    if owner is None:
+        return f"pod/{metadata['name']}"
+    kind, name = str(owner.get("kind") or "").lower(), str(owner.get("name") or "")
+    hashed = str((metadata.get("labels") or {}).get(HASH) or "")
+    if kind == "replicaset" and hashed and name.endswith(f"-{hashed}"):
+        kind, name = "deployment", name.removesuffix(f"-{hashed}")
+    return f"{kind}/{name}" if kind and name else ""
+
+
+def refuse_unnamed(pods: Object, port: int | str, where: str) -> None:
+    """Refuse a port of a Service that has a name which no container of its pods has."""
+    items = pods.get("items", ())
+    ended = [pod for pod in items if (pod.get("status") or {}).get("phase") in ENDED]
+    living = [pod for pod in items if pod not in ended]
+    if isinstance(port, str) and living and not any(_number(pod, port) for pod in living):
+        raise InputError(
+            f"rollout_traffic.service: {where} sends requests to the port {port} of its pods, and"
+            " no container of them names it; name it there, or write its number in the Service",
+            "PR-258",
+        )
+
+
+def _number(pod: Object, port: int | str) -> int:
+    """Return the number of a port of a pod; 0 where no container has that name."""
+    if not isinstance(port, str) or port.isdecimal():
+        return int(port)
+    named = [
+        int(item["containerPort"])
+        for container in pod["spec"]["containers"]
+        for item in container.get("ports") or ()
+        if item.get("name") == port
+    ]
+    return named[0] if named else 0
+
+
+def refuse_by_hand(slices: Iterable[Object], service: str, where: str) -> None:
+    """Refuse a Service with EndpointSlices that somebody has made beside those of its pods.
+
+    https://kubernetes.io/docs/concepts/services-networking/endpoint-slices/#management
+    """
+    names = [str(each["metadata"].get("name")) for each in slices if _is_by_hand(each, service)]
+    if names:
+        raise InputError(
+            f"rollout_traffic.service: {where} also sends requests to the addresses in the"
+            f" EndpointSlice {', '.join(sorted(names))}, which somebody has made and no rollout"
+            " moves; delete it, or give those addresses a Service of their own",
+            "PR-257",
+        )
+
+
+def _is_by_hand(each: Object, service: str) -> bool:
+    labels = each["metadata"].get("labels") or {}
+    owners = each["metadata"].get("ownerReferences") or ()
+    made = labels.get(MANAGED_BY) == SLICES_CONTROLLER or any(o.get("controller") for o in owners)
+    return labels.get(SLICE_OF) == service and not made and bool(each.get("endpoints"))
 
 
 def seconds(stamp: t.Any) -> float:

@@ -198,7 +198,9 @@ class Driver(TrafficDriver):
         for pod in seen.pods:
             rotation = Rotation.IN if pod in served and self._is_in(pod) else Rotation.OUT
             weight = given_weights.get(pod.endpoint, each.get(pod.hash, EVEN))
-            servers[pod.endpoint] = Server(rotation, pod.endpoint in proven, 0, weight)
+            servers[pod.endpoint] = Server(
+                rotation, pod.endpoint in proven, 0, weight, workload=pod.workload
+            )
         return servers
 
     def _is_in(self, pod: Pod) -> bool:

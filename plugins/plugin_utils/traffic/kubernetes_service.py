@@ -20,9 +20,20 @@ from ..interfaces.context import DriverContext
 from ..interfaces.platform import Endpoint
 from ..interfaces.traffic import Server, Table, Target, TrafficDriver
 from ..remote import kubernetes_notes, kubernetes_rights
-from ..remote.kubernetes import CLUSTER, CLUSTERS, Cluster, Object, Reflector
+from ..remote.kubernetes import CLUSTER, CLUSTERS, ApiError, Cluster, Object, Reflector
 from ._clusters import ClustersDriver
-from ._service_pods import EPOCH, HASH, SERVICE, Pod, read, selector
+from ._service_pods import (
+    EPOCH,
+    HASH,
+    SERVICE,
+    SLICE_OF,
+    SLICES,
+    Pod,
+    read,
+    refuse_by_hand,
+    refuse_unnamed,
+    selector,
+)
 
 NEEDED = (("", "services", ("list", "watch", "patch")), ("", "pods", ("list", "watch")))
 ROLE = "progressive-rollout-traffic"
@@ -75,7 +86,8 @@ class Driver(TrafficDriver):
         spec = service["spec"]
         if not spec.get("selector"):
             raise InputError(f"rollout_traffic.service: {self._where} has no selector", "PR-304")
-        if self._port(service) is None:
+        port = self._port(service)
+        if port is None:
             ports = [str(port.get("name") or port["port"]) for port in spec.get("ports") or ()]
             raise InputError(
                 f"rollout_traffic.port: {self._options['port'] or 'not given'}, and the ports of"
@@ -83,6 +95,8 @@ class Driver(TrafficDriver):
                 "PR-304",
             )
         self._refuse_without_rights()
+        refuse_unnamed(self._selected(service), port, self._where)
+        refuse_by_hand(self._slices(), self._name, self._where)
 
     def observe(self) -> Table:
         service = self._get()
@@ -166,13 +180,29 @@ class Driver(TrafficDriver):
         needed = kubernetes_rights.role(ROLE, self._namespace, NEEDED)
         kubernetes_rights.check(self._cluster, needed, "rollout_traffic.context")
 
+    def _slices(self) -> Sequence[Object]:
+        """Return the EndpointSlices of the Service, as far as the account may list them."""
+        for version in SLICES:
+            path = f"/apis/discovery.k8s.io/{version}/namespaces/{self._namespace}/endpointslices"
+            try:
+                answer = self._cluster.get(path, labelSelector=f"{SLICE_OF}={self._name}")
+            except ApiError as exc:
+                if exc.status == 403:
+                    return ()
+                if exc.status != 404:
+                    raise
+            else:
+                return answer.get("items", ())  # type: ignore[no-any-return]
+        return ()
+
     def _pods(self, service: Object) -> Sequence[Pod]:
         """Return the pods that the Service selects, whatever their generation."""
-        wanted = ",".join(f"{key}={value}" for key, value in selector(service).items())
         port = self._port(service)
-        return (
-            () if port is None else read({"items": self._list("pods", labelSelector=wanted)}, port)
-        )
+        return () if port is None else read(self._selected(service), port)
+
+    def _selected(self, service: Object) -> Object:
+        wanted = ",".join(f"{key}={value}" for key, value in selector(service).items())
+        return {"items": self._list("pods", labelSelector=wanted)}
 
     def _port(self, service: Object) -> int | str | None:
         """Return the port of pods that they are known by; None: the Service has no such port."""
@@ -193,7 +223,9 @@ class Driver(TrafficDriver):
             target = self._targets.get(pod.endpoint, Target(Rotation.IN))
             selected = pod.ready and pin in ("", pod.hash) and target.rotation is Rotation.IN
             rotation = Rotation.IN if selected else Rotation.OUT
-            servers[pod.endpoint] = Server(rotation, pod.ready, 0, target.weight)
+            servers[pod.endpoint] = Server(
+                rotation, pod.ready, 0, target.weight, workload=pod.workload
+            )
         return servers
 
     def _fence(self, service: Object) -> Object:

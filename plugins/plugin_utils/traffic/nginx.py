@@ -21,6 +21,7 @@ import typing as t
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..base.errors import InputError, TrafficError
+from ..base.text import clean
 from ..engine.model import Health, Rotation
 from ..health import agent as probes
 from ..health.streak import Streak, advance
@@ -125,6 +126,13 @@ class Driver(TrafficDriver):
         owners = {label(host): value.get("journal") for host, value in answers.items()}
         files = f"{self.options['path']}/{self.options['upstream']}.journal"
         self.context.known().journal.refuse_others(owners, "entries at nginxes", files)
+        for host, value in answers.items():
+            if idle := clean(value.get("idle", "")):
+                self.transport.print_line(
+                    f"nginx on {label(host)}: keepalive_timeout {idle}: at each reload it closes"
+                    " idle connections, and a client that sends a request at that moment loses it;"
+                    " set keepalive_timeout 0"
+                )
 
     def leave(self, dry: bool) -> Sequence[str]:
         from ..remote import leaving  # a service is removed once

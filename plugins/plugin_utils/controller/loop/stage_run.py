@@ -10,12 +10,13 @@ from functools import partial
 
 from ...analysis.alpha import with_share
 from ...base.errors import TRANSIENT, PlatformError, RolloutFailed
+from ...base.text import count
 from ...config.gates import UNKNOWN, paced, waits
 from ...engine.autoscaling import measured
 from ...engine.budget import Budget
 from ...engine.evaluate import Decision, evaluate
 from ...engine.last_old import ends_comparison
-from ...engine.model import Composition, Instance, Phase, Rotation, State
+from ...engine.model import Composition, FailureAction, Instance, Phase, Rotation, State
 from ...engine.progress import ProgressTracker, Rules
 from ...engine.rebalance import mark_leaving
 from ...engine.shares import Target, owner_of
@@ -176,6 +177,7 @@ class StageRun:
             and self._loop.actuator.is_tidy(snapshot, self._rules.drain_timeout)
         )
         if self._arrived or (self._rollout.force and waypoint.new_idle):
+            self._refuse_other_revision(snapshot, waypoint)
             if proceed is Proceed.GO and self._passes(snapshot, waypoint):
                 return proceed
             self._wait_at_gates()
@@ -260,6 +262,30 @@ class StageRun:
         raise RolloutFailed(
             f"{self._decision.failed}{last}", self._decision.failed_id, then=self._decision.then
         )
+
+    def _refuse_other_revision(self, snapshot: Snapshot, waypoint: Waypoint) -> None:
+        """Refuse to go on, and so to promote, where new instances run another revision than the one
+        asked for; raises RolloutFailed.
+        """
+        rollout = self._rollout
+        before = rollout.previous.generation if rollout.previous else None
+        if rollout.phase == Phase.ROLLING_BACK or waypoint.generation == before:
+            return
+        others = [
+            i
+            for i in snapshot.fleet
+            if i.generation == waypoint.generation
+            and i.state.counted
+            and i.revision != self._revision
+        ]
+        if others:
+            names = ", ".join(f"{i.id} ({i.revision})" for i in others[:3])
+            raise RolloutFailed(
+                f"{count(len(others), 'instance')} of {self._revision} run another revision:"
+                f" {names}; something else has changed them, or had their place",
+                "PR-256",
+                then=FailureAction.HOLD,
+            )
 
     def _passes(self, snapshot: Snapshot, waypoint: Waypoint) -> bool:
         """Return whether the gates of the stage, which is reached, let the rollout pass."""

@@ -19,7 +19,9 @@ def adopt(step: StepContext) -> None:
     present = [
         report.labels for report in step.loop.reports if report.process is not Process.STOPPED
     ]
-    record.generation = max([record.generation, *(labels.generation for labels in present)])
+    adopted = step.loop.platform.capabilities.adopts
+    generations = [labels.generation for labels in present]
+    record.generation = max([record.generation, adopted, *generations])
     numbers = [labels.id.rpartition("-")[2] for labels in present]
     record.serial = max([record.serial, *(int(number) for number in numbers if number.isdecimal())])
     alive = [i for i in fleet if i.state.counted]

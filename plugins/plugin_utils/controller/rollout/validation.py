@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ...base import clock
@@ -17,6 +18,8 @@ from ...engine.model import State
 from ...engine.shares import Target, counted, share, total
 from ...engine.strategy import Groups, Plan, Stage, peak
 from ...engine.targets import most_at
+from ...interfaces.platform import Endpoint
+from ...interfaces.traffic import Server
 from ..loop.timing import FIRST_CHECKS
 from ..step.context import StepContext, StepPart
 from . import resources
@@ -40,6 +43,8 @@ class Validation(StepPart):
         self.loop.traffic.check()
         self.check_balancers(replicas, plan)
         self.loop.platform.check()
+        if self.loop.balanced or self.settings.checks.enabled:
+            self.loop.platform.check_endpoints()
         self.check_hosts(replicas, plan)
         if self.settings.autoscaler:
             self.loop.autoscaling.check(replicas)
@@ -203,6 +208,7 @@ class Validation(StepPart):
     def check_neighbours(self) -> None:
         """Refuse a pool of a load balancer that has instances of another service, as observed."""
         endpoints = {labels.endpoint for labels in self.loop.observer.living()}
+        self._check_workloads(endpoints)
         pools = [("", self.loop.table or {}), *(("preview ", p.table) for p in self.loop.previews)]
         for kind, table in pools:
             for balancer, servers in table.items():
@@ -221,6 +227,51 @@ class Validation(StepPart):
                         " each service a separate pool, and remove servers that are left over",
                         "PR-314",
                     )
+
+    def _check_workloads(self, endpoints: Collection[Endpoint]) -> None:
+        """Refuse a load balancer of an orchestrator that has other workloads behind it, which a
+        rollout would take the requests from.
+        """
+        mine = self.loop.platform.workloads
+        for balancer, servers in (self.loop.table or {}).items():
+            others = Counter(
+                server.workload
+                for endpoint, server in servers.items()
+                if server.workload and server.workload not in mine and endpoint not in endpoints
+            )
+            if others:
+                names = ", ".join(f"{name} ({count(n, 'pod')})" for name, n in others.items())
+                raise InputError(
+                    f"rollout_traffic: {balancer} also sends requests to {names}, which would have"
+                    f" none while a rollout of {', '.join(sorted(mine))} lasts; give that a Service"
+                    " that selects its pods alone, or remove rollout_traffic: every ready pod then"
+                    " gets its requests, as now",
+                    "PR-257",
+                )
+            self._check_ports(balancer, servers, endpoints)
+
+    def _check_ports(
+        self,
+        balancer: str,
+        servers: Mapping[Endpoint, Server],
+        endpoints: Collection[Endpoint],
+    ) -> None:
+        """Refuse a load balancer of an orchestrator that knows the pods at another port."""
+        ports = {endpoint.address: endpoint.port for endpoint in endpoints if endpoint.known}
+        others = [
+            endpoint
+            for endpoint, server in servers.items()
+            if server.workload and ports.get(endpoint.address, endpoint.port) != endpoint.port
+        ]
+        if others:
+            port, other = others[0].port, ports[others[0].address]
+            raise InputError(
+                f"rollout_traffic: {balancer} sends requests to port {port} of the pods, and"
+                f" rollout_platform knows them at port {other}, so that none would ever be"
+                f" in rotation; set rollout_platform.port to {port}, or name another port of"
+                " the load balancer",
+                "PR-258",
+            )
 
     def check_health(self) -> None:
         """Refuse a new check that no instance of the stable revision passes, which may be wrong."""
