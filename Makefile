@@ -1,7 +1,7 @@
 # The checkout's commands. Everything they write stays in the checkout: .venv, .venv-*, .cache. Only
 # the Kubernetes that test-engines builds is kept for all checkouts of a machine, in ~/.cache.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test test-everything test-engines test-cores soak lint format generate docs bench release clean
+.PHONY: help setup demo quick test test-changed test-everything test-engines test-cores soak lint format generate docs bench release clean
 export STRATEGY FAIL KEEP BALANCER # of the demo
 export ONLY HOSTS # of the benchmarks
 
@@ -23,11 +23,16 @@ test: ## before every pull request: style, types, unit and property tests, one r
 	@scripts/setup run test lint
 	@scripts/check --test
 
-test-everything: ## all that `make test` leaves out: the Ansible gates, every example, scenario, store and fault
+test-changed: ## the tests that a change can make fail, and the gates that take seconds (BASE=main: of what differs from it)
+	@scripts/system-packages hosts servers
+	@scripts/setup run test lint
+	@scripts/check --changed $(or $(BASE),main)
+
+test-everything: ## all that `make test` leaves out: the Ansible gates, every example, scenario, store and fault (PART=drivers|e2e|molecule|ansible: a part of it)
 	@scripts/system-packages hosts servers
 	@scripts/setup run test lint
 	@scripts/awx-collection
-	@scripts/check --everything
+	@scripts/check --everything $(PART)
 
 test-engines: ## rollouts on a real Kubernetes, which is built the first time on a machine, and on a real Docker Swarm: an hour
 	@scripts/system-packages hosts servers

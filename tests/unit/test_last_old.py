@@ -194,12 +194,15 @@ def watched(
 def test_a_rolling_of_six_that_fails_one_request_in_twenty_is_failed(
     stages: t.Any, interval: float, dice: Random
 ) -> None:
-    """Whether it has had several looks, or a single one before the last old instances would go."""
-    seeds = [dice.getrandbits(32) for _run in range(20)]
+    """Whether it has had several looks, or a single one before the last old instances would go.
+
+    One of 22 is missed: of 60, more than 13 are with a probability of less than one in a million.
+    """
+    seeds = [dice.getrandbits(32) for _run in range(60)]
     ends = [
         watched(seed, 0.05, interval).failed(stages, interval, min(interval, 3.5)) for seed in seeds
     ]
-    assert sum(end is not None for end in ends) >= 18
+    assert sum(end is not None for end in ends) >= 47
 
 
 @pytest.mark.slow

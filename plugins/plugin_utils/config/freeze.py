@@ -215,15 +215,17 @@ def _begin(value: t.Any, variable: str, zone: tzinfo) -> float:
 def _end(value: t.Any, variable: str, zone: tzinfo) -> float:
     """Return when a range ends: a date with its last moment.
 
-    If clocks show the time twice, it is the second one.
+    If clocks show the time twice, it is the second one. Of a midnight that clocks show twice it is
+    the one that the date comes before: they may have been set back to it from 01:00 of the next
+    day, as in Havana, or from 00:30 to 23:30.
     """
     local = _local(value, variable)
-    moment = (
-        local
-        if isinstance(local, datetime)
-        else datetime.combine(local, time()) + timedelta(days=1)
-    )
-    return max(_seconds(moment, zone), _seconds(moment.replace(fold=1), zone))
+    if isinstance(local, datetime):
+        return max(_seconds(local, zone), _seconds(local.replace(fold=1), zone))
+    midnight = datetime.combine(local, time()) + timedelta(days=1)
+    first, second = _seconds(midnight, zone), _seconds(midnight.replace(fold=1), zone)
+    comes_again = datetime.fromtimestamp(second - 1, zone).date() == local
+    return max(first, second) if comes_again else first
 
 
 def _local(value: t.Any, variable: str) -> date | datetime:
