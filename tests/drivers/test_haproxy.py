@@ -222,6 +222,13 @@ class HAProxyPlane:
     def changes(self) -> object:
         return self.transport.changes()
 
+    def by_hand(self, endpoint: Endpoint) -> str | None:
+        for balancer in self.balancers:
+            balancer.ask(
+                f"add server shop/app1 {endpoint} weight 10;set server shop/app1 state ready"
+            )
+        return "app1"
+
     def spoil(self, endpoint: Endpoint, name: str) -> None:
         """Its name is taken by a server of somebody else's."""
         assert "New server" in self.balancers[1].ask(
@@ -320,8 +327,7 @@ class SlotPlane(HAProxyPlane):
 
 
 class TestContractWithSlots(TrafficContract):
-    # prepared servers have names of their own
-    test_an_entry_of_another_service_in_the_pool_is_told_apart = None
+    pool_of_shop: t.ClassVar = {"backend": "shop"}
 
     @pytest.fixture
     def plane(self) -> Iterator[HAProxyPlane]:

@@ -145,6 +145,8 @@ class TrafficDriver(BaseDriver):
     kind = "load balancer"
     folder = "traffic"
 
+    pool_name: str = ""
+    """What the entries are entries of, for people: `backend shop`."""
     counts: Collection[str] = ()
     """What is counted of each server: of `COUNTS`, and `latency` (with `answered`)."""
     of_cluster: bool = False

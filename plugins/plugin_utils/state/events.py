@@ -168,7 +168,14 @@ class TrafficChanged(Event):
     """The shares of the revisions change."""
 
     kind = "traffic"
-    shares: t.Annotated[Mapping[str, float], "the percentage of new requests, by revision"]
+    shares: t.Annotated[
+        Mapping[str, float], "the percentage of new requests, of the whole, by revision"
+    ]
+    unmanaged: t.Annotated[
+        Mapping[str, t.Any] | None,
+        "the servers of the pool that no rollout manages and that get requests: their names"
+        " (`servers`), the `pool`, and their `share` in percent; absent if there are none",
+    ] = None
 
 
 class ShareMeasured(Event):

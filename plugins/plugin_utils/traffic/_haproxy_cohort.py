@@ -77,6 +77,10 @@ class CohortPlan(UpdatePlan):
             self.gains.append(f"{share_command} {self.share}")
         self.losses = [*self._seconds.losses, *self.losses]
 
+    @property
+    def uses(self) -> dict[str, dict[str, str]]:
+        return super().uses | self._seconds.uses
+
     def verify(self, view: View, texts: str) -> None:
         super().verify(view, texts)
         view = t.cast(CohortView, view)
@@ -148,6 +152,10 @@ class CohortDriver(Driver):
             raise TrafficError(
                 f"backend {self._second}: {', '.join(sorted(left))}: requests in flight", "PR-307"
             )
+
+    @property
+    def _pools(self) -> list[str]:
+        return [self.backend, self._second]
 
     @property
     def _looks(self) -> list[str]:

@@ -14,7 +14,28 @@ from ..interfaces.platform import Endpoint
 from ..interfaces.traffic import Server, Target
 from ._haproxy_api import ATTACHED, SUCCESS, Row, View, merge
 
+# By service, the prepared servers that it uses, each with where it leads to; None: an earlier
+# version kept none.
+Marks = Mapping[str, Mapping[str, str] | None]
+
 FIRST_ID = 1_000_000  # of servers added here; HAProxy numbers those of its configuration from 1
+
+
+def owner(row: Row, marks: Marks, service: str) -> str | None:
+    """Return which service uses a prepared server, by the marks: "" if none does.
+
+    A mark holds as long as the server leads to the same place. None: not known, since there are no
+    marks at all.
+    """
+    users = [
+        user for user, used in marks.items() if used and used.get(row.name) == str(row.endpoint)
+    ]
+    if users:
+        return service if service in users else users[0]
+    unmarked = [user for user, used in marks.items() if used is None]
+    if len(unmarked) == 1:
+        return unmarked[0]
+    return "" if marks else None
 
 
 @dataclass
@@ -32,8 +53,17 @@ class ServerPool:
         return self.service_of(row) == self.service
 
     def service_of(self, row: Row) -> str:
-        """Return whose rollout added it, "" if none did."""
-        return row.name.rpartition("-")[0] if row.id >= FIRST_ID else ""
+        """Return whose rollout added it or put it to use, "" if none did, as far as is known."""
+        if row.id >= FIRST_ID:
+            return row.name.rpartition("-")[0]
+        return row.owner or "" if self.slot(row) else ""
+
+    def ours(self, row: Row) -> bool:
+        """Return whether it is the service's own: added, or prepared and put to use.
+
+        Where there are no marks at all, an earlier version may have put it to use.
+        """
+        return self.added(row) or (self.slot(row) and row.owner in (self.service, None))
 
     def slot(self, row: Row) -> bool:
         return bool(self.slots) and row.name.startswith(self.slots)
@@ -42,14 +72,14 @@ class ServerPool:
         return self.slot(row) and row.maint and not row.active
 
     def may_park(self, row: Row) -> bool:
-        return self.added(row) or self.slot(row) or row.endpoint in self.adopted
+        return self.ours(row) or row.endpoint in self.adopted
 
     def servers(self, view: View) -> dict[Endpoint, Server]:
         """Return every server that is not a free slot, by its address."""
         servers: dict[Endpoint, Server] = {}
         for row in view:
             if row.endpoint and not self.free(row):
-                server = row.server(self.added(row) or self.slot(row), self.service_of(row))
+                server = row.server(self.ours(row), self.service_of(row), self.slot(row))
                 servers[row.endpoint] = (
                     merge(servers[row.endpoint], server) if row.endpoint in servers else server
                 )
@@ -96,6 +126,12 @@ class UpdatePlan:
         self._pool, self._balancer = pool, balancer
         self._expected: dict[str, Expected] = {}  # by the server's name
         used = [row for row in view if row.endpoint and not pool.free(row)]
+        # the prepared servers that are the service's from now on, with where each of them leads to
+        self._uses = {
+            row.name: str(row.endpoint)
+            for row in used
+            if pool.slot(row) and (pool.ours(row) or row.endpoint in targets)
+        }
         wanted = [
             (row, targets[row.endpoint]) for row in used if row.endpoint and row.endpoint in targets
         ]
@@ -130,6 +166,11 @@ class UpdatePlan:
     @property
     def commands(self) -> list[str]:
         return [*self.gains, *self.losses]
+
+    @property
+    def uses(self) -> dict[str, dict[str, str]]:
+        """By backend, the prepared servers that the service uses, as long as there are any."""
+        return {self._pool.backend: self._uses} if self._pool.slots else {}
 
     def verify(self, view: View, texts: str) -> None:
         """Raise for the first server that is not as expected; `texts` are HAProxy's answers."""
@@ -203,6 +244,7 @@ class UpdatePlan:
                 )
             if self._pool.slots:
                 name = free[index].name
+                self._uses[name] = str(endpoint)
                 yield self._set(name, f"addr {endpoint.address} port {endpoint.port}")
                 yield self._set(name, f"weight {target.weight}")
             else:

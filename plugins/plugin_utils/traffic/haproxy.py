@@ -19,6 +19,7 @@ import os
 import re
 import typing as t
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from ..base.errors import InputError, LeaseLost, TrafficError
@@ -36,7 +37,7 @@ from ..remote.connections import CONTROLLER
 from . import _haproxy_api as api
 from . import _options as shared
 from ._haproxy_api import Row, View
-from ._haproxy_plan import ServerPool, UpdatePlan
+from ._haproxy_plan import Marks, ServerPool, UpdatePlan, owner
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 
@@ -187,6 +188,7 @@ class Driver(TrafficDriver):
         self.drain_timeout = options["drain_timeout"]
         self.option = "backend"  # the option that names it, for messages
         self.backend, self.preview = options["backend"], options["preview"] or ""
+        self.pool_name = f"backend {self.backend}"
         if self.preview == self.backend:
             raise InputError(
                 f"rollout_traffic.preview: {self.preview!r} is the service's own backend; name"
@@ -201,6 +203,8 @@ class Driver(TrafficDriver):
             "" if self.slots else server_options(context.health, options["ca_path"] or SYSTEM_CA)
         )
         self.pool = ServerPool(self.backend, context.service, self.slots, added)
+        # by balancer and backend, the marks of which service uses which prepared servers
+        self._marks: dict[str, Mapping[str, Marks]] = {}
 
     def _balancers(self, pattern: str | None, sockets: Sequence[str]) -> dict[str, tuple[str, str]]:
         """Return by balancer its host, and its socket there."""
@@ -314,6 +318,13 @@ class Driver(TrafficDriver):
     def _check_slot(self, name: str, row: Row) -> None:
         """Raise for a prepared server whose configuration does not do for the rollout."""
         server, health = f"server {row.name} at load balancer {name}", self.context.health
+        if row.agent:
+            raise TrafficError(
+                f"rollout_traffic.slots: {server} has `agent-check`: what its agent answers changes"
+                " its state and weight, beside the rollout; remove `agent-check` from its line, or"
+                f" run `disable agent {self.backend}/{row.name}` there while rollouts take place",
+                "PR-337",
+            )
         if row.fall == 1:
             raise TrafficError(
                 f"rollout_traffic.slots: {server} is checked with `fall 1`: HAProxy then shows it"
@@ -365,7 +376,7 @@ class Driver(TrafficDriver):
         self.pool.adopted.update(*targets.values())
         plans = {name: self._plan(name, before[name], wanted) for name, wanted in targets.items()}
         work = {
-            name: self._work(name, plan.commands, before[name])
+            name: self._work(name, plan, before[name])
             for name, plan in plans.items()
             if plan.commands
         }
@@ -410,11 +421,18 @@ class Driver(TrafficDriver):
         if "# pxname," not in text:
             raise TrafficError(f"{where}: {clean(text) or 'no answer'}", "PR-305")
         try:
-            return api.view(text)
+            rows = api.view(text)
         except (ValueError, LookupError, TypeError, csv.Error):
             raise TrafficError(
                 f"{where}: the list of servers is not HAProxy's: {clean(text)}", "PR-305"
             ) from None
+        marks = self._marks.get(name, {}).get(backend, {})
+        return [replace(row, owner=owner(row, marks, self.context.service)) for row in rows]
+
+    @property
+    def _pools(self) -> list[str]:
+        """The backends whose marks are needed to know whose their prepared servers are."""
+        return [self.backend]
 
     def _table(self, views: Mapping[str, View]) -> Table:
         return {name: self.pool.servers(view) for name, view in views.items()}
@@ -431,16 +449,17 @@ class Driver(TrafficDriver):
         state = {"state_file": os.path.dirname(self._state_at(name))} if self.state_file else {}
         return {"path": self.path, **state}
 
-    def _work(self, name: str, plan: Sequence[str], view: View) -> dict[str, t.Any]:
+    def _work(self, name: str, plan: UpdatePlan, view: View) -> dict[str, t.Any]:
         """Return the agent's work.
 
         The commands run only if each server is still at the address seen.
         """
-        known = self._places(view)
-        named = dict.fromkeys(name for name in (line.split()[2] for line in plan) if "/" in name)
+        known, commands = self._places(view), plan.commands
+        named = dict.fromkeys(n for n in (line.split()[2] for line in commands) if "/" in n)
         states = ";".join(look.partition(";")[0] for look in self._looks)
-        work: dict[str, t.Any] = {"lines": [*_lines(plan), *self._looks]}
-        work["change"] = {"line": states, "servers": {name: known.get(name, "") for name in named}}
+        work: dict[str, t.Any] = {"lines": [*_lines(commands), *self._looks]}
+        servers = {name: known.get(name, "") for name in named}
+        work["change"] = {"line": states, "servers": servers, "uses": plan.uses}
         if self.state_file:
             work["save"] = {
                 "path": self._state_at(name),
@@ -469,6 +488,7 @@ class Driver(TrafficDriver):
             "path": self.path,
             "service": self.context.service,
             "pool": self.backend,
+            "pools": self._pools if self.slots else [],
             **self.context.known().fencing,
             "timeout": _TIMEOUT,
         }
@@ -498,7 +518,9 @@ class Driver(TrafficDriver):
                 problems[kind].append(f"{where}: {what}")
             else:
                 texts[name] = what
-                owners[name] = t.cast("dict[str, t.Any]", answer).get("journal")
+                whole = t.cast("dict[str, t.Any]", answer)
+                owners[name] = whole.get("journal")
+                self._marks[name] = whole.get("uses") or {}
         if problems["stale"]:
             raise LeaseLost("; ".join(problems["stale"]), "PR-503")
         if problems["unusable"]:
