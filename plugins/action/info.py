@@ -63,7 +63,7 @@ class ActionModule(StepAction):
         events = list(store.timeline(rollout.id)) if rollout else []
         far = status.progress(record.open, events, clock.now()) if record.open else {}
         beside = step.unmanaged.described(step.fleet)
-        lines = status.lines(record, held, known, problems, far, store.place, beside)
+        lines = status.lines(record, held, known, problems, far, store.place, beside=beside)
         if rollout and rollout.release:
             lines += step.release.lines()
         return step.report(

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import re
 import socket
+import socketserver
 import struct
 import threading
 import time
@@ -348,6 +350,22 @@ BROWNFIELD = """\
 """
 
 
+@contextlib.contextmanager
+def agent_check(answer: bytes) -> Iterator[int]:
+    """The port of an agent that HAProxy asks."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.sendall(answer)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as listening:
+        thread = threading.Thread(target=listening.serve_forever, args=(0.02,))
+        thread.start()
+        yield listening.server_address[1]
+        listening.shutdown()
+        thread.join()
+
+
 class TestOnlyHAProxy:
     def test_servers_of_the_configuration_are_drained_but_never_deleted(
         self, backends: Backends
@@ -409,6 +427,52 @@ class TestOnlyHAProxy:
             with pytest.raises(TrafficError) as raised:
                 apply(driver, targets | {a: Target(IN, name="shop-a")})
             assert raised.value.id == "PR-308" and "L7RSP" in str(raised.value)
+        finally:
+            plane.close()
+
+    def test_a_server_with_an_agent_check_is_refused_or_named(self, backends: Backends) -> None:
+        a, b = backends.start("a"), backends.start("b")
+        with agent_check(b"drain\n") as port:
+            more = f"check inter 100ms agent-check agent-port {port} agent-inter 100ms"
+            plane = HAProxyPlane(
+                f"    server web1 {a} {more}\n    server web2 {b} check backup\n"
+                f"    server slot1 127.0.0.1:1 {more} fall 2 disabled\n"
+            )
+            try:
+                driver = plane.driver()
+                until(
+                    lambda: everywhere(driver.observe(), a, lambda s: "agent" in s.status),
+                    "the agent has answered",
+                )
+                (server, _other) = entries(driver.observe(), a)
+                assert (server.steered_by, server.share_weight) == ("agent-check", 0)
+                assert server.detail == "HAProxy shows it as DRAIN (agent)"
+                assert everywhere(driver.observe(), b, lambda s: s.share_weight == 1 and s.by_hand)
+                driver.check()
+                with pytest.raises(TrafficError, match="disable agent shop/slot1") as refused:
+                    plane.driver(slots="slot").check()
+                assert refused.value.id == "PR-337" and plane.changes() == 0
+                for balancer in plane.balancers:
+                    balancer.ask("disable agent shop/slot1;disable agent shop/web1")
+                plane.driver(slots="slot").check()
+                assert everywhere(driver.observe(), a, lambda s: not s.steered_by)
+            finally:
+                plane.close()
+
+    def test_a_backup_server_has_a_share_only_where_it_serves(self, backends: Backends) -> None:
+        a, b = backends.start("a"), backends.start("b")
+        plane = HAProxyPlane(
+            f"    server app1 {a} check inter 100ms weight 3\n    server sorry {b} backup\n"
+        )
+        try:
+            driver = plane.driver()
+            assert everywhere(driver.observe(), a, lambda s: s.by_hand and s.share_weight == 3)
+            assert everywhere(driver.observe(), b, lambda s: s.by_hand and s.share_weight == 0)
+            backends.kill(a)
+            until(
+                lambda: everywhere(driver.observe(), b, lambda s: s.share_weight == 1), "it serves"
+            )
+            assert everywhere(driver.observe(), a, lambda s: s.share_weight == 0)
         finally:
             plane.close()
 
@@ -501,6 +565,14 @@ class TestOnlyHAProxy:
                 a: (IN, True, 30),
                 b: (OUT, True, 7),
             }
+            cart = made(options, context(Here(), service="cart"))
+            theirs = cart.observe()["lb1"]
+            assert {(s.service, s.ours) for s in theirs.values()} == {("shop", False)}
+            balancer.ask(
+                "set server shop/slot2 addr 127.0.0.1 port 9;set server shop/slot2 state drain"
+            )
+            assert [s.name for s in driver.observe()["lb1"].values() if s.by_hand] == ["slot2"]
+            balancer.ask("set server shop/slot2 state maint")
             assert get(balancer.front) == (200, "a")
             with pytest.raises(
                 TrafficError,

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import info, plan
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _service
+from ansible_collections.progressive.rollout.plugins.plugin_utils.analysis.counters import Counters
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     InputError,
     RolloutFailed,
@@ -20,6 +21,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     Labels,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Server
+from ansible_collections.progressive.rollout.plugins.plugin_utils.pages import render, report_model
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._placement import place
 from ansible_collections.progressive.rollout.tests.support.memory import Platform, Service, World
 
@@ -210,3 +212,37 @@ def test_what_serves_at_the_place_of_a_failed_start_stays(ours: bool) -> None:
         shop.play(revision="1")
     assert {e: s.rotation for e, s in world.servers.items()} == dict.fromkeys(before, Rotation.IN)
     assert not world.alive() and not world.wrong
+
+
+def test_reports_show_shares_of_the_whole_and_who_has_the_rest() -> None:
+    requests = {"requests": 30, "errors": 0, "latency": None}
+    timeline = [
+        {"at": 1.0, "kind": "begin", "revision": "2", "generation": 2},
+        {
+            "at": 2.0,
+            "kind": "traffic",
+            "shares": {"2": 20.0},
+            "unmanaged": {"pool": "backend shop", "servers": ["app1", "app2"], "share": 21.5},
+        },
+        {"at": 3.0, "kind": "requests", "new": requests, "old": requests, "beside": 40},
+        {"at": 4.0, "kind": "end", "outcome": "promoted", "reason": ""},
+    ]
+    record = {"revision": "2", "generation": 2, "outcome": "promoted"}
+    report = report_model.from_timeline("shop", record, timeline)
+    assert [share for _since, _until, share in report.numbers.counted] == [30.0]
+    rows = dict(render.facts(report))
+    assert rows["Managed by no rollout"] == (
+        "2 servers of backend shop: app1, app2, 21.5 % of the requests"
+    )
+
+
+def test_requests_to_no_instance_count_for_the_whole_alone() -> None:
+    """No analysis takes servers by hand for stable ones."""
+    mine = Labels("shop-1", "shop", "1", 1, "web", Endpoint("127.0.0.1", 1), 0)
+    counters = Counters()
+    for requests in (5, 12, 3):  # its load balancer was restarted
+        hand = by_hand("app1")._replace(requests=requests)
+        own = Server(Rotation.IN, True, 0, requests=requests)
+        counters.take({"lb": {THEIRS: hand, mine.endpoint: own}}, [mine])
+    assert counters.beside == 10
+    assert list(counters.served) == ["shop-1"] and counters.served["shop-1"].requests == 10

@@ -39,6 +39,7 @@ def lines(
     problems: Sequence[str] = (),
     far: Mapping[str, t.Any] | None = None,
     place: str = "",
+    *,
     beside: str = "",
 ) -> list[str]:
     """Return all lines.

@@ -159,6 +159,9 @@ class RequestsCounted(Event):
         " it is not measured)",
     ]
     old: t.Annotated[Mapping[str, t.Any], "likewise of all others"]
+    beside: t.Annotated[
+        int | None, "requests to servers of the pool that lead to no instance; absent if none"
+    ] = None
     gap: t.Annotated[
         bool | None, "whether others came before, between two steps, that were not counted"
     ] = None

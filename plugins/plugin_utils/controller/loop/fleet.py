@@ -284,14 +284,14 @@ def targets(
     entries = {}
     for name, servers in table.items():
         off = kept_out.difference(postponed.get(name, ())).union(idle.get(name, ()))
-        there = [
+        present = [
             r
             for r in wanted
             if (not regions or shows(name, r.labels.host, regions))
             and (r.labels.id not in unborn or not _has_foreign(r, servers))
         ]
         entries[name] = _entries(
-            there,
+            present,
             servers,
             admitted,
             off | _early(wanted, servers, off, never_ready, ready),

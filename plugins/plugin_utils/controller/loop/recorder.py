@@ -209,6 +209,7 @@ class RequestCounts:
 
     def __init__(self) -> None:
         self._last: Mapping[tuple[str, bool], Served] = {}  # at the last event
+        self._beside = 0  # requests to what is no instance, likewise
         self._raw: Raw | None = None  # likewise; None: before the first observation
         self._gap = False  # whether what came between the steps is unknown
         self._next = 0.0  # seconds into the rollout
@@ -238,10 +239,14 @@ class RequestCounts:
         if not due:
             return None
         self._last, self._next = counted, elapsed + timing.thinned(elapsed)
+        beside = now.beside + between.beside
+        others, self._beside = beside - self._beside, beside
         gap, self._gap = self._gap or None, False
         new = [count for count in came if count.generation == rollout.generation]
         old = [count for count in came if count.generation != rollout.generation]
-        return events.RequestsCounted(new=_summed(new), old=_summed(old), gap=gap)
+        return events.RequestsCounted(
+            new=_summed(new), old=_summed(old), beside=others or None, gap=gap
+        )
 
 
 def _summed(side: Iterable[Served]) -> dict[str, t.Any]:
