@@ -459,6 +459,34 @@ class TestOnlyHAProxy:
             finally:
                 plane.close()
 
+    def test_whose_a_prepared_server_is_that_no_mark_has(self, backends: Backends) -> None:
+        plane, a, left = SlotPlane(), backends.start("a"), backends.start("left")
+        try:
+            use = f"set server shop/slot5 addr {left.address} port {left.port};"
+            for balancer in plane.balancers:
+                balancer.ask(f"{use}set server shop/slot5 state ready")
+            (unknown, _other) = entries(plane.driver().observe(), left)
+            assert (unknown.ours, unknown.service, unknown.prepared) == (True, "", True), "no marks"
+            bring_in(plane.driver(), {a: Target(IN, name="shop-1")})
+            (parked, _other) = entries(plane.driver().observe(), left) or (None, None)
+            assert parked is None, "the only service there puts it right"
+            assert [one.servers()["slot5"] for one in plane.balancers] == ["MAINT"] * 2
+            for balancer in plane.balancers:
+                balancer.ask(f"{use}set server shop/slot5 state ready")
+            cart = plane.neighbour(**TestContractWithSlots.pool_of_shop)
+            assert everywhere(
+                cart.observe(), left, lambda s: (s.ours, s.service) == (False, "shop")
+            )
+            b = backends.start("b")
+            bring_in(cart, {b: Target(IN, name="cart-1")})
+            for service in (cart, plane.driver()):
+                assert everywhere(service.observe(), left, lambda s: s.by_hand and s.prepared)
+            assert everywhere(cart.observe(), a, lambda s: s.service == "shop")
+            assert everywhere(plane.driver().observe(), b, lambda s: s.service == "cart")
+            assert everywhere(cart.observe(), left, lambda s: s.rotation is IN)
+        finally:
+            plane.close()
+
     def test_a_backup_server_has_a_share_only_where_it_serves(self, backends: Backends) -> None:
         a, b = backends.start("a"), backends.start("b")
         plane = HAProxyPlane(
@@ -568,11 +596,6 @@ class TestOnlyHAProxy:
             cart = made(options, context(Here(), service="cart"))
             theirs = cart.observe()["lb1"]
             assert {(s.service, s.ours) for s in theirs.values()} == {("shop", False)}
-            balancer.ask(
-                "set server shop/slot2 addr 127.0.0.1 port 9;set server shop/slot2 state drain"
-            )
-            assert [s.name for s in driver.observe()["lb1"].values() if s.by_hand] == ["slot2"]
-            balancer.ask("set server shop/slot2 state maint")
             assert get(balancer.front) == (200, "a")
             with pytest.raises(
                 TrafficError,

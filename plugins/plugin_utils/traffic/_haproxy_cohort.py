@@ -238,7 +238,10 @@ def _weighed(
     if not chosen or not others or cohorts.share(shown, chosen) == share:
         return {}
     each, other = cohorts.weights(share, len(chosen), len(others))
+    weights = {endpoint: each if endpoint in chosen else other for endpoint in serving}
     return {
-        endpoint: server._replace(weight=each if endpoint in chosen else other)
+        endpoint: server._replace(
+            weight=weights[endpoint], effective=weights[endpoint] if server.effective else 0
+        )
         for endpoint, server in serving.items()
     }

@@ -22,20 +22,19 @@ FIRST_ID = 1_000_000  # of servers added here; HAProxy numbers those of its conf
 
 
 def owner(row: Row, marks: Marks, service: str) -> str | None:
-    """Return which service uses a prepared server, by the marks: "" if none does.
+    """Return which service uses a prepared server, by the marks: "" if that cannot be told.
 
-    A mark holds as long as the server leads to the same place. None: not known, since there are no
-    marks at all.
+    A mark holds as long as the server leads to the same place. What no mark has, a late command
+    may have left: it is that of the only service that uses servers of the backend. None: there are
+    no marks at all.
     """
-    users = [
-        user for user, used in marks.items() if used and used.get(row.name) == str(row.endpoint)
-    ]
+    at = str(row.endpoint)
+    users = [user for user, used in marks.items() if used and used.get(row.name) == at]
     if users:
         return service if service in users else users[0]
-    unmarked = [user for user, used in marks.items() if used is None]
-    if len(unmarked) == 1:
-        return unmarked[0]
-    return "" if marks else None
+    if not marks:
+        return None
+    return next(iter(marks)) if len(marks) == 1 else ""
 
 
 @dataclass
@@ -50,13 +49,13 @@ class ServerPool:
 
     def added(self, row: Row) -> bool:
         """Return whether the driver added it, for `shop` and not for `shop-api`."""
-        return self.service_of(row) == self.service
+        return row.id >= FIRST_ID and self.service_of(row) == self.service
 
     def service_of(self, row: Row) -> str:
         """Return whose rollout added it or put it to use, "" if none did, as far as is known."""
         if row.id >= FIRST_ID:
             return row.name.rpartition("-")[0]
-        return row.owner or "" if self.slot(row) else ""
+        return (row.owner or "") if self.slot(row) else ""
 
     def ours(self, row: Row) -> bool:
         """Return whether it is the service's own: added, or prepared and put to use.
