@@ -466,3 +466,15 @@ def test_what_was_in_rotation_before_an_instance_is_not_its_own_until_it_is_read
     ready = {"shop-1": HealthStatus(Health.PASSING, 0.0)}
     (seen,) = assemble([report()], {"a": {HERE: theirs}}, ready, {}, unborn=["shop-1"])
     assert seen.rotation is IN, "it answers there now"
+
+
+def test_an_instance_that_waits_for_its_load_balancer_has_its_words() -> None:
+    ready = {"shop-1": HealthStatus(Health.PASSING, 0.0)}
+    waits = server(OUT, lb_healthy=False)._replace(status="DRAIN 1/2")
+    for entry, words in (
+        (waits, "load balancer a shows it as DRAIN 1/2"),
+        (waits._replace(detail="its agent"), "load balancer a: its agent"),
+        (waits._replace(lb_healthy=True, status="DRAIN"), ""),
+    ):
+        (seen,) = assemble([report()], {"a": {HERE: entry}}, ready, {})
+        assert seen.detail == words

@@ -236,10 +236,14 @@ def placement(entries: Sequence[Server | None]) -> tuple[Rotation, bool, int]:
 
 
 def why_unhealthy(entries: Iterable[Server | None], balancers: Iterable[str]) -> str:
-    """Return why a load balancer's own check of an instance fails, "" if none says so."""
+    """Return why a load balancer's own check of an instance fails, or what it calls the entry; ""
+    if none says so.
+    """
     for balancer, entry in zip(balancers, entries, strict=True):
         if entry and entry.detail:
             return f"load balancer {balancer}: {entry.detail}"
+        if entry and entry.status and not entry.lb_healthy:
+            return f"load balancer {balancer} shows it as {entry.status}"
     return ""
 
 
