@@ -484,6 +484,8 @@ class TestOnlyHAProxy:
             assert everywhere(cart.observe(), a, lambda s: s.service == "shop")
             assert everywhere(plane.driver().observe(), b, lambda s: s.service == "cart")
             assert everywhere(cart.observe(), left, lambda s: s.rotation is IN)
+            remove(cart, {}, b)
+            assert everywhere(plane.driver().observe(), left, lambda s: s.service == "shop")
         finally:
             plane.close()
 

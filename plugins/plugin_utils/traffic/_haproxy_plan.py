@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..base.errors import TrafficError
 from ..base.text import clean
@@ -21,20 +21,28 @@ Marks = Mapping[str, Mapping[str, str] | None]
 FIRST_ID = 1_000_000  # of servers added here; HAProxy numbers those of its configuration from 1
 
 
-def owner(row: Row, marks: Marks, service: str) -> str | None:
-    """Return which service uses a prepared server, by the marks: "" if that cannot be told.
+def owned(rows: View, marks: Marks, service: str) -> View:
+    """Return the servers with the service that uses each, if it is a prepared one, by the marks.
 
     A mark holds as long as the server leads to the same place. What no mark has, a late command
-    may have left: it is that of the only service that uses servers of the backend. None: there are
-    no marks at all.
+    may have left: it is that of the only service that uses servers of the backend.
     """
+    used = {(row.name, str(row.endpoint)) for row in rows if row.active or not row.maint}
+    users = {
+        user: servers or {}
+        for user, servers in marks.items()
+        if user == service or servers is None or used & set(servers.items())
+    }
+    return [replace(row, owner=_owner(row, users, service) if marks else None) for row in rows]
+
+
+def _owner(row: Row, users: Mapping[str, Mapping[str, str]], service: str) -> str:
+    """Return which service uses a prepared server, "" if that cannot be told."""
     at = str(row.endpoint)
-    users = [user for user, used in marks.items() if used and used.get(row.name) == at]
-    if users:
-        return service if service in users else users[0]
-    if not marks:
-        return None
-    return next(iter(marks)) if len(marks) == 1 else ""
+    named = [user for user, servers in users.items() if servers.get(row.name) == at]
+    if named:
+        return service if service in named else named[0]
+    return next(iter(users)) if len(users) == 1 else ""
 
 
 @dataclass

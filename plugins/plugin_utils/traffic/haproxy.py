@@ -19,7 +19,6 @@ import os
 import re
 import typing as t
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 
 from ..base.errors import InputError, LeaseLost, TrafficError
@@ -37,7 +36,7 @@ from ..remote.connections import CONTROLLER
 from . import _haproxy_api as api
 from . import _options as shared
 from ._haproxy_api import Row, View
-from ._haproxy_plan import Marks, ServerPool, UpdatePlan, owner
+from ._haproxy_plan import Marks, ServerPool, UpdatePlan, owned
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 
@@ -426,8 +425,7 @@ class Driver(TrafficDriver):
             raise TrafficError(
                 f"{where}: the list of servers is not HAProxy's: {clean(text)}", "PR-305"
             ) from None
-        marks = self._marks.get(name, {}).get(backend, {})
-        return [replace(row, owner=owner(row, marks, self.context.service)) for row in rows]
+        return owned(rows, self._marks.get(name, {}).get(backend, {}), self.context.service)
 
     @property
     def _pools(self) -> list[str]:
