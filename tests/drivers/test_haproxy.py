@@ -195,6 +195,10 @@ class HAProxyPlane:
             ({"socket": path}, f"rollout_traffic.socket: '{path}' is a path"),
             ({"socket": "nonsense"}, "rollout_traffic.socket: 'nonsense'"),
             (
+                {"hosts": "lb1", "socket": ["/run/a/b", "/run/a_b"]},
+                "rollout_traffic.socket: '/run/a/b' and '/run/a_b' on lb1",
+            ),
+            (
                 {"match": {"header": "X-Canary", "value": "always"}},
                 "rollout_traffic.match: HAProxy routes requests",
             ),
@@ -588,6 +592,10 @@ class TestOnlyHAProxy:
             driver = made(options, context(Here()))
             driver.check()
             bring_in(driver, {a: Target(IN, 30), b: Target(OUT, 7)})
+            cart = {**options, "backend": "preview", "slots": ""}
+            with pytest.raises(TrafficError, match="has servers of backend shop") as refused:
+                made(cart, context(Here(), service="cart")).check()
+            assert refused.value.id == "PR-339"
             balancer.stop()
             balancer.start()
             table = driver.observe()["lb1"]
@@ -595,8 +603,7 @@ class TestOnlyHAProxy:
                 a: (IN, True, 30),
                 b: (OUT, True, 7),
             }
-            cart = made(options, context(Here(), service="cart"))
-            theirs = cart.observe()["lb1"]
+            theirs = made(options, context(Here(), service="cart")).observe()["lb1"]
             assert {(s.service, s.ours) for s in theirs.values()} == {("shop", False)}
             assert get(balancer.front) == (200, "a")
             with pytest.raises(

@@ -34,8 +34,9 @@ def main(request: Request) -> dict[str, t.Any]:
     prepared servers that are the service's from then on, each with where it leads to. `save` is
     `{path, line}`: the text of one more line, kept in a file. An answer is `{texts}`, with `uses`
     by pool (of `pools`) and service, of a check with the `journal` that the pool belongs to,
-    `{error}`, `{stale}` where a newer lease holder or another journal's run has acted, or
-    `{unusable: {option: why}}`. `timeout` is of each socket.
+    `{error}`, `{stale}` where a newer lease holder or another journal's run has acted,
+    `{unusable: {option: why}}`, or `{shared: why}` where the state file has other backends.
+    `timeout` is of each socket.
     """
     return {
         address: _answer(address, work, request) for address, work in request["sockets"].items()
@@ -49,6 +50,11 @@ def _answer(address: str, work: dict[str, t.Any], request: Request) -> dict[str,
     }
     if any(unusable.values()):
         return {"unusable": {option: why for option, why in unusable.items() if why}}
+    others = _others(request["state_file"], request["pool"]) if looks else []
+    if others:
+        what = "%s has servers of %s: each change would leave only those of %s in it"
+        whose = "backend%s %s" % ("s" if others[1:] else "", ", ".join(others))
+        return {"shared": what % (request["state_file"], whose, request["pool"])}
     try:
         epoch, saved = 0 if looks else request["epoch"], filter(None, [request["state_file"]])
         mark = _mark(request, address)
@@ -160,6 +166,16 @@ def _work(
     if work.get("save"):
         _files.write(work["save"]["path"], ask(work["save"]["line"]).rstrip() + "\n", 0o644)
     return texts
+
+
+def _others(path: str, pool: str) -> list[str]:
+    """Return the other backends that a state file has servers of."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = [line.split() for line in file if line[:1].isdigit()]
+    except OSError:  # there is none yet
+        return []
+    return sorted({fields[1] for fields in lines if len(fields) > 18} - {pool})
 
 
 def _compare(states: str, servers: dict[str, str]) -> None:

@@ -464,6 +464,14 @@ MESSAGES: Mapping[str, Message] = {
         " during the rollout and after it, and analyses do not count them.",
         "Take them out of the pool once the rollout's instances can carry the requests.",
     ),
+    "PR-339": Message(
+        "The state file of a load balancer has the servers of other backends as well. Each change"
+        " would replace it by those of the service's backend, and the others would be lost at the"
+        " next reload.",
+        "Give each backend a file of its own: `load-server-state-from-file local` and"
+        " `server-state-file-name` in HAProxy's configuration, and another"
+        " `rollout_traffic.state_file`.",
+    ),
     # -- gates, analysis, metrics
     "PR-400": Message(
         "A gate could not be asked.",

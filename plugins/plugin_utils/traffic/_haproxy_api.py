@@ -254,9 +254,9 @@ def merge(server: Server, other: Server) -> Server:
 def read_answer(answer: t.Any, lines: int) -> tuple[str, t.Any]:
     """Return what an agent answers for a balancer, by kind.
 
-    Kinds are `texts`, `stale`, `unusable` and `error`.
+    Kinds are `texts`, `stale`, `unusable`, `shared` and `error`.
     """
-    kinds = {"texts": list, "stale": str, "unusable": dict, "error": str}
+    kinds = {"texts": list, "stale": str, "unusable": dict, "shared": str, "error": str}
     for kind, shape in kinds.items():
         if isinstance(answer, dict) and isinstance(answer.get(kind), shape):
             if kind != "texts" or (

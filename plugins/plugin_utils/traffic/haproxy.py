@@ -228,6 +228,15 @@ class Driver(TrafficDriver):
         self._state = Template(self.state_file, "rollout_traffic.state_file", ("host",))
         paths = [Template(address, "rollout_traffic.socket", ("host",)) for address in sockets]
         places = [(host, path.render({"host": host})) for host in names for path in paths]
+        files: dict[tuple[str, str], str] = {}
+        for host, address in places:
+            other = files.setdefault((host, address.replace("/", "_")), address)
+            if other != address:
+                raise InputError(
+                    f"rollout_traffic.socket: {other!r} and {address!r} on {host} would have the"
+                    " same files in rollout_traffic.path; name one of the sockets differently",
+                    "PR-126",
+                )
         return {
             host if len(sockets) == 1 else f"{host} {address}": (host, address)
             for host, address in places
@@ -499,7 +508,7 @@ class Driver(TrafficDriver):
         texts: dict[str, list[str]] = {}
         owners: dict[str, t.Any] = {}
         # in order of precedence
-        problems: dict[str, list[str]] = {"stale": [], "unusable": [], "error": []}
+        problems: dict[str, list[str]] = {"stale": [], "unusable": [], "shared": [], "error": []}
         for name in work:
             host, address = self.balancers[name]
             where = f"load balancer {name} (rollout_traffic.socket {address})"
@@ -523,6 +532,10 @@ class Driver(TrafficDriver):
             raise LeaseLost("; ".join(problems["stale"]), "PR-503")
         if problems["unusable"]:
             raise InputError("; ".join(problems["unusable"]), "PR-311")
+        if problems["shared"]:
+            raise TrafficError(
+                f"rollout_traffic.state_file: {'; '.join(problems['shared'])}", "PR-339"
+            )
         if problems["error"]:
             raise TrafficError("; ".join(problems["error"]), "PR-301")
         files = f"{self.path}/haproxy/{self.context.service}@SOCKET@{self.backend}.journal"
