@@ -188,15 +188,18 @@ def test_servers_by_hand_are_named_with_their_share_of_the_whole() -> None:
     assert all(world.servers[endpoint] == server for endpoint, server in hand.items())
 
 
-def test_a_failed_rollout_beside_servers_by_hand_says_that_they_serve() -> None:
+@pytest.mark.parametrize("where", [THEIRS, Endpoint("127.0.0.1", 1)])
+def test_a_failed_rollout_beside_servers_by_hand_says_that_they_serve(where: Endpoint) -> None:
+    """At a place of their own, or where an instance was to be."""
     world = World(fewest=0, most=9, crashes=lambda _labels: True)
-    world.servers[THEIRS] = by_hand("app1")
+    world.servers[where] = by_hand("app1")
     shop = Service(world, replicas=2, failure_limit=1)
     with pytest.raises(RolloutFailed):
         shop.play(revision="1")
     block = "\n".join(shop.said)
     assert "that no rollout manages: app1" in block and "nothing\n" not in block
-    assert world.servers == {THEIRS: by_hand("app1")}
+    assert world.servers == {where: by_hand("app1")}
+    assert "100 % of the requests" in block
 
 
 @pytest.mark.parametrize("ours", [True, False])

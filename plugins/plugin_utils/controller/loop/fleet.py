@@ -565,14 +565,22 @@ def summary(fleet: Sequence[Instance], unmanaged: Unmanaged = NOTHING) -> dict[s
     return revisions
 
 
-def unmanaged(table: Table, reports: Iterable[Report], pool: str) -> Unmanaged:
-    """Return what load balancers send requests to that is no instance of the service."""
-    places = {report.labels.endpoint for report in reports}
+def unmanaged(
+    table: Table, reports: Iterable[Report], pool: str, unborn: Container[str] = ()
+) -> Unmanaged:
+    """Return what load balancers send requests to that is no instance of the service.
+
+    What was at the endpoint before an instance that has never been ready is not that instance.
+    """
+    reports = list(reports)
+    places = {r.labels.endpoint for r in reports if r.labels.id not in unborn}
+    starting = {r.labels.endpoint for r in reports if r.labels.id in unborn and r.process in _ALIVE}
     names: dict[str, None] = {}
     weights = {True: 0, False: 0}
     for servers in table.values():
         for endpoint, server in servers.items():
-            if endpoint not in places and server.share_weight:
+            instance = endpoint in places or (server.ours and endpoint in starting)
+            if server.share_weight and not instance:
                 weights[server.by_hand] += server.share_weight
                 if server.by_hand:
                     names[server.name or str(endpoint)] = None

@@ -409,15 +409,16 @@ class Observer:
         # Requests in flight have their time from when the instance is out of rotation.
         self._out = {i.id: draining[i.id] for i in fleet if i.id in draining and not i.in_rotation}
         table = self._table if self._traffic else None
-        beside = self._unmanaged(table or {})
+        beside = self._unmanaged(table or {}, ready)
         self.snapshot = Snapshot(self.reports, table, previews, fleet, now, beside)
         return self.snapshot
 
-    def _unmanaged(self, table: Table) -> Unmanaged:
+    def _unmanaged(self, table: Table, ready: Collection[str]) -> Unmanaged:
         """Return what gets requests beside the instances; nothing where these are not known."""
         if self._traffic is None or self._unseen:
             return NOTHING
-        return fleets.unmanaged(table, self.reports, self._traffic.pool_name)
+        unborn, pool = self.unborn().difference(ready), self._traffic.pool_name
+        return fleets.unmanaged(table, self.reports, pool, unborn)
 
     def _watch(self) -> None:
         """Have the instances checked."""
