@@ -130,7 +130,8 @@ def _read(path: str) -> dict[str, str]:
             servers = _bootstrap.load(file.read())
     except (OSError, ValueError):
         return {}
-    return servers if isinstance(servers, dict) else {}
+    known = servers if isinstance(servers, dict) else {}
+    return {name: place for name, place in known.items() if isinstance(place, str)}
 
 
 def _used(request: Request, address: str, pool: str) -> str:
