@@ -719,7 +719,7 @@ class TestOnlyHAProxy:
             views = driver._look(plane.names)
             plans = {name: driver._plan(name, view, targets) for name, view in views.items()}
             for name, view in views.items():
-                first = driver._work(name, plans[name].commands, view)["lines"][:1]
+                first = driver._work(name, plans[name], view)["lines"][:1]
                 driver._ask({name: {"lines": first}})
             for one in plane.balancers:
                 assert one.servers() and "MAINT" not in one.servers().values()
