@@ -351,7 +351,8 @@ def check(request: Request) -> dict[str, t.Any]:
     if not os.path.isdir(path) or not os.access(path, os.W_OK | os.X_OK):
         return {"error": "it is not a directory that can be written to", "field": "path"}
     dynamic: dict[str, t.Any] = {}
-    for config in fetch(request, "/config_dump").get("configs", []):
+    configs = fetch(request, "/config_dump").get("configs", [])
+    for config in configs:
         dynamic = config.get("bootstrap", {}).get("dynamic_resources", dynamic)
     for kind in ("lds", "cds"):
         source = dynamic.get(kind + "_config", {}).get("path_config_source", {})
@@ -371,6 +372,8 @@ def check(request: Request) -> dict[str, t.Any]:
             "error": "service %s listens there; give each service its own port" % other,
             "field": "listen",
         }
+    for field, text in by_hand(request, configs):
+        return {"error": text, "field": field}
     return {"entries": [], "version": info.get("version", ""), **mark(request).shown()}
 
 
@@ -382,6 +385,43 @@ def neighbour(request: Request) -> str:
         if service != request["owner"] and listener.get("address") in wanted:
             return service
     return ""
+
+
+def by_hand(request: Request, configs: list[dict[str, t.Any]]) -> t.Iterator[tuple[str, str]]:
+    """Yield what others than rollouts have made of a name or an address that the service needs,
+    each with the option that it is about.
+    """
+    wanted = [listener["address"] for listener in request["listeners"]]
+    static = "its own configuration has a %s; rename it there, or give the service another name"
+    for config in configs:
+        for item in config.get("static_clusters", []):
+            if item.get("cluster", {}).get("name") == request["service"]:
+                yield "path", static % ("cluster %s" % request["service"])
+        for item in config.get("static_listeners", []):
+            listener = item.get("listener", {})
+            if listener.get("name") == request["service"]:
+                yield "path", static % ("listener %s" % request["service"])
+            address = listener.get("address")
+            if address in wanted:
+                yield (
+                    "listen",
+                    (
+                        "its own configuration has a listener there; give the service another port,"
+                        " or remove that one"
+                    ),
+                )
+    files = [os.path.join(request["path"], name) for name in ("cds.json", "lds.json")]
+    clusters, listeners = ([item.get("name") for item in resources(name)] for name in files)
+    made = [
+        item.get("eds_cluster_config", {}).get("eds_config", {}).get("path_config_source", {})
+        for item in resources(files[0])
+        if item.get("name") == request["service"]
+    ]
+    text = "%s has a %s %s that no rollout made; rename it there, or give the service another name"
+    if made and os.path.basename(made[0].get("path", "")) != os.path.basename(endpoints(request)):
+        yield "path", text % (files[0], "cluster", request["service"])
+    elif request["service"] in listeners and request["service"] not in clusters:
+        yield "path", text % (files[1], "listener", request["service"])
 
 
 def same(path: str, other: str) -> bool:

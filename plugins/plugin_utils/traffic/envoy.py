@@ -152,6 +152,7 @@ class Driver(TrafficDriver):
                 "PR-126",
             )
         self.service = service = context.service + pool
+        self.pool_name = f"cluster {service}"
         cluster = config.cluster(service, self.path, context.health, self._ca_path())
         clusters = [{**cluster, **sides.SUBSETS} if self.cohort else cluster]
         if self.match:

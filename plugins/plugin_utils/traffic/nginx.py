@@ -105,6 +105,7 @@ class Driver(TrafficDriver):
             self.transport, options["hosts"], "rollout_traffic.hosts"
         )
         self.drain_timeout = options["drain_timeout"]
+        self.pool_name = f"upstream {self.options['upstream']}"
         self.health = context.health
         self.key = _key(options["cohort"])
         # what asking came to, and when it was asked last
@@ -115,6 +116,7 @@ class Driver(TrafficDriver):
             },
             "fall": self.health.fall,
             "cohort": self._cohort(0),
+            "service": context.service,
         }
 
     def check(self) -> None:
@@ -202,7 +204,7 @@ class Driver(TrafficDriver):
             entry["active"],
             entry["weight"],
             name=entry["name"],
-            service=_NUMBERED.sub("", entry["name"]) if _NUMBERED.search(entry["name"]) else "",
+            service=str(entry.get("service") or "") or _service(entry["name"]),
         )
 
     def _prove(self, entries_by_host: Mapping[str, Sequence[Entry]]) -> None:
@@ -263,6 +265,13 @@ class Driver(TrafficDriver):
         if errors:
             raise TrafficError("; ".join(errors), agents.id_of(answers))
         return answers
+
+
+def _service(name: str) -> str:
+    """Return whose instance has the name, "" if it does not say: an earlier version kept no mark of
+    the service that an upstream belongs to.
+    """
+    return _NUMBERED.sub("", name) if _NUMBERED.search(name) else ""
 
 
 def endpoint(entry: Entry) -> Endpoint:
