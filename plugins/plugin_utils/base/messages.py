@@ -445,6 +445,25 @@ MESSAGES: Mapping[str, Message] = {
         " over from a rollout with wrong variables: roll out that service with the right ones, or"
         " remove them at the load balancer.",
     ),
+    "PR-346": Message(
+        "What runs cannot be adopted with these variables. Nothing was touched.",
+        "Do what the message says.",
+    ),
+    "PR-347": Message(
+        "A server of `rollout_adopt` is not one that can be adopted, or is not at its load balancer"
+        " any more.",
+        "Correct the names, or the load balancer's configuration, as the message says.",
+    ),
+    "PR-348": Message(
+        "The revision to roll out is the one that runs on adopted servers. Nothing was touched.",
+        "Roll out another revision, or set `rollout_restart: true`: then new instances of the same"
+        " revision take the servers' place.",
+    ),
+    "PR-349": Message(
+        "Adopted servers were replaced. They are out of rotation, and still in the load balancers'"
+        " configuration: a restart of a load balancer may put them back in rotation.",
+        "Delete them from the configuration, then stop their programs.",
+    ),
     # -- gates, analysis, metrics
     "PR-400": Message(
         "A gate could not be asked.",

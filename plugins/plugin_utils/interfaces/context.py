@@ -84,6 +84,8 @@ class Known:
     stable: int = 0  # the generation that is stable; 0: none is yet
     # Hosts that an operator has taken out of the rollout: nothing is asked of them.
     excluded: Collection[str] = ()
+    # Names of the load balancers' own entries that the service has adopted.
+    adopted: Collection[str] = ()
 
     @property
     def fencing(self) -> dict[str, t.Any]:

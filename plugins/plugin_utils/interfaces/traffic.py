@@ -46,6 +46,7 @@ class Server(t.NamedTuple):
     retries: int = 0  # connections to it that were tried again, here or at another server
     aborts: int = 0  # clients that left before their answer was complete
     connect_failures: int = 0  # connections to it that could not be opened
+    backup: bool = False  # it gets requests only while no other entry can
 
 
 # beside the requests
@@ -133,6 +134,13 @@ class TrafficDriver(BaseDriver):
     """The clusters that each have a load balancer of this name, for their own instances alone."""
     divides: bool = True
     """Whether requests can be divided by weights, other than none and all of them."""
+    adopts: bool = False
+    """Whether it takes entries of a balancer's configuration out of rotation, and puts them back,
+    once the service has adopted them (`Known.adopted`): by name, at their addresses, and without
+    removing them. Those that are out and have no requests are not observed.
+    """
+    instead_of_adopting: str = ""
+    """What to do where it does not, for a message."""
     shares_check: bool = False
     """Whether all instances are asked by the present `rollout_health`, whatever their revision."""
     drain_timeout: float = 30.0

@@ -172,6 +172,7 @@ class Driver(TrafficDriver):
     """The servers of one backend at a set of HAProxy processes."""
 
     counts = (*COUNTS, "latency")
+    adopts = True
     unsupported = UNSUPPORTED
 
     @classmethod
@@ -377,6 +378,22 @@ class Driver(TrafficDriver):
             plans[name].verify(after[name], "".join(answers[: -len(self._looks)]))
         return self._table(after)
 
+    def conclude(self) -> None:
+        """Give adopted servers their configured weights, where they have all requests again."""
+        work: dict[str, dict[str, t.Any]] = {}
+        views = self._look(self.balancers) if self.adopts and self.context.known().adopted else {}
+        for name, view in views.items():
+            serving = [row for row in view if row.ready and self.pool.manages(row)]
+            if all(map(self.pool.is_by_hand, serving)):
+                lines = [
+                    f"set server {self.backend}/{row.name} weight {row.initial}"
+                    for row in serving
+                    if row.weight != row.initial
+                ]
+                work |= {name: self._work(name, lines, view)} if lines else {}
+        if work:
+            self._ask(work)
+
     def capacity(self) -> dict[str, int]:
         """Return for how many instances each balancer has prepared servers.
 
@@ -398,6 +415,8 @@ class Driver(TrafficDriver):
         return [api.look(self.backend)]
 
     def _look(self, names: Iterable[str]) -> dict[str, View]:
+        if self.option == "backend":  # no other backend has any
+            self.pool.by_hand = self.context.known().adopted
         texts = self._ask({name: {"lines": self._looks} for name in names})
         return {name: self._parse(name, answers) for name, answers in texts.items()}
 

@@ -25,6 +25,10 @@ def adopt(step: StepContext) -> None:
     alive = [i for i in fleet if i.state.counted]
     if record.stable is None and record.open is None and alive:
         record.stable = _most_common(step, alive)
+    if step.settings.adopt and record.open is None and not step.in_place:
+        from .adopted import take  # before the first rollout alone
+
+        take(step, step.settings.adopt)
     if record.stable and record.open is None:
         record.stable = replace(record.stable, replicas=_number(step, record.stable))
 
