@@ -195,8 +195,7 @@ class _Begin(StepPart):
         if step.settings.adopt and not step.in_place:
             from ..plugin_utils.controller.rollout import adopted  # as above
 
-            if line := adopted.unused(record, step.settings.adopt):
-                step.print_line(f"{record.service}: {line}")
+            step.print_line(f"{record.service}: {adopted.effect(record)}")
         joins = membership is not None and kind.forward
         release = step.release.join(membership, revision) if membership and joins else None
         if step.check_mode:

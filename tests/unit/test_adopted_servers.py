@@ -14,6 +14,7 @@ from ansible_collections.progressive.rollout.plugins.action import (
     begin,
     plan,
     promote,
+    rollback,
 )
 from ansible_collections.progressive.rollout.plugins.action import replace as replaces
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
@@ -390,6 +391,41 @@ def test_other_servers_may_be_adopted_after_an_abort() -> None:
     record = service.journal
     assert record.adopted and list(record.adopted.servers) == list(NAMES[:5])
     assert record.open and record.open.previous and record.open.previous.replicas == 5
+
+
+def test_a_rollout_that_supersedes_the_first_has_the_servers_too() -> None:
+    service = shop(strategy="canary", steps=[{"set_weight": 25}, {"pause": {}}])
+    service.play(revision="2.4")
+    service.play(revision="2.5", supersede=True, strategy="rolling", steps=None)
+    assert (state(service)[0], service.running) == ([], {"2.5": 6})
+    assert [line for line in service.said if "PR-349" in line]
+
+
+def test_the_number_of_adopted_servers_is_the_current_one() -> None:
+    service = shop(replicas="current")
+    service.play(revision="2.4")
+    assert (state(service)[0], service.running) == ([], {"2.4": 6})
+
+
+def test_no_instance_gets_the_name_of_an_adopted_server() -> None:
+    world = Before(most=8, fewest=6)
+    at = world.by_hand.pop("app6")
+    world.by_hand["shop-7"] = at
+    world.servers[at] = world.servers[at]._replace(name="shop-7")
+    names = [*NAMES[:5], "shop-7"]
+    service = shop(world, adopt={"revision": "2.3", "servers": names})
+    service.play(revision="2.4")
+    assert (state(service)[0], service.running) == ([], {"2.4": 6})
+    assert "shop-7" not in world.instances
+    assert [line for line in service.said if "adopted as 2.3: app1" in line]
+
+
+def test_going_back_after_the_end_starts_instances_instead() -> None:
+    """By then the servers may have been deleted, and their programs stopped."""
+    service = shop()
+    service.play(revision="2.4")
+    service.step(rollback, revision=None)
+    assert (state(service)[0], service.running) == ([], {"2.3": 6})
 
 
 def test_a_journal_without_adoption_is_as_before() -> None:

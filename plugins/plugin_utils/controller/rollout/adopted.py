@@ -17,6 +17,7 @@ from ...interfaces.platform import Endpoint
 from ...interfaces.traffic import Server
 from ...state.record import AdoptedServers, Record, Rollout
 from ..step.context import StepContext
+from .adoption import highest
 
 SERVERS = "rollout_adopt.servers"
 
@@ -36,6 +37,7 @@ def take(step: StepContext, asked: Adoption) -> None:
     since = clock.now() - step.settings.rules.min_ready  # nothing is known of the time before
     record.adopted = AdoptedServers(asked.revision, generation, servers, since)
     record.generation = max(record.generation, generation)
+    record.serial = max(record.serial, highest(servers))  # no instance gets the name of one
     record.stable = Composition(asked.revision, generation, len(servers))
     step.loop.observe_fleet()
 
@@ -57,11 +59,13 @@ def refuse_same(record: Record, revision: str) -> None:
         )
 
 
-def unused(record: Record, asked: Adoption | None) -> str:
-    """Return that `rollout_adopt` has no effect any more; "": it has, or is not given."""
-    if asked is None or not asked.servers or record.stable is None or is_stable(record):
-        return ""
-    return f"rollout_adopt has no effect, since {record.stable.revision} was rolled out; remove it"
+def effect(record: Record) -> str:
+    """Return what follows from `rollout_adopt`, for the operator."""
+    if record.adopted and is_stable(record):
+        names = ", ".join(record.adopted.servers)
+        return f"adopted as {record.adopted.revision}: {names}"
+    stable = record.stable.revision if record.stable else "a revision"
+    return f"rollout_adopt has no effect, since {stable} was rolled out; remove it"
 
 
 def left(record: Record, rollout: Rollout) -> list[str]:

@@ -20,8 +20,7 @@ def adopt(step: StepContext) -> None:
         report.labels for report in step.loop.reports if report.process is not Process.STOPPED
     ]
     record.generation = max([record.generation, *(labels.generation for labels in present)])
-    numbers = [labels.id.rpartition("-")[2] for labels in present]
-    record.serial = max([record.serial, *(int(number) for number in numbers if number.isdecimal())])
+    record.serial = max(record.serial, highest(labels.id for labels in present))
     alive = [i for i in fleet if i.state.counted]
     if record.stable is None and record.open is None and alive:
         record.stable = _most_common(step, alive)
@@ -31,6 +30,12 @@ def adopt(step: StepContext) -> None:
         take(step, step.settings.adopt)
     if record.stable and record.open is None:
         record.stable = replace(record.stable, replicas=_number(step, record.stable))
+
+
+def highest(names: Iterable[str]) -> int:
+    """Return the highest number of instances with these names; 0: none has one."""
+    numbers = [name.rpartition("-")[2] for name in names]
+    return max((int(number) for number in numbers if number.isdecimal()), default=0)
 
 
 def _most_common(step: StepContext, alive: Iterable[Instance]) -> Composition:
