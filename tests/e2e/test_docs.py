@@ -28,7 +28,8 @@ from ansible_collections.progressive.rollout.tests.support.nginx import Nginx
 from ansible_collections.progressive.rollout.tests.support.pages import EXAMPLE, ROOT, SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.playbook import APP, Playground
 from ansible_collections.progressive.rollout.tests.support.ports import free_port
-from ansible_collections.progressive.rollout.tests.support.waiting import LONG
+from ansible_collections.progressive.rollout.tests.support.shop import Load, failures
+from ansible_collections.progressive.rollout.tests.support.waiting import LONG, until
 
 HOW_TO = "docs/how-to"
 RUN = "ansible-playbook -i inventory.yml {} -e rollout_revision={}"
@@ -245,6 +246,52 @@ def test_haproxy_with_prepared_servers_in_a_play_of_ones_own(site: Site) -> None
         assert [event["outcome"] for event in events if event["kind"] == "end"] == ["promoted"]
     finally:
         balancer.stop()
+
+
+def test_a_running_service_is_adopted_as_the_page_says(site: Site) -> None:
+    page = f"{HOW_TO}/adopt.md"
+    site.replaced["/etc/haproxy/"] = f"{site.home}/"
+    balancer = Balancer(site, page, "haproxy.cfg")
+    programs = [
+        subprocess.Popen(
+            [sys.executable, "-I", "-S", str(APP)],
+            env={
+                "ADDRESS": f"{site.network}.1{number}",
+                "PORT": "8080",
+                "REVISION": "2.4.0",
+                "INSTANCE": f"web{number}",
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+        for number in (1, 2, 3)
+    ]
+    try:
+        until(lambda: list(balancer.servers().values()).count("UP") == 3, "all programs are up")
+        (site.home / "inventory.yml").write_text(
+            site.replace((EXAMPLE / "inventory.yml").read_text())
+        )
+        (site.home / "group_vars/all.yml").write_text(
+            site.replace(yaml.safe_dump(SHOP)) + site.text(page, "adopt.yml")
+        )
+        with Load(site.url, [("GET", True), ("POST", True)], connections=3, rate=100) as load:
+            printed = site.shell(site.text(page, "run"))
+            assert "shop: adopted as 2.4.0: web1, web2, web3" in printed
+            assert "PR-349" in printed and site.served() == {"2.4.1"}
+            assert [balancer.servers()[f"web{number}"] for number in (1, 2, 3)] == ["MAINT"] * 3
+            assert not failures(load.stop())
+        site.shell(site.text(page, "delete"))
+        assert "server web" not in balancer.config.read_text()
+        balancer.stop()
+        balancer.start()
+        for program in programs:
+            program.kill()
+        assert site.served() == {"2.4.1"}
+    finally:
+        balancer.stop()
+        for program in programs:
+            program.kill()
+            program.wait()
 
 
 def test_haproxy_keeps_clients_in_the_canary(site: Site) -> None:
