@@ -141,6 +141,8 @@ class DriverContext:
     counters: RequestCounters = field(default_factory=NothingCounted)
     # Asks the release of the rollout whether it may pass a point, at a step; None: it has none.
     release: Callable[[str, str], Passage] | None = None
+    # Names of the load balancers' own entries that a first rollout is to adopt.
+    adopting: Collection[str] = ()
     # Of a platform of several parts, the name of the part that the driver is.
     part: str = ""
 

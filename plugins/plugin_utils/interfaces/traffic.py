@@ -141,6 +141,8 @@ class TrafficDriver(BaseDriver):
     """
     instead_of_adopting: str = ""
     """What to do where it does not, for a message."""
+    keeps_adopted: bool = True
+    """Whether adopted entries that are out stay in its configuration."""
     shares_check: bool = False
     """Whether all instances are asked by the present `rollout_health`, whatever their revision."""
     drain_timeout: float = 30.0

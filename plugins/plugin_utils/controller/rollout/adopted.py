@@ -68,19 +68,22 @@ def effect(record: Record) -> str:
     return f"rollout_adopt has no effect, since {stable} was rolled out; remove it"
 
 
-def left(record: Record, rollout: Rollout) -> list[str]:
-    """Return a line on the servers that a rollout has replaced, if there are any."""
+def left(record: Record, rollout: Rollout, kept: bool) -> list[str]:
+    """Return a line on the servers that a rollout has replaced, if there are any.
+
+    `kept`: the load balancers' configuration still has them.
+    """
     adopted, previous = record.adopted, rollout.previous
     if adopted is None or previous is None or previous.generation != adopted.generation:
         return []
     if not adopted.out or is_stable(record):
         return []
-    names = ", ".join(sorted(adopted.out))
+    names = sorted(adopted.out)
+    places = ", ".join(str(adopted.servers[name]) for name in names)
+    delete = "delete them from the load balancers' configuration before its next restart, then "
     return [
-        f"{record.service}: out of rotation, and no longer needed: {names}. Delete"
-        f" {'it' if len(adopted.out) == 1 else 'them'} from the load balancers' configuration"
-        " before the next restart there, then stop what runs at"
-        f" {', '.join(str(adopted.servers[name]) for name in sorted(adopted.out))} [PR-349]"
+        f"{record.service}: out of rotation, and not needed any more: {', '.join(names)}:"
+        f" {delete if kept else ''}stop what runs at {places} [PR-349]"
     ]
 
 

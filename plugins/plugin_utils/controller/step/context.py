@@ -519,6 +519,7 @@ def driver_context(
         wake=wake,
         counted=traffic.module.driver.counts,
         access_log=AccessLog(log, traffic.options.get("hosts")) if log else None,
+        adopting=settings.adopt.servers if settings.adopt else (),
     )
 
 
