@@ -209,4 +209,4 @@ def _server(words: list[str]) -> Entry | None:
 
 def is_by_hand(entry: Entry) -> bool:
     """Return True if an entry is one of `by_hand`: no instance has such a name."""
-    return entry["name"] == _listen(entry)
+    return bool(entry["name"] == _listen(entry))

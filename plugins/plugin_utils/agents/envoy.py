@@ -351,7 +351,8 @@ def check(request: Request) -> dict[str, t.Any]:
     if not os.path.isdir(path) or not os.access(path, os.W_OK | os.X_OK):
         return {"error": "it is not a directory that can be written to", "field": "path"}
     dynamic: dict[str, t.Any] = {}
-    for config in fetch(request, "/config_dump").get("configs", []):
+    configs: list[dict[str, t.Any]] = fetch(request, "/config_dump").get("configs", [])
+    for config in configs:
         dynamic = config.get("bootstrap", {}).get("dynamic_resources", dynamic)
     for kind in ("lds", "cds"):
         source = dynamic.get(kind + "_config", {}).get("path_config_source", {})
@@ -371,6 +372,9 @@ def check(request: Request) -> dict[str, t.Any]:
             "error": "service %s listens there; give each service its own port" % other,
             "field": "listen",
         }
+    fixed = static(request, configs)
+    if fixed:
+        return fixed
     return {"entries": [], "version": info.get("version", ""), **mark(request).shown()}
 
 
@@ -382,6 +386,40 @@ def neighbour(request: Request) -> str:
         if service != request["owner"] and listener.get("address") in wanted:
             return service
     return ""
+
+
+def static(request: Request, configs: list[dict[str, t.Any]]) -> dict[str, t.Any]:
+    """Return an error where Envoy's own configuration has what a rollout would add; {}: nothing."""
+    wanted = [listener["address"]["socket_address"] for listener in request["listeners"]]
+    names = {cluster["name"] for cluster in request["clusters"]}
+    for config in configs:
+        for known in config.get("static_listeners", ()):
+            listener = known.get("listener", {})
+            address = listener.get("address", {}).get("socket_address", {})
+            if any(overlap(address, other) for other in wanted):
+                text = (
+                    "listener %s of Envoy's static configuration listens there, and clients would"
+                    " get errors while it is exchanged. Give `listen` a free port, roll out there"
+                    " beside what runs, and then move the clients to it"
+                )
+                return {"error": text % listener.get("name", "without a name"), "field": "listen"}
+        for known in config.get("static_clusters", ()):
+            name = known.get("cluster", {}).get("name")
+            if name in names:
+                text = (
+                    "Envoy's static configuration has a cluster %s, which no rollout can change;"
+                    " give rollout_service another name"
+                )
+                return {"error": text % name, "field": ""}
+    return {}
+
+
+def overlap(address: dict[str, t.Any], other: dict[str, t.Any]) -> bool:
+    """Return True if two listeners would get the same connections."""
+    anywhere = {"0.0.0.0", "::"}
+    hosts = {address.get("address"), other.get("address")}
+    ports = {address.get("port_value"), other.get("port_value")}
+    return len(ports) == 1 and (len(hosts) == 1 or bool(hosts & anywhere))
 
 
 def same(path: str, other: str) -> bool:
