@@ -114,6 +114,7 @@ class Plane:
         health: Mapping[str, t.Any] | None = None,
         adopted: Sequence[str] = (),
         adopting: Sequence[str] = (),
+        in_place: bool = False,
         **options: t.Any,
     ) -> Driver:
         return made(
@@ -124,6 +125,7 @@ class Plane:
                 parse(HEALTH if health is None else health),
                 known=Knows(epoch=epoch, adopted=adopted),
                 adopting=adopting,
+                in_place=in_place,
             ),
         )
 
@@ -387,6 +389,26 @@ class TestNginx(contract.TrafficContract):
         )
         with pytest.raises(TrafficError, match=f"shop.conf has `{line}`, which a rollout would"):
             plane.driver(adopting=["10.0.0.9:80"]).check()
+
+    def test_in_place_the_servers_that_people_wrote_are_those_of_hosts(
+        self, plane: Plane, backends: t.Any
+    ) -> None:
+        one, two = backends.start("one"), backends.start("two")
+        for nginx in plane.nginxes.values():
+            (nginx.path / "shop.conf").write_text(
+                f"upstream shop {{ server {one} weight=2; server {two} weight=2; }}\n"
+            )
+            nginx.stop()
+            nginx.start()
+        driver = plane.driver(in_place=True)
+        driver.check()
+        with pytest.raises(TrafficError, match=f"no rollout wrote: {two}"):
+            contract.apply(driver, {one: Target(IN, 2, "web1")})
+        contract.apply(driver, {one: Target(OUT, 2, "web1"), two: Target(IN, 2, "web2")})
+        assert set(contract.answers(plane)) == {"two"}
+        contract.prove(driver, one)
+        contract.apply(driver, {one: Target(IN, 2, "web1"), two: Target(IN, 2, "web2")})
+        assert set(contract.answers(plane)) == {"one", "two"}
 
     def test_adopted_servers_leave_and_return(self, plane: Plane, backends: t.Any) -> None:
         one, two, new = (backends.start(name) for name in ("one", "two", "new"))

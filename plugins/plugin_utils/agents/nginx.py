@@ -386,7 +386,8 @@ def check(request: Request) -> list[Entry]:
             "something else answers there; give an address and a port that nothing uses", "status"
         )
     entries = look(request, pid)
-    if foreign := unadopted(request, {**entries, **by_hand(request)}, request["adopting"]):
+    foreign = unadopted(request, {**entries, **by_hand(request)}, request["adopting"])
+    if foreign and not request["in_place"]:
         raise Failed(
             "%s has servers that no rollout wrote: %s; to have the next rollout replace them, name"
             " them and what they run in rollout_adopt: {revision: ..., servers: [%s]}"
@@ -426,7 +427,9 @@ def apply(request: Request) -> list[Entry]:
     with _files.Locked(request["path"]):  # other services' rollouts reload the same nginx
         pid = master(request)
         now = look(request, pid)
-        if foreign := unadopted(request, now, ()):
+        wanted = {_nginx_config.key(entry) for entry in request["entries"]}
+        left = {known: entry for known, entry in now.items() if known not in wanted}
+        if foreign := unadopted(request, left, ()):
             raise Failed(
                 "it has servers that no rollout wrote: %s; they would get no more requests"
                 % ", ".join(foreign),

@@ -116,6 +116,7 @@ class Driver(TrafficDriver):
             "fall": self.health.fall,
             "cohort": self._cohort(0),
             "adopting": [*context.adopting],
+            "in_place": context.in_place,
         }
         self.adopts = not self.key
         if self.key:
@@ -314,7 +315,8 @@ def refuse(balancer: str, endpoint: Endpoint, target: Target, shown: Server | No
     """Raise for an instance that would be put in rotation without being reached from there."""
     if target.rotation is not Rotation.IN:
         return
-    known = shown is not None and shown.name == target.name
+    # one that people wrote has its address for a name until it is written for the first time
+    known = shown is not None and shown.name in (target.name, str(endpoint))
     if shown is None or not known or (shown.rotation is not Rotation.IN and not shown.lb_healthy):
         raise TrafficError(
             f"nginx on {balancer}: {endpoint} is not put in rotation:"

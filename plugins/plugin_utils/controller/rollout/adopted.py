@@ -80,10 +80,15 @@ def left(record: Record, rollout: Rollout, kept: bool) -> list[str]:
         return []
     names = sorted(adopted.out)
     places = ", ".join(str(adopted.servers[name]) for name in names)
-    delete = "delete them from the load balancers' configuration before its next restart, then "
+    todo = (
+        "delete them from the load balancers' configuration before its next restart, then stop what"
+        f" runs at {places}"
+        if kept
+        else "stop what runs there"
+    )
     return [
-        f"{record.service}: out of rotation, and not needed any more: {', '.join(names)}:"
-        f" {delete if kept else ''}stop what runs at {places} [PR-349]"
+        f"{record.service}: out of rotation, and not needed any more: {', '.join(names)}: {todo}"
+        " [PR-349]"
     ]
 
 
