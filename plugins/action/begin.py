@@ -182,6 +182,8 @@ class _Begin(StepPart):
         self.validation.check_health()
         if kind not in (RolloutKind.SCALE, RolloutKind.REBALANCE):
             self.validation.check_same_balancers()
+        if beside := step.unmanaged.described(step.fleet):
+            step.print_line(f"{record.service}: {beside}; they keep them [PR-338]")
         for line in self.validation.risks(
             replicas, self.settings.asked if kind.forward else Plan()
         ):

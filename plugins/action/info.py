@@ -62,7 +62,8 @@ class ActionModule(StepAction):
         )
         events = list(store.timeline(rollout.id)) if rollout else []
         far = status.progress(record.open, events, clock.now()) if record.open else {}
-        lines = status.lines(record, held, known, problems, far, store.place)
+        beside = step.unmanaged.described(step.fleet)
+        lines = status.lines(record, held, known, problems, far, store.place, beside=beside)
         if rollout and rollout.release:
             lines += step.release.lines()
         return step.report(
@@ -70,6 +71,7 @@ class ActionModule(StepAction):
             instances=known,
             history=record.history,
             lease=held,
+            unmanaged=step.unmanaged.to_dict(step.fleet),
             troubles=problems,
             progress=far,
             lines=lines,

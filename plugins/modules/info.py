@@ -227,6 +227,16 @@ lease:
     holder: {description: "User, machine, process and AWX job.", type: str}
     since: {description: "Since when, in seconds since the epoch.", type: float}
     until: {description: "Until when, in seconds since the epoch.", type: float}
+unmanaged:
+  description: >-
+    The servers of the load balancers' pool that get requests and that no rollout manages, such as those that somebody has written by hand. Empty if
+    there are none.
+  returned: success
+  type: dict
+  contains:
+    pool: {description: "What they are servers of, as C(backend shop).", type: str}
+    servers: {description: "Their names.", type: list, elements: str}
+    share: {description: "Their share of new requests in percent.", type: float}
 troubles:
   description: What could not be observed, and why, such as a load balancer or host that is down. What the journal has is returned anyway.
   returned: success

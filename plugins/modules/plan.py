@@ -259,6 +259,12 @@ unknown:
   returned: success, without O(fleet)
   type: list
   elements: str
+unmanaged:
+  description: >-
+    The servers of the load balancers' pool that get requests and that no rollout manages: what they are servers of (C(pool)), their names
+    (C(servers)), and their C(share) of new requests in percent at present. Empty if there are none.
+  returned: success, without O(fleet)
+  type: dict
 risks:
   description: What may go wrong, as far as hosts and the platform show before anything is touched, one line each.
   returned: success, without O(fleet)

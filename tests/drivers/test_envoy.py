@@ -51,6 +51,10 @@ from ansible_collections.progressive.rollout.tests.support.ports import free_por
 from ansible_collections.progressive.rollout.tests.support.waiting import PATIENCE, until
 
 
+def place(endpoint: Endpoint) -> dict[str, t.Any]:
+    return {"socket_address": {"address": endpoint.address, "port_value": endpoint.port}}
+
+
 def made(given: Mapping[str, t.Any], context: DriverContext) -> Driver:
     return Driver(DriverModule(Driver, OPTIONS).check(given, "rollout_traffic"), context)
 
@@ -273,6 +277,21 @@ class Plane:
         files = [file for envoy in self.envoys.values() for file in sorted(envoy.path.iterdir())]
         return [(str(file), file.stat().st_ino, file.stat().st_mtime_ns) for file in files]
 
+    def by_hand(self, endpoint: Endpoint) -> str | None:
+        cluster = {
+            "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+            "name": "shop",
+            "type": "STATIC",
+            "load_assignment": {
+                "cluster_name": "shop",
+                "endpoints": [{"lb_endpoints": [{"endpoint": {"address": place(endpoint)}}]}],
+            },
+        }
+        for envoy in self.envoys.values():
+            file = envoy.path / "cds.json"
+            file.write_text(json.dumps({"version_info": "1", "resources": [cluster]}))
+        return None
+
     def spoil(self, endpoint: Endpoint, name: str) -> None:
         """Put a copy in the place of the directory that the second Envoy watches: it sees no
         update any more.
@@ -395,7 +414,9 @@ class TestEnvoy(contract.TrafficContract):
         before = plane.changes()
         with pytest.raises(TrafficError) as refused:
             plane.driver().check()
-        assert refused.value.id == "PR-304" and "listener by-hand of" in str(refused.value)
+        assert refused.value.id == "PR-304" and "has a listener there (by-hand)" in str(
+            refused.value
+        )
         with pytest.raises(TrafficError, match="has a cluster old, which no rollout can change"):
             plane.driver(service="old", listen=PREVIEW).check()
         assert plane.changes() == before
@@ -404,6 +425,31 @@ class TestEnvoy(contract.TrafficContract):
         contract.bring_in(driver, {new: Target(IN, name="shop-1")})
         assert set(contract.answers(plane)) == {"old"}
         assert {contract.get(front)[1] for front in plane.previews} == {"new"}
+
+    def test_whose_entries_are_is_known_without_their_names(
+        self, plane: Plane, backends: t.Any
+    ) -> None:
+        """Each service has a cluster, but its own configuration may have what it needs."""
+        envoy = plane.envoys["edge1"]
+        boot = json.loads((envoy.home / "bootstrap.json").read_text())
+        cluster = {"name": "shop", "type": "STATIC", "load_assignment": {"cluster_name": "shop"}}
+        listener = {"address": place(Endpoint("127.0.0.1", envoy.listen))}
+        manager = plane.driver().common["listeners"][0]["filter_chains"]
+        other = {**cluster, "name": "old", "load_assignment": {"cluster_name": "old"}}
+        manager = json.loads(json.dumps(manager).replace('"cluster": "shop"', '"cluster": "old"'))
+        listener["filter_chains"] = manager
+        for static, text in (
+            ({"clusters": [cluster]}, "has a cluster shop"),
+            ({"clusters": [other], "listeners": [listener]}, "has a listener there"),
+        ):
+            envoy.stop()
+            text_of = json.dumps({**boot, "static_resources": static})
+            (envoy.home / "bootstrap.json").write_text(text_of)
+            envoy.start()
+            before = plane.changes()
+            with pytest.raises(TrafficError, match=text) as refused:
+                plane.driver().check()
+            assert refused.value.id == "PR-304" and plane.changes() == before
 
     def test_a_listener_of_another_service_that_envoy_refuses_keeps_none_of_ours_back(
         self, plane: Plane, backends: t.Any

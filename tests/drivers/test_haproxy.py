@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import re
 import socket
+import socketserver
 import struct
 import threading
 import time
@@ -202,6 +204,10 @@ class HAProxyPlane:
             ({"socket": path}, f"rollout_traffic.socket: '{path}' is a path"),
             ({"socket": "nonsense"}, "rollout_traffic.socket: 'nonsense'"),
             (
+                {"hosts": "lb1", "socket": ["/run/a/b", "/run/a_b"]},
+                "rollout_traffic.socket: '/run/a/b' and '/run/a_b' on lb1",
+            ),
+            (
                 {"match": {"header": "X-Canary", "value": "always"}},
                 "rollout_traffic.match: HAProxy routes requests",
             ),
@@ -230,6 +236,13 @@ class HAProxyPlane:
 
     def changes(self) -> object:
         return self.transport.changes()
+
+    def by_hand(self, endpoint: Endpoint) -> str | None:
+        for balancer in self.balancers:
+            balancer.ask(
+                f"add server shop/app1 {endpoint} weight 10;set server shop/app1 state ready"
+            )
+        return "app1"
 
     def spoil(self, endpoint: Endpoint, name: str) -> None:
         """Its name is taken by a server of somebody else's."""
@@ -329,8 +342,7 @@ class SlotPlane(HAProxyPlane):
 
 
 class TestContractWithSlots(TrafficContract):
-    # prepared servers have names of their own
-    test_an_entry_of_another_service_in_the_pool_is_told_apart = None
+    pool_of_shop: t.ClassVar = {"backend": "shop"}
 
     @pytest.fixture
     def plane(self) -> Iterator[HAProxyPlane]:
@@ -349,6 +361,22 @@ BROWNFIELD = """\
     server web2 127.0.0.1:{two} cookie w2
     server legacy 127.0.0.1:{three} check fall 1 backup
 """
+
+
+@contextlib.contextmanager
+def agent_check(answer: bytes) -> Iterator[int]:
+    """The port of an agent that HAProxy asks."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.sendall(answer)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as listening:
+        thread = threading.Thread(target=listening.serve_forever, args=(0.02,))
+        thread.start()
+        yield listening.server_address[1]
+        listening.shutdown()
+        thread.join()
 
 
 class TestOnlyHAProxy:
@@ -468,6 +496,82 @@ class TestOnlyHAProxy:
         finally:
             plane.close()
 
+    def test_a_server_with_an_agent_check_is_refused_or_named(self, backends: Backends) -> None:
+        a, b = backends.start("a"), backends.start("b")
+        with agent_check(b"drain\n") as port:
+            more = f"check inter 100ms agent-check agent-port {port} agent-inter 100ms"
+            plane = HAProxyPlane(
+                f"    server web1 {a} {more}\n    server web2 {b} check backup\n"
+                f"    server slot1 127.0.0.1:1 {more} fall 2 disabled\n"
+            )
+            try:
+                driver = plane.driver()
+                until(
+                    lambda: everywhere(driver.observe(), a, lambda s: "agent" in s.status),
+                    "the agent has answered",
+                )
+                (server, _other) = entries(driver.observe(), a)
+                assert (server.steered_by, server.share_weight) == ("agent-check", 0)
+                assert server.detail == "HAProxy shows it as DRAIN (agent)"
+                assert everywhere(driver.observe(), b, lambda s: s.share_weight == 1 and s.by_hand)
+                driver.check()
+                with pytest.raises(TrafficError, match="disable agent shop/slot1") as refused:
+                    plane.driver(slots="slot").check()
+                assert refused.value.id == "PR-337" and plane.changes() == 0
+                for balancer in plane.balancers:
+                    balancer.ask("disable agent shop/slot1;disable agent shop/web1")
+                plane.driver(slots="slot").check()
+                assert everywhere(driver.observe(), a, lambda s: not s.steered_by)
+            finally:
+                plane.close()
+
+    def test_whose_a_prepared_server_is_that_no_mark_has(self, backends: Backends) -> None:
+        plane, a, left = SlotPlane(), backends.start("a"), backends.start("left")
+        try:
+            use = f"set server shop/slot5 addr {left.address} port {left.port};"
+            for balancer in plane.balancers:
+                balancer.ask(f"{use}set server shop/slot5 state ready")
+            (unknown, _other) = entries(plane.driver().observe(), left)
+            assert (unknown.ours, unknown.service, unknown.prepared) == (True, "", True), "no marks"
+            bring_in(plane.driver(), {a: Target(IN, name="shop-1")})
+            (parked, _other) = entries(plane.driver().observe(), left) or (None, None)
+            assert parked is None, "the only service there puts it right"
+            assert [one.servers()["slot5"] for one in plane.balancers] == ["MAINT"] * 2
+            for balancer in plane.balancers:
+                balancer.ask(f"{use}set server shop/slot5 state ready")
+            cart = plane.neighbour(**TestContractWithSlots.pool_of_shop)
+            assert everywhere(
+                cart.observe(), left, lambda s: (s.ours, s.service) == (False, "shop")
+            )
+            b = backends.start("b")
+            bring_in(cart, {b: Target(IN, name="cart-1")})
+            for service in (cart, plane.driver()):
+                assert everywhere(service.observe(), left, lambda s: s.by_hand and s.prepared)
+            assert everywhere(cart.observe(), a, lambda s: s.service == "shop")
+            assert everywhere(plane.driver().observe(), b, lambda s: s.service == "cart")
+            assert everywhere(cart.observe(), left, lambda s: s.rotation is IN)
+            remove(cart, {}, b)
+            assert everywhere(plane.driver().observe(), left, lambda s: s.service == "shop")
+        finally:
+            plane.close()
+
+    def test_a_backup_server_has_a_share_only_where_it_serves(self, backends: Backends) -> None:
+        a, b = backends.start("a"), backends.start("b")
+        plane = HAProxyPlane(
+            f"    server app1 {a} check inter 100ms weight 3\n    server sorry {b} backup\n"
+        )
+        try:
+            driver = plane.driver()
+            assert everywhere(driver.observe(), a, lambda s: s.by_hand and s.share_weight == 3)
+            assert everywhere(driver.observe(), b, lambda s: s.by_hand and s.share_weight == 0)
+            backends.kill(a)
+            until(
+                lambda: everywhere(driver.observe(), b, lambda s: s.share_weight == 1), "it serves"
+            )
+            assert everywhere(driver.observe(), a, lambda s: s.share_weight == 0)
+        finally:
+            plane.close()
+
     def test_answers_of_4xx_and_clients_that_left_are_counted(self, backends: Backends) -> None:
         plane, a = HAProxyPlane(), backends.start("a")
         try:
@@ -550,6 +654,10 @@ class TestOnlyHAProxy:
             driver = made(options, context(Here()))
             driver.check()
             bring_in(driver, {a: Target(IN, 30), b: Target(OUT, 7)})
+            cart = {**options, "backend": "preview", "slots": ""}
+            with pytest.raises(TrafficError, match="has servers of backend shop") as refused:
+                made(cart, context(Here(), service="cart")).check()
+            assert refused.value.id == "PR-339"
             balancer.stop()
             balancer.start()
             table = driver.observe()["lb1"]
@@ -557,6 +665,8 @@ class TestOnlyHAProxy:
                 a: (IN, True, 30),
                 b: (OUT, True, 7),
             }
+            theirs = made(options, context(Here(), service="cart")).observe()["lb1"]
+            assert {(s.service, s.ours) for s in theirs.values()} == {("shop", False)}
             assert get(balancer.front) == (200, "a")
             with pytest.raises(
                 TrafficError,

@@ -147,8 +147,7 @@ class TestContract(TrafficContract):
 
 
 class TestContractWithSlots(TrafficContract):
-    # prepared servers have names of their own
-    test_an_entry_of_another_service_in_the_pool_is_told_apart = None
+    pool_of_shop: t.ClassVar = {"backend": "shop"}
 
     @pytest.fixture
     def plane(self) -> Iterator[HAProxyPlane]:

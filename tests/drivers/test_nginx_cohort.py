@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _nginx_config
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import TrafficError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.traffic.nginx import Driver
 from ansible_collections.progressive.rollout.tests.drivers import test_nginx
 from ansible_collections.progressive.rollout.tests.drivers.cohort_contract import (
@@ -94,3 +97,29 @@ def test_a_configuration_that_does_not_use_the_variable_is_refused() -> None:
     finally:
         for nginx in nginxes:
             nginx.close()
+
+
+def test_two_upstreams_with_one_variable_are_refused(plane: Plane) -> None:
+    """nginx would send all clients of one to the other, and does not even warn."""
+    down = "{ server 127.0.0.1:9 down; }\n# http://$rollout_my_shop\n"
+    for nginx in plane.nginxes.values():
+        (nginx.path / "my-shop.conf").write_text(f"upstream my-shop {down}")
+    driver = plane.driver(upstream="my-shop")
+    driver.check()
+    other = plane.nginxes["edge1"].path / "my_shop.conf"
+    other.write_text(f'upstream my_shop {down}split_clients "" $rollout_my_shop {{ * my_shop; }}\n')
+    with pytest.raises(TrafficError, match="upstream my_shop has the same variable") as refused:
+        driver.check()
+    assert refused.value.id == "PR-304"
+    other.write_text(f"upstream my_shop {down}")
+    driver.check()
+
+
+def test_no_upstream_has_a_variable_of_another_kind() -> None:
+    cohort = {"key": "cookie_user", "share": 5000}
+    for upstream, other in (("shop", "shop_client"), ("0", "1"), ("client_shop", "shop")):
+        request = {"upstream": upstream, "cohort": cohort, "status": ("127.0.0.1", 1), "fall": 1}
+        text = _nginx_config.render(request, [])
+        made = set(re.findall(r"(?:map \S+|split_clients \S+|set) (\$\w+)", text))
+        assert f"${_nginx_config.variable(upstream)}" in made
+        assert f"${_nginx_config.variable(other)}" not in made

@@ -96,6 +96,11 @@ class Plane(t.Protocol):
     def changes(self) -> object:
         """Something that differs once the driver has changed anything at a balancer."""
 
+    def by_hand(self, endpoint: Endpoint) -> str | None:
+        """Have both balancers send requests there without a rollout; returns the entry's name, None
+        where only a rollout can make entries of the pool, so that it has to be refused.
+        """
+
     def spoil(self, endpoint: Endpoint, name: str) -> None:
         """Arrange that a balancer refuses (or never shows) the update that adds this entry."""
 
@@ -800,6 +805,40 @@ class TrafficContract:
         assert everywhere(plane.driver().observe(), b, lambda s: s.service == "cart")
         apply(plane.driver(), {a: Target(OUT, name="shop-1"), b: Target(IN, name="cart-1")})
         assert everywhere(plane.driver().observe(), a, lambda s: s.service == "shop")
+
+    def test_whose_entries_are_is_known_without_their_names(
+        self, plane: Plane, backends: Backends
+    ) -> None:
+        """Names may be of the configuration, or of hosts."""
+        mine = belonging(plane.driver(), Journal("aa", "journal"))
+        a = backends.start("a")
+        bring_in(mine, {a: Target(IN, name="web1")})
+        later = belonging(plane.driver(epoch=2), Journal("aa", "journal"))
+        assert everywhere(later.observe(), a, lambda s: (s.ours, s.by_hand) == (True, False))
+        other = plane.neighbour(**self.pool_of_shop, epoch=2)
+        assert everywhere(other.observe(), a, lambda s: s.service == "shop" and not s.by_hand)
+        later.leave(dry=False)
+        assert set(answers(plane)) == {"a"}
+
+    def test_entries_made_by_hand_are_shown_and_left_alone(
+        self, plane: Plane, backends: Backends
+    ) -> None:
+        a, hand = backends.start("a"), backends.start("hand")
+        made = plane.by_hand(hand)
+        driver = plane.driver()
+        if made is None:  # there is no room for them beside ours
+            with pytest.raises(TrafficError) as refused:
+                driver.check()
+            assert refused.value.id == "PR-304"
+            return
+        bring_in(driver, {a: Target(IN, 10, name="shop-1")})
+        for server in entries(driver.observe(), hand):
+            assert (server.name, server.by_hand, server.rotation) == (made, True, IN)
+            assert server.share_weight > 0
+        assert everywhere(driver.observe(), a, lambda s: not s.by_hand and s.share_weight == 10)
+        assert set(answers(plane)) == {"a", "hand"}
+        remove(driver, {}, a)
+        assert set(answers(plane)) == {"hand"}
 
     def test_options_change_between_two_rollouts(self, plane: Plane, backends: Backends) -> None:
         a, b = backends.start("a"), backends.start("b")

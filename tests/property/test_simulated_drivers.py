@@ -39,6 +39,7 @@ from ansible_collections.progressive.rollout.tests.simulations.world.machine imp
 from ansible_collections.progressive.rollout.tests.simulations.world.runs import inside
 from ansible_collections.progressive.rollout.tests.simulations.world.world import (
     BALANCERS,
+    Entry,
     Life,
     World,
 )
@@ -136,6 +137,11 @@ class Balancers:
             for at, entry in balancer.entries.items()
         ]
 
+    def by_hand(self, endpoint: Endpoint) -> str | None:
+        for balancer in self.world.balancers.values():
+            balancer.entries[endpoint] = Entry("app1", Rotation.IN, 10, ours=False)
+        return "app1"
+
     def stop(self, index: int) -> None:
         self.world.balancers[BALANCERS[index]].away = math.inf
 
@@ -206,6 +212,7 @@ LEFT_OUT = (
     "a_dark_set_gets_no_request_and_one_apply_switches_there_and_back",
     "two_services_at_one_balancer",
     "an_entry_of_another_service_in_the_pool_is_told_apart",
+    "whose_entries_are_is_known_without_their_names",
     "options_change_between_two_rollouts",
     "what_an_older_version_left_is_continued",
     "a_late_command_of_an_older_lease_changes_nothing",

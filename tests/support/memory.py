@@ -248,7 +248,8 @@ class Traffic(TrafficDriver):
             world.check()
             world.called("apply between")
         for endpoint in set(world.servers) - set(wanted):
-            del world.servers[endpoint]
+            if world.servers[endpoint].ours:
+                del world.servers[endpoint]
         world.called("apply after")
         return {"lb": dict(world.servers)}
 

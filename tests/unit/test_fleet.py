@@ -448,3 +448,33 @@ def test_in_a_preview_what_starts_at_the_endpoint_of_another_waits_until_it_is_r
     assert shown(server()._replace(name="shop-0"), ["shop-1"]) is IN
     assert shown(server()._replace(name="shop-1")) is IN, "its check fails, and it had passed"
     assert shown(server()) is IN, "entries have no names"
+
+
+def test_what_was_in_rotation_before_an_instance_is_not_its_own_until_it_is_ready() -> None:
+    theirs = server(ours=False)
+    for process in (Process.STARTING, Process.FAILED):
+        table = {"a": {HERE: theirs}}
+        born = report(process=process)
+        (seen,) = assemble([born], table, {}, {}, unborn=["shop-1"])
+        assert seen.rotation is Rotation.ABSENT and not seen.was_ready
+        assert targets([born], table, [], [], [], unborn=["shop-1"]) == {"a": {}}
+        (seen,) = assemble([born], table, {}, {})
+        assert seen.rotation is IN, "of one that may have been ready"
+    own = {"a": {HERE: server()}}
+    (seen,) = assemble([report()], own, {}, {}, unborn=["shop-1"])
+    assert seen.rotation is IN, "of an older state of the load balancer: it is to be taken out"
+    ready = {"shop-1": HealthStatus(Health.PASSING, 0.0)}
+    (seen,) = assemble([report()], {"a": {HERE: theirs}}, ready, {}, unborn=["shop-1"])
+    assert seen.rotation is IN, "it answers there now"
+
+
+def test_an_instance_that_waits_for_its_load_balancer_has_its_words() -> None:
+    ready = {"shop-1": HealthStatus(Health.PASSING, 0.0)}
+    waits = server(OUT, lb_healthy=False)._replace(status="DRAIN 1/2")
+    for entry, words in (
+        (waits, "load balancer a shows it as DRAIN 1/2"),
+        (waits._replace(detail="its agent"), "load balancer a: its agent"),
+        (waits._replace(lb_healthy=True, status="DRAIN"), ""),
+    ):
+        (seen,) = assemble([report()], {"a": {HERE: entry}}, ready, {})
+        assert seen.detail == words

@@ -106,9 +106,15 @@ class JournalMark:
     same place; one that was moved keeps its id.
     """
 
-    def __init__(self, path: str, what: str, mine: dict[str, str] | None = None) -> None:
-        """Take what belongs to it, for people, and this run's journal, if it has one."""
-        self.path, self.what, self.mine = path, what, mine
+    def __init__(
+        self, path: str, what: str, mine: dict[str, str] | None = None, service: str = ""
+    ) -> None:
+        """Take what belongs to it, for people, and this run's journal, if it has one.
+
+        `service` is kept as well, where the path does not name it.
+        """
+        self.path, self.what = path, what
+        self.mine = dict(mine, service=service) if mine and service else mine
 
     def owner(self) -> dict[str, str] | None:
         """Return the journal; None: there is none, or none that can be read."""
@@ -121,7 +127,13 @@ class JournalMark:
         whole = isinstance(owner_of_file, dict) and all(
             isinstance(owner_of_file.get(name), str) for name in names
         )
-        return {name: owner_of_file[name] for name in names} if whole else None
+        if not whole:
+            return None
+        service = owner_of_file.get("service")
+        return {
+            **{name: owner_of_file[name] for name in names},
+            **({"service": service} if isinstance(service, str) else {}),
+        }
 
     def shown(self) -> dict[str, t.Any]:
         """Return the journal as part of an answer."""

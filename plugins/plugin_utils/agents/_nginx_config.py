@@ -63,9 +63,9 @@ def render(request: Request, entries: list[Entry]) -> str:
         "    listen %s;" % _listen(dict(zip(("address", "port"), request["status"]))),
         "    server_name %s;" % upstream,
         "    access_log off;",
-        *("    set $rollout_%d '%s';" % (number, text) for number, text in enumerate(texts)),
+        *("    set $rollout__%d '%s';" % (number, text) for number, text in enumerate(texts)),
         "    return 200 'rollout %s;%s';"
-        % (upstream, "".join("$rollout_%d" % number for number in range(len(texts)))),
+        % (upstream, "".join("$rollout__%d" % number for number in range(len(texts)))),
         "}",
     ]
     return "\n".join(lines) + "\n"
@@ -95,15 +95,19 @@ def apart(upstream: str) -> str:
 
 
 def variable(upstream: str) -> str:
-    """Return the name of the variable that has the upstream of a client."""
+    """Return the name of the variable that has the upstream of a client.
+
+    Other variables have two underscores after `rollout`, so that no upstream's is called like them.
+    """
     return "rollout_" + "".join(char if char.isalnum() else "_" for char in upstream)
 
 
 def _division(upstream: str, cohort: dict[str, t.Any]) -> t.Iterator[str]:
     """Yield the lines that set the variable: by a hash, or at random where there is no key."""
     name, key, share = variable(upstream), cohort["key"], cohort["share"]
-    yield 'map $%s $%s_client { "" $request_id; default $%s; }' % (key, name, key)
-    yield 'split_clients "$%s_client" $%s {' % (name, name)
+    client = name.replace("rollout_", "rollout__client_", 1)
+    yield 'map $%s $%s { "" $request_id; default $%s; }' % (key, client, key)
+    yield 'split_clients "$%s" $%s {' % (client, name)
     if share:
         yield "    %d.%02d%% %s;" % (share // 100, share % 100, apart(upstream))
     yield "    * %s;" % upstream

@@ -372,9 +372,8 @@ def check(request: Request) -> dict[str, t.Any]:
             "error": "service %s listens there; give each service its own port" % other,
             "field": "listen",
         }
-    fixed = static(request, configs)
-    if fixed:
-        return fixed
+    for field, text in (*static(request, configs), *by_hand(request)):
+        return {"error": text, "field": field}
     return {"entries": [], "version": info.get("version", ""), **mark(request).shown()}
 
 
@@ -388,30 +387,34 @@ def neighbour(request: Request) -> str:
     return ""
 
 
-def static(request: Request, configs: list[dict[str, t.Any]]) -> dict[str, t.Any]:
-    """Return an error where Envoy's own configuration has what a rollout would add; {}: nothing."""
+def static(request: Request, configs: list[dict[str, t.Any]]) -> t.Iterator[tuple[str, str]]:
+    """Yield what Envoy's own configuration has that a rollout would add, with its option."""
     wanted = [listener["address"]["socket_address"] for listener in request["listeners"]]
     names = {cluster["name"] for cluster in request["clusters"]}
+    text = (
+        "its own configuration has a %s %s, which no rollout can change; rename it there, or give"
+    )
+    text += " the service another name"
     for config in configs:
-        for known in config.get("static_listeners", ()):
-            listener = known.get("listener", {})
-            address = listener.get("address", {}).get("socket_address", {})
-            if any(overlap(address, other) for other in wanted):
-                text = (
-                    "listener %s of Envoy's static configuration listens there, and clients would"
-                    " get errors while it is exchanged. Give `listen` a free port, roll out there"
-                    " beside what runs, and then move the clients to it"
-                )
-                return {"error": text % listener.get("name", "without a name"), "field": "listen"}
-        for known in config.get("static_clusters", ()):
-            name = known.get("cluster", {}).get("name")
+        for item in config.get("static_clusters", []):
+            name = item.get("cluster", {}).get("name")
             if name in names:
-                text = (
-                    "Envoy's static configuration has a cluster %s, which no rollout can change;"
-                    " give rollout_service another name"
+                yield "path", text % ("cluster", name)
+        for item in config.get("static_listeners", []):
+            listener = item.get("listener", {})
+            name, address = listener.get("name"), listener.get("address", {})
+            if name == request["service"]:
+                yield "path", text % ("listener", name)
+            if any(overlap(address.get("socket_address", {}), other) for other in wanted):
+                yield (
+                    "listen",
+                    (
+                        "its own configuration has a listener there (%s), and clients would get"
+                        " errors while it is exchanged. Give `listen` a free port, roll out there"
+                        " beside what runs, and then move the clients to it"
+                    )
+                    % (name or "without a name"),
                 )
-                return {"error": text % name, "field": ""}
-    return {}
 
 
 def overlap(address: dict[str, t.Any], other: dict[str, t.Any]) -> bool:
@@ -420,6 +423,24 @@ def overlap(address: dict[str, t.Any], other: dict[str, t.Any]) -> bool:
     hosts = {address.get("address"), other.get("address")}
     ports = {address.get("port_value"), other.get("port_value")}
     return len(ports) == 1 and (len(hosts) == 1 or bool(hosts & anywhere))
+
+
+def by_hand(request: Request) -> t.Iterator[tuple[str, str]]:
+    """Yield what others than rollouts have written of a name that the service needs into the files,
+    with its option.
+    """
+    files = [os.path.join(request["path"], name) for name in ("cds.json", "lds.json")]
+    clusters, listeners = ([item.get("name") for item in resources(name)] for name in files)
+    made = [
+        item.get("eds_cluster_config", {}).get("eds_config", {}).get("path_config_source", {})
+        for item in resources(files[0])
+        if item.get("name") == request["service"]
+    ]
+    text = "%s has a %s %s that no rollout made; rename it there, or give the service another name"
+    if made and os.path.basename(made[0].get("path", "")) != os.path.basename(endpoints(request)):
+        yield "path", text % (files[0], "cluster", request["service"])
+    elif request["service"] in listeners and request["service"] not in clusters:
+        yield "path", text % (files[1], "listener", request["service"])
 
 
 def same(path: str, other: str) -> bool:

@@ -10,7 +10,11 @@ import os
 import socket
 import time
 
-from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _files, _talk
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import (
+    _bootstrap,
+    _files,
+    _talk,
+)
 
 TYPE_CHECKING = False  # importing typing costs start-up time
 if TYPE_CHECKING:
@@ -20,16 +24,19 @@ if TYPE_CHECKING:
 
 
 def main(request: Request) -> dict[str, t.Any]:
-    """Answer `{sockets: {address: work}, path, service, pool, epoch, journal, timeout, state_file}`
-    with `{address: answer}`.
+    """Answer `{sockets: {address: work}, path, service, pool, pools, epoch, journal, timeout,
+    state_file}` with `{address: answer}`.
 
     Work is `lines` and, where it is a check, which leaves nothing behind, `folders`: by option,
     those that this user has to be able to write in. Where something is changed it has `change`: its
     `line` shows the servers, and its `servers` are those that the lines change, as backend/name,
-    each with the address it has to have (none: it must not be there). `save` is `{path, line}`: the
-    text of one more line, kept in a file. An answer is `{texts}`, of a check with the `journal`
-    that the pool belongs to, `{error}`, `{stale}` where a newer lease holder or another journal's
-    run has acted, or `{unusable: {option: why}}`. `timeout` is of each socket.
+    each with the address it has to have (none: it must not be there); `uses` are, by pool, the
+    prepared servers that are the service's from then on, each with where it leads to. `save` is
+    `{path, line}`: the text of one more line, kept in a file. An answer is `{texts}`, with `uses`
+    by pool (of `pools`) and service, of a check with the `journal` that the pool belongs to,
+    `{error}`, `{stale}` where a newer lease holder or another journal's run has acted,
+    `{unusable: {option: why}}`, or `{shared: why}` where the state file has other backends.
+    `timeout` is of each socket.
     """
     return {
         address: _answer(address, work, request) for address, work in request["sockets"].items()
@@ -43,12 +50,18 @@ def _answer(address: str, work: dict[str, t.Any], request: Request) -> dict[str,
     }
     if any(unusable.values()):
         return {"unusable": {option: why for option, why in unusable.items() if why}}
+    others = _others(request["state_file"], request["pool"]) if looks else []
+    if others:
+        what = "%s has servers of %s: each change would leave only those of %s in it"
+        whose = "backend%s %s" % ("s" if others[1:] else "", ", ".join(others))
+        return {"shared": what % (request["state_file"], whose, request["pool"])}
     try:
         epoch, saved = 0 if looks else request["epoch"], filter(None, [request["state_file"]])
         mark = _mark(request, address)
         with _files.Fenced(_stem(request, address), epoch, mark, saved):
             texts = _work(address, work, request, mark)
-        return {"texts": texts, **(mark.shown() if looks else {})}
+        shown = {"uses": _uses(request, address)} if request["pools"] else {}
+        return {"texts": texts, **shown, **(mark.shown() if looks else {})}
     except _files.Stale as exc:
         return {"stale": str(exc)}
     except _files.Refused as exc:
@@ -82,6 +95,48 @@ def _mark(request: Request, address: str) -> _files.JournalMark:
     return _files.JournalMark(path, "the servers of pool %s" % request["pool"], request["journal"])
 
 
+def _uses(request: Request, address: str) -> dict[str, t.Any]:
+    """Return by pool and service which prepared servers the service has put to use, each with where
+    it leads to; null: an earlier version kept none.
+
+    HAProxy itself keeps no such mark, and a file outlives a reload.
+    """
+    folder = os.path.join(request["path"], "haproxy")
+    try:
+        names = os.listdir(folder)
+    except OSError:  # there is none yet
+        names = []
+    uses: dict[str, t.Any] = {}
+    for pool in request["pools"]:
+        of_pool = uses[pool] = {}
+        for ending in (".journal", ".servers"):
+            rest = stem("", "", address)[len("haproxy/") :] + "@" + pool + ending
+            for name in names:
+                service = name[: -len(rest)]
+                if name.endswith(rest) and service and "@" not in service:
+                    servers = os.path.join(folder, name) if ending == ".servers" else ""
+                    of_pool[service] = _read(servers) if servers else None
+    return uses
+
+
+def _read(path: str) -> dict[str, str]:
+    """Return the servers that a file has, none if it cannot be read."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            servers = _bootstrap.load(file.read())
+    except (OSError, ValueError):
+        return {}
+    return servers if isinstance(servers, dict) else {}
+
+
+def _claim(request: Request, address: str, uses: dict[str, dict[str, str]]) -> None:
+    """Note which prepared servers the service uses, before they are put to use."""
+    for pool, servers in uses.items():
+        path = "%s@%s.servers" % (_stem(request, address), pool)
+        if servers != _read(path):
+            _files.write(path, _bootstrap.dump(servers))
+
+
 def _work(
     address: str, work: dict[str, t.Any], request: Request, mark: _files.JournalMark
 ) -> list[str]:
@@ -106,10 +161,21 @@ def _work(
             raise _files.Refused("nothing is changed without a lease (epoch 0 only looks)")
         _compare(ask(change["line"]), change["servers"])
         mark.claim()
+        _claim(request, address, change.get("uses", {}))
     texts = [ask(line) for line in work["lines"]]
     if work.get("save"):
         _files.write(work["save"]["path"], ask(work["save"]["line"]).rstrip() + "\n", 0o644)
     return texts
+
+
+def _others(path: str, pool: str) -> list[str]:
+    """Return the other backends that a state file has servers of."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = [line.split() for line in file if line[:1].isdigit()]
+    except OSError:  # there is none yet
+        return []
+    return sorted({fields[1] for fields in lines if len(fields) > 18} - {pool})
 
 
 def _compare(states: str, servers: dict[str, str]) -> None:

@@ -4,7 +4,8 @@
 Needs Python 3.8 and Linux. `main` returns {"entries": [...]} (and of `check` the "journal" that
 they belong to), {"stale": "..."} where a newer lease holder has acted here, or a run with another
 journal, or {"error": "...", "field": "..."}, where `field` is the option to look at.
-An entry is {address, port, in, weight, name} and, as nginx has it, active. Its two files in the
+An entry is {address, port, in, weight, name} and, as nginx has it, active, and the service that the
+upstream belongs to ("" if that is not known). Its two files in the
 directory `path` are those of `_nginx_config.py`; NAME.lock and NAME.epoch fence what is done for
 it, and NAME.journal names its journal.
 """
@@ -58,6 +59,8 @@ def main(request: Request) -> dict[str, t.Any]:
         with _files.Fenced(stem, epoch, mark(request), _nginx_config.paths(request)):
             work = {"check": check, "observe": observe, "apply": apply}[request["op"]]
             entries = work(request)
+        service = (mark(request).owner() or {}).get("service", "")
+        entries = [dict(entry, service=service) for entry in entries]
         return {"entries": entries, **(mark(request).shown() if work is check else {})}
     except _files.Stale as exc:
         return {"stale": str(exc)}
@@ -82,7 +85,8 @@ def main(request: Request) -> dict[str, t.Any]:
 def mark(request: Request) -> _files.JournalMark:
     """Return which journal the entries belong to."""
     path = os.path.join(request["path"], request["upstream"] + ".journal")
-    return _files.JournalMark(path, "the entries of %s" % request["upstream"], request["journal"])
+    what = "the entries of %s" % request["upstream"]
+    return _files.JournalMark(path, what, request["journal"], request["service"])
 
 
 # --- its processes ---
@@ -373,6 +377,13 @@ def check(request: Request) -> list[Entry]:
             % (request["config"], use, use, request["upstream"]),
             "cohort",
         )
+    other = namesake(request) if request.get("cohort") else ""
+    if other:
+        raise Failed(
+            "upstream %s has the same variable, %s: all clients of one would get the other; give"
+            " one of them another name" % (other, use[len("http://") :]),
+            "upstream",
+        )
     try:
         for worker in workers(pid):
             list(_sockdiag.open_files(worker))
@@ -409,6 +420,23 @@ def unadopted(
         for entry in entries.values()
         if entry["in"] and _nginx_config.is_by_hand(entry) and entry["name"] not in mine
     ]
+
+
+def namesake(request: Request) -> str:
+    """Return another upstream with the same variable, "" if there is none.
+
+    nginx does not tell upper from lower case there.
+    """
+    mine = _nginx_config.variable(request["upstream"]).lower()
+    for file in sorted(os.listdir(request["path"])):
+        other, ending = os.path.splitext(file)
+        if ending != ".conf" or other == request["upstream"]:
+            continue
+        theirs = _nginx_config.variable(other)
+        text = read(os.path.join(request["path"], file)) or ""
+        if theirs.lower() == mine and " $%s {" % theirs in text:
+            return other
+    return ""
 
 
 def observe(request: Request) -> list[Entry]:

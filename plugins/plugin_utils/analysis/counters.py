@@ -34,6 +34,7 @@ class Counters:
         """Begin with the first observation, or count from the `last` one of an earlier step."""
         self.served: Mapping[str, Served] = {}
         self.cuts: tuple[Cut, ...] = ()
+        self.beside = 0  # requests to entries of no instance
         self.base: Raw = last or {}  # what is counted from, where that is known
         self.raw: Raw = self.base  # of the last observation
         # by id and generation, when instances first had requests, in this step or an earlier one
@@ -64,6 +65,9 @@ class Counters:
                     )
                 # Counts from before the first observation are ignored.
                 changes.setdefault(labels.id, []).append((last.get(key, server), server))
+            elif before := last.get(key):
+                again = server.requests < before.requests
+                self.beside += server.requests - (0 if again else before.requests)
         for name, counts in served.items():
             if observed := changes.get(name):
                 served[name] = _more(counts, observed, now)

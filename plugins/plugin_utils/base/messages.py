@@ -445,6 +445,34 @@ MESSAGES: Mapping[str, Message] = {
         " over from a rollout with wrong variables: roll out that service with the right ones, or"
         " remove them at the load balancer.",
     ),
+    "PR-336": Message(
+        "A load balancer has prepared servers in use that lead to no instance of the service, and"
+        " nothing there says by which service, or by whom.",
+        "Find out who uses them. Put those that nobody needs into maintenance (HAProxy: `set server"
+        " BACKEND/NAME state maint`), or give the service a backend of its own.",
+    ),
+    "PR-337": Message(
+        "Another program may change the state or the weight of a server during the rollout, as an"
+        " agent does that HAProxy asks (`agent-check`): it could give it no requests, or bring it"
+        " back while it is deployed.",
+        "Remove `agent-check` from the server's line, or disable it for as long as rollouts take:"
+        " `disable agent BACKEND/NAME`.",
+    ),
+    "PR-338": Message(
+        "The pool of a load balancer has servers that no rollout manages, such as those that"
+        " somebody has written into its configuration. They keep their share of the requests,"
+        " during the rollout and after it, and analyses do not count them.",
+        "If they run the service, name them in `rollout_adopt`: the first rollout replaces them."
+        " Otherwise take them out of the pool once the rollout's instances can carry the requests.",
+    ),
+    "PR-339": Message(
+        "The state file of a load balancer has the servers of other backends as well. Each change"
+        " would replace it by those of the service's backend, and the others would be lost at the"
+        " next reload.",
+        "Give each backend a file of its own: `load-server-state-from-file local` and"
+        " `server-state-file-name` in HAProxy's configuration, and another"
+        " `rollout_traffic.state_file`.",
+    ),
     "PR-346": Message(
         "What runs cannot be adopted with these variables. Nothing was touched.",
         "Do what the message says.",

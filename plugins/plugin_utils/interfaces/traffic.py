@@ -34,8 +34,14 @@ class Server(t.NamedTuple):
     weight: int = 100
     ours: bool = True  # made by the driver, which may remove it
     name: str = ""
-    service: str = ""  # whose rollout made it, as its name tells; "": none, or not known
+    service: str = ""  # whose rollout made it; "": none, or not known
     detail: str = ""  # why it does not pass the balancer's own check, where that says so
+    # The weight by which it gets new requests now, where the balancer shows that; None: `weight`,
+    # as long as it is in rotation and passes the balancer's own check.
+    effective: int | None = None
+    prepared: bool = False  # made for rollouts by the balancer's configuration
+    status: str = ""  # in the balancer's own words, where it has more of them than these fields
+    steered_by: str = ""  # another program that may change its state or weight; "": none
     # Counters since the balancer began to count; it may start again from 0:
     requests: int = 0  # sent to it
     errors: int = 0  # of these: answered with 5xx, or not at all
@@ -47,6 +53,20 @@ class Server(t.NamedTuple):
     aborts: int = 0  # clients that left before their answer was complete
     connect_failures: int = 0  # connections to it that could not be opened
     backup: bool = False  # it gets requests only while no other entry can
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether no rollout made it, as far as is known: neither ours nor another service's."""
+        return not self.ours and not self.service
+
+    @property
+    def share_weight(self) -> int:
+        """The weight by which it gets new requests now; 0: it gets none."""
+        if self.rotation is not Rotation.IN:
+            return 0
+        if self.effective is not None:
+            return self.effective
+        return self.weight if self.lb_healthy else 0
 
 
 # beside the requests
@@ -126,6 +146,8 @@ class TrafficDriver(BaseDriver):
     kind = "load balancer"
     folder = "traffic"
 
+    pool_name: str = ""
+    """What the entries are entries of, for people: `backend shop`."""
     counts: Collection[str] = ()
     """What is counted of each server: of `COUNTS`, and `latency` (with `answered`)."""
     of_cluster: bool = False

@@ -7,8 +7,9 @@ import typing as t
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ..base.text import clean
+from ..base.text import clean, count
 
+_NAMED = 4  # servers that a sentence names
 LONGEST = 86400.0  # seconds to an answer; more is an error of the timeline
 
 
@@ -37,6 +38,8 @@ class ReportNumbers:
     set: list[tuple[float, float]] = field(default_factory=list)  # percent
     new: list[Counted] = field(default_factory=list)
     old: list[Counted] = field(default_factory=list)
+    beside: list[int] = field(default_factory=list)  # requests to what is no instance, likewise
+    unmanaged: str = ""  # the servers that no rollout manages, at last
     # by metric: the evidence, and the threshold from which on it is enough
     evidence: dict[str, list[tuple[float, float, float]]] = field(default_factory=dict)
     gaps: bool = False  # whether there were requests that were not counted
@@ -52,11 +55,13 @@ class ReportNumbers:
             self.asked.append((at, 0.0))
         elif kind == "traffic" and isinstance(event.get("shares"), Mapping):
             share = event["shares"].get(revision, 0.0)
+            self.unmanaged = _unmanaged(event.get("unmanaged"))
             if isinstance(share, (int, float)):
                 self.set.append((at, min(100.0, max(0.0, share))))
         elif kind == "requests":
             self.new.append(_counted(event.get("new"), self._counted, at))
             self.old.append(_counted(event.get("old"), self._counted, at))
+            self.beside.append(_whole(event.get("beside")))
             self._counted = at
             self.gaps = self.gaps or bool(event.get("gap"))
         elif kind in ("measured", "verdict"):
@@ -64,11 +69,11 @@ class ReportNumbers:
 
     @property
     def counted(self) -> list[tuple[float, float, float]]:
-        """From when until when which percentage of the requests went to the new instances."""
-        pairs = zip(self.new, self.old, strict=True)
+        """From when until when which percentage of all requests went to the new instances."""
+        counts = zip(self.new, self.old, self.beside, strict=True)
         return [
-            (new.since, new.until, 100 * new.requests / (new.requests + old.requests))
-            for new, old in pairs
+            (new.since, new.until, 100 * new.requests / (new.requests + old.requests + beside))
+            for new, old, beside in counts
             if new.requests + old.requests
         ]
 
@@ -107,6 +112,20 @@ def _weights(samples: t.Any, start: float) -> Iterator[tuple[float, float, float
 
 def _positive(value: t.Any) -> t.TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
+
+
+def _unmanaged(given: t.Any) -> str:
+    """Return in words which servers no rollout manages, and their share; "" if there are none."""
+    known = given if isinstance(given, Mapping) else {}
+    servers = known.get("servers")
+    if not isinstance(servers, list) or not servers:
+        return ""
+    named = ", ".join(clean(name, 100) for name in servers[:_NAMED])
+    more = f" and {len(servers) - _NAMED} more" if len(servers) > _NAMED else ""
+    share = known.get("share")
+    part = f", {share:g} % of the requests" if _positive(share) else ""
+    pool = clean(known.get("pool") or "the load balancers", 100)
+    return f"{count(len(servers), 'server')} of {pool}: {named}{more}{part}"
 
 
 def _counted(counts: t.Any, since: float, until: float) -> Counted:

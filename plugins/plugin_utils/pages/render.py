@@ -109,6 +109,7 @@ def facts(report: ReportModel) -> list[tuple[str, str]]:
         "Fewest in rotation": f"{fewest[0]:,}, where {fewest[1]:,} are needed" if fewest else "",
         "Failed instances": f"{failed:,}" if isinstance(failed, int) and failed else "",
         **_serving(report),
+        "Managed by no rollout": report.numbers.unmanaged,
         "Decided by": _decided(report),
         "Began": moment(report.start),
         "Begun by": report.by,

@@ -19,7 +19,10 @@ def lines(service: str, plan: Plan, done: bool = False) -> list[str]:
     `done`: whether there is nothing left to do.
     """
     if done:
-        return [f"{service} {plan['revision']}: nothing to do"]
+        return [
+            f"{service} {plan['revision']}: nothing to do",
+            *map(printable, plan.get("beside", [])),
+        ]
     previous = plan["previous"]
     before = f"{previous} -> " if previous and previous != plan["revision"] else ""
     title = f"{service} {before}{plan['revision']}"
@@ -38,6 +41,7 @@ def _rows(plan: Plan) -> Iterator[str]:
         ("left out", [", ".join(plan["excluded"])] if plan["excluded"] else []),
         ("replaced", _order(plan["order"])),
         ("traffic", _traffic(plan)),
+        ("beside", plan.get("beside", [])),
         ("time", [_time(plan)]),
         ("waits for", [_wait(wait) for wait in plan["waits"]]),
         ("requests", [needed(need) for need in plan["requests"]]),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ..base.text import span
 from ..engine.model import Instance, Phase, State
 from ..engine.strategy import Groups, Plan, Stage, Waypoint
+from ..engine.unmanaged import NOTHING, Unmanaged, serving_weight
 from ..state.record import Rollout, RolloutKind
 from .messages import numbered
 
@@ -84,6 +85,7 @@ class Lines:
         failed: int,
         now: float,
         force: bool = False,
+        unmanaged: Unmanaged = NOTHING,
     ) -> None:
         """Show one line on the fleet if one is due; with `force`, the last line of a stage that had
         any.
@@ -93,7 +95,7 @@ class Lines:
         """
         if not self._last if force else now < self._next:
             return
-        text = describe(fleet, waypoint, self._heading, failed)
+        text = describe(fleet, waypoint, self._heading, failed, unmanaged)
         if text == self._last and (force or now < self._next + 15):
             return
         self._first = min(self._first, now)
@@ -126,18 +128,25 @@ class Lines:
 
 
 def describe(
-    fleet: Iterable[Instance], waypoint: Waypoint, heading: Heading, failed: int = 0
+    fleet: Iterable[Instance],
+    waypoint: Waypoint,
+    heading: Heading,
+    failed: int = 0,
+    unmanaged: Unmanaged = NOTHING,
 ) -> str:
-    """Return the counts in words: `new 3/6 ready (1 starting)  old 3  traffic 50 %`."""
+    """Return the counts in words: `new 3/6 ready (1 starting)  old 3  traffic 50 %`.
+
+    The share is of the whole: what is `unmanaged` gets requests, too.
+    """
     new = dict.fromkeys(State, 0)
     old = dict(new)
-    serving = new_serving = 0
+    serving, new_serving = unmanaged.weight, 0
     for instance in fleet:
         is_new = instance.generation == waypoint.generation
         (new if is_new else old)[instance.state] += 1
-        if instance.in_rotation and instance.state is not State.DRAINING:
-            serving += instance.weight
-            new_serving += instance.weight * is_new
+        weight = serving_weight(instance)
+        serving += weight
+        new_serving += weight * is_new
     left = sum(count for state, count in old.items() if state.counted)
     unreachable = new[State.UNREACHABLE] + old[State.UNREACHABLE]
     parts = [

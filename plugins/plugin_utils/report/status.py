@@ -39,6 +39,8 @@ def lines(
     problems: Sequence[str] = (),
     far: Mapping[str, t.Any] | None = None,
     place: str = "",
+    *,
+    beside: str = "",
 ) -> list[str]:
     """Return all lines.
 
@@ -49,6 +51,7 @@ def lines(
         problems: What could not be observed.
         far: How far the rollout is, as `progress` returns it.
         place: Where the journal is.
+        beside: What gets requests and no rollout manages, in words.
     """
     unseen = [f"unknown at present: {error}" for error in problems]
     far_lines = _far(far, lease is not None) if far else ()
@@ -60,7 +63,8 @@ def lines(
         *far_lines,
     ]
     idle = [UNSERVED] if not problems and record.stable and _unserved(instances) else []
-    return [printable(line) for line in (*idle, *head, *unseen, *_table(instances))]
+    others = [beside] if beside else []
+    return [printable(line) for line in (*idle, *head, *unseen, *others, *_table(instances))]
 
 
 def _unserved(instances: Sequence[Mapping[str, t.Any]]) -> bool:

@@ -159,6 +159,9 @@ class RequestsCounted(Event):
         " it is not measured)",
     ]
     old: t.Annotated[Mapping[str, t.Any], "likewise of all others"]
+    beside: t.Annotated[
+        int | None, "requests to servers of the pool that lead to no instance; absent if none"
+    ] = None
     gap: t.Annotated[
         bool | None, "whether others came before, between two steps, that were not counted"
     ] = None
@@ -168,7 +171,14 @@ class TrafficChanged(Event):
     """The shares of the revisions change."""
 
     kind = "traffic"
-    shares: t.Annotated[Mapping[str, float], "the percentage of new requests, by revision"]
+    shares: t.Annotated[
+        Mapping[str, float], "the percentage of new requests, of the whole, by revision"
+    ]
+    unmanaged: t.Annotated[
+        Mapping[str, t.Any] | None,
+        "the servers of the pool that no rollout manages and that get requests: their names"
+        " (`servers`), the `pool`, and their `share` in percent; absent if there are none",
+    ] = None
 
 
 class ShareMeasured(Event):

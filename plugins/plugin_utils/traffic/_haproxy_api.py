@@ -25,6 +25,9 @@ SUCCESS = re.compile(
     r"New server registered|Server deleted|(changed from|no need to change) .*by 'stats socket"
     rf" command'|{ATTACHED}"
 )
+# what HAProxy calls servers whose check has failed, or has not passed often enough yet
+_USUAL = re.compile(r"(UP|DRAIN|DOWN) \d+/\d+|DOWN|MAINT.*")
+_AGENT = 0x06  # `srv_agent_state`: configured, and not disabled at runtime
 WRONG_BACKEND = ("No such backend", "No such proxy", "Can't find backend", "Backend must use")
 
 
@@ -74,6 +77,11 @@ class Row:
     check_port: int  # 0: the server's own
     backup: bool
     check: str  # how HAProxy's last check failed; empty: it passed, or there was none yet
+    effective: int  # the weight by which it gets new requests now
+    agent: bool  # an agent check may change its state and its weight
+    # Whose rollout put it to use, by the marks at the balancer; "": nobody's, None: not known,
+    # since no version that keeps them has been there.
+    owner: str | None = None
 
     @property
     def maint(self) -> bool:
@@ -84,7 +92,7 @@ class Row:
         """Return whether it may get requests, if its checks pass."""
         return not self.admin & (Admin.MAINT | Admin.DRAIN)
 
-    def server(self, ours: bool, service: str) -> Server:
+    def server(self, ours: bool, service: str, prepared: bool = False) -> Server:
         """Return the entry, of a service's rollout.
 
         One that is down stays in rotation, since HAProxy sends it requests again once its check
@@ -98,13 +106,27 @@ class Row:
             ours=ours,
             name=self.name,
             service=service,
-            detail="" if self.healthy else self.check,
+            detail=self._why_unhealthy(),
+            effective=self.effective,
+            prepared=prepared,
+            status=self.status,
+            steered_by="agent-check" if self.agent else "",
             requests=self.requests,
             **{name: getattr(self, name) for name in COUNTS},
             answered=self.answered,
             mean=self.mean,
             backup=self.backup,
         )
+
+    def _why_unhealthy(self) -> str:
+        """Return why it does not pass, as far as HAProxy says.
+
+        Words that are not known, such as those of an agent, are shown as they are.
+        """
+        if self.healthy:
+            return ""
+        known = _USUAL.fullmatch(self.status)
+        return self.check or ("" if known else f"HAProxy shows it as {clean(self.status, 80)}")
 
     @property
     def healthy(self) -> bool:
@@ -129,10 +151,24 @@ def view(text: str) -> View:
     fields = [line.split() for line in states.splitlines() if line[:1].isdigit() and " " in line]
     state = {field[3]: field for field in fields}
     table = csv.DictReader(f"pxname,{stats}".strip().splitlines())
-    return [_row(line, state[line["svname"]]) for line in table if line["svname"] in state]
+    lines = [line for line in table if line["svname"] in state]
+    serving = [line for line in lines if _serves(line)]
+    # `backup` servers get requests only where no others can
+    used = [line for line in serving if line["bck"] != "1"] or serving
+    return [_row(line, state[line["svname"]], line in used) for line in lines]
 
 
-def _row(line: Mapping[str, str], state: Sequence[str]) -> Row:
+def _serves(line: Mapping[str, str]) -> bool:
+    """Return whether a server gets new requests by its state; `UP 1/2` goes down, and does."""
+    up = line["status"].startswith("UP") or line["status"] == "no check"
+    return up and int(line["weight"] or 0) > 0
+
+
+def _row(line: Mapping[str, str], state: Sequence[str], serves: bool) -> Row:
+    """Return a server; `serves`: whether it gets new requests now.
+
+    Agents: https://github.com/haproxy/haproxy/blob/v2.6.0/include/haproxy/check-t.h#L42
+    """
     return Row(
         name=line["svname"],
         id=int(line["sid"]),
@@ -159,6 +195,8 @@ def _row(line: Mapping[str, str], state: Sequence[str]) -> Row:
         check_port=int(state[21]) if len(state) > 21 else 0,
         backup=line.get("bck") == "1",
         check=_failed_check(line),
+        effective=int(line["weight"] or 0) if serves else 0,
+        agent=int(state[14]) & _AGENT == _AGENT,
     )
 
 
@@ -205,6 +243,12 @@ def merge(server: Server, other: Server) -> Server:
         name=server.name,
         service=server.service if server.service == other.service else "",
         detail=server.detail or other.detail,
+        effective=server.share_weight + other.share_weight,
+        prepared=server.prepared or other.prepared,
+        status=server.status
+        if server.status == other.status
+        else f"{server.status}, {other.status}",
+        steered_by=server.steered_by or other.steered_by,
         requests=server.requests + other.requests,
         **{name: getattr(server, name) + getattr(other, name) for name in COUNTS},
         answered=server.answered + other.answered,
@@ -216,9 +260,9 @@ def merge(server: Server, other: Server) -> Server:
 def read_answer(answer: t.Any, lines: int) -> tuple[str, t.Any]:
     """Return what an agent answers for a balancer, by kind.
 
-    Kinds are `texts`, `stale`, `unusable` and `error`.
+    Kinds are `texts`, `stale`, `unusable`, `shared` and `error`.
     """
-    kinds = {"texts": list, "stale": str, "unusable": dict, "error": str}
+    kinds = {"texts": list, "stale": str, "unusable": dict, "shared": str, "error": str}
     for kind, shape in kinds.items():
         if isinstance(answer, dict) and isinstance(answer.get(kind), shape):
             if kind != "texts" or (

@@ -77,6 +77,10 @@ class CohortPlan(UpdatePlan):
             self.gains.append(f"{share_command} {self.share}")
         self.losses = [*self._seconds.losses, *self.losses]
 
+    @property
+    def uses(self) -> dict[str, dict[str, str]]:
+        return super().uses | self._seconds.uses
+
     def verify(self, view: View, texts: str) -> None:
         super().verify(view, texts)
         view = t.cast(CohortView, view)
@@ -150,6 +154,10 @@ class CohortDriver(Driver):
             raise TrafficError(
                 f"backend {self._second}: {', '.join(sorted(left))}: requests in flight", "PR-307"
             )
+
+    @property
+    def _pools(self) -> list[str]:
+        return [self.backend, self._second]
 
     @property
     def _looks(self) -> list[str]:
@@ -232,7 +240,10 @@ def _weighed(
     if not chosen or not others or cohorts.share(shown, chosen) == share:
         return {}
     each, other = cohorts.weights(share, len(chosen), len(others))
+    weights = {endpoint: each if endpoint in chosen else other for endpoint in serving}
     return {
-        endpoint: server._replace(weight=each if endpoint in chosen else other)
+        endpoint: server._replace(
+            weight=weights[endpoint], effective=weights[endpoint] if server.effective else 0
+        )
         for endpoint, server in serving.items()
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..base.errors import TrafficError
 from ..base.text import clean
@@ -14,7 +14,35 @@ from ..interfaces.platform import Endpoint
 from ..interfaces.traffic import Server, Target
 from ._haproxy_api import ATTACHED, SUCCESS, Row, View, merge
 
+# By service, the prepared servers that it uses, each with where it leads to; None: an earlier
+# version kept none.
+Marks = Mapping[str, Mapping[str, str] | None]
+
 FIRST_ID = 1_000_000  # of servers added here; HAProxy numbers those of its configuration from 1
+
+
+def owned(rows: View, marks: Marks, service: str) -> View:
+    """Return the servers with the service that uses each, if it is a prepared one, by the marks.
+
+    A mark holds as long as the server leads to the same place. What no mark has, a late command
+    may have left: it is that of the only service that uses servers of the backend.
+    """
+    used = {(row.name, str(row.endpoint)) for row in rows if row.active or not row.maint}
+    users = {
+        user: servers or {}
+        for user, servers in marks.items()
+        if user == service or servers is None or used & set(servers.items())
+    }
+    return [replace(row, owner=_owner(row, users, service) if marks else None) for row in rows]
+
+
+def _owner(row: Row, users: Mapping[str, Mapping[str, str]], service: str) -> str:
+    """Return which service uses a prepared server, "" if that cannot be told."""
+    at = str(row.endpoint)
+    named = [user for user, servers in users.items() if servers.get(row.name) == at]
+    if named:
+        return service if service in named else named[0]
+    return next(iter(users)) if len(users) == 1 else ""
 
 
 @dataclass
@@ -34,10 +62,22 @@ class ServerPool:
         return row.id >= FIRST_ID and self.service_of(row) == self.service
 
     def service_of(self, row: Row) -> str:
-        """Return whose rollout added or adopted it, "" if none did."""
+        """Return whose rollout added it, put it to use or adopted it, "" if none did, as far as is
+        known.
+        """
         if self.is_by_hand(row):
             return self.service
-        return row.name.rpartition("-")[0] if row.id >= FIRST_ID else ""
+        if row.id >= FIRST_ID:
+            return row.name.rpartition("-")[0]
+        return (row.owner or "") if self.slot(row) else ""
+
+    def ours(self, row: Row) -> bool:
+        """Return whether it is the service's own: added, adopted, or prepared and put to use.
+
+        Where there are no marks at all, an earlier version may have put it to use.
+        """
+        mine = self.slot(row) and row.owner in (self.service, None)
+        return self.added(row) or self.is_by_hand(row) or mine
 
     def is_by_hand(self, row: Row) -> bool:
         """Return whether the configuration has it, and the service adopted it."""
@@ -53,18 +93,15 @@ class ServerPool:
         """Return whether it is a free slot, or was adopted and is out for good."""
         return self.free(row) or (self.is_by_hand(row) and row.maint and not row.active)
 
-    def manages(self, row: Row) -> bool:
-        return self.added(row) or self.slot(row) or self.is_by_hand(row)
-
     def may_park(self, row: Row) -> bool:
-        return self.manages(row) or row.endpoint in self.adopted
+        return self.ours(row) or row.endpoint in self.adopted
 
     def servers(self, view: View) -> dict[Endpoint, Server]:
         """Return every server that is not parked, by its address."""
         servers: dict[Endpoint, Server] = {}
         for row in view:
             if row.endpoint and not self.parked(row):
-                server = row.server(self.manages(row), self.service_of(row))
+                server = row.server(self.ours(row), self.service_of(row), self.slot(row))
                 servers[row.endpoint] = (
                     merge(servers[row.endpoint], server) if row.endpoint in servers else server
                 )
@@ -111,6 +148,12 @@ class UpdatePlan:
         self._pool, self._balancer = pool, balancer
         self._expected: dict[str, Expected] = {}  # by the server's name
         used = [row for row in view if row.endpoint and not pool.parked(row)]
+        # the prepared servers that are the service's from now on, with where each of them leads to
+        self._uses = {
+            row.name: str(row.endpoint)
+            for row in used
+            if pool.slot(row) and (pool.ours(row) or row.endpoint in targets)
+        }
         wanted = [
             (row, targets[row.endpoint]) for row in used if row.endpoint and row.endpoint in targets
         ]
@@ -145,6 +188,11 @@ class UpdatePlan:
     @property
     def commands(self) -> list[str]:
         return [*self.gains, *self.losses]
+
+    @property
+    def uses(self) -> dict[str, dict[str, str]]:
+        """By backend, the prepared servers that the service uses, as long as there are any."""
+        return {self._pool.backend: self._uses} if self._pool.slots else {}
 
     def verify(self, view: View, texts: str) -> None:
         """Raise for the first server that is not as expected; `texts` are HAProxy's answers."""
@@ -224,6 +272,7 @@ class UpdatePlan:
                 )
             if self._pool.slots:
                 name = free[index].name
+                self._uses[name] = str(endpoint)
                 yield self._set(name, f"addr {endpoint.address} port {endpoint.port}")
                 yield self._set(name, f"weight {target.weight}")
             else:

@@ -156,6 +156,7 @@ class Driver(TrafficDriver):
             " move the clients to it"
         )
         self.service = service = context.service + pool
+        self.pool_name = f"cluster {service}"
         cluster = config.cluster(service, self.path, context.health, self._ca_path())
         clusters = [{**cluster, **sides.SUBSETS} if self.cohort else cluster]
         if self.match:

@@ -36,7 +36,7 @@ from ..remote.connections import CONTROLLER
 from . import _haproxy_api as api
 from . import _options as shared
 from ._haproxy_api import Row, View
-from ._haproxy_plan import ServerPool, UpdatePlan
+from ._haproxy_plan import Marks, ServerPool, UpdatePlan, owned
 
 _NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 
@@ -188,6 +188,7 @@ class Driver(TrafficDriver):
         self.drain_timeout = options["drain_timeout"]
         self.option = "backend"  # the option that names it, for messages
         self.backend, self.preview = options["backend"], options["preview"] or ""
+        self.pool_name = f"backend {self.backend}"
         if self.preview == self.backend:
             raise InputError(
                 f"rollout_traffic.preview: {self.preview!r} is the service's own backend; name"
@@ -202,6 +203,8 @@ class Driver(TrafficDriver):
             "" if self.slots else server_options(context.health, options["ca_path"] or SYSTEM_CA)
         )
         self.pool = ServerPool(self.backend, context.service, self.slots, added)
+        # by balancer and backend, the marks of which service uses which prepared servers
+        self._marks: dict[str, Mapping[str, Marks]] = {}
 
     def _balancers(self, pattern: str | None, sockets: Sequence[str]) -> dict[str, tuple[str, str]]:
         """Return by balancer its host, and its socket there."""
@@ -226,6 +229,15 @@ class Driver(TrafficDriver):
         self._state = Template(self.state_file, "rollout_traffic.state_file", ("host",))
         paths = [Template(address, "rollout_traffic.socket", ("host",)) for address in sockets]
         places = [(host, path.render({"host": host})) for host in names for path in paths]
+        files: dict[tuple[str, str], str] = {}
+        for host, address in places:
+            other = files.setdefault((host, address.replace("/", "_")), address)
+            if other != address:
+                raise InputError(
+                    f"rollout_traffic.socket: {other!r} and {address!r} on {host} would have the"
+                    " same files in rollout_traffic.path; name one of the sockets differently",
+                    "PR-126",
+                )
         return {
             host if len(sockets) == 1 else f"{host} {address}": (host, address)
             for host, address in places
@@ -315,6 +327,13 @@ class Driver(TrafficDriver):
     def _check_slot(self, name: str, row: Row) -> None:
         """Raise for a prepared server whose configuration does not do for the rollout."""
         server, health = f"server {row.name} at load balancer {name}", self.context.health
+        if row.agent:
+            raise TrafficError(
+                f"rollout_traffic.slots: {server} has `agent-check`: what its agent answers changes"
+                " its state and weight, beside the rollout; remove `agent-check` from its line, or"
+                f" run `disable agent {self.backend}/{row.name}` there while rollouts take place",
+                "PR-337",
+            )
         if row.fall == 1:
             raise TrafficError(
                 f"rollout_traffic.slots: {server} is checked with `fall 1`: HAProxy then shows it"
@@ -366,7 +385,7 @@ class Driver(TrafficDriver):
         self.pool.adopted.update(*targets.values())
         plans = {name: self._plan(name, before[name], wanted) for name, wanted in targets.items()}
         work = {
-            name: self._work(name, plan.commands, before[name])
+            name: self._work(name, plan, before[name])
             for name, plan in plans.items()
             if plan.commands
         }
@@ -380,19 +399,14 @@ class Driver(TrafficDriver):
 
     def conclude(self) -> None:
         """Give adopted servers their configured weights, where they have all requests again."""
-        work: dict[str, dict[str, t.Any]] = {}
+        targets = {}
         views = self._look(self.balancers) if self.adopts and self.context.known().adopted else {}
         for name, view in views.items():
-            serving = [row for row in view if row.ready and self.pool.manages(row)]
-            if all(map(self.pool.is_by_hand, serving)):
-                lines = [
-                    f"set server {self.backend}/{row.name} weight {row.initial}"
-                    for row in serving
-                    if row.weight != row.initial
-                ]
-                work |= {name: self._work(name, lines, view)} if lines else {}
-        if work:
-            self._ask(work)
+            used = [row for row in view if self.pool.ours(row) and not self.pool.parked(row)]
+            if all(map(self.pool.is_by_hand, used)):
+                targets[name] = {row.endpoint: _as_configured(row) for row in used if row.endpoint}
+        if any(targets.values()):
+            self.apply(targets)
 
     def capacity(self) -> dict[str, int]:
         """Return for how many instances each balancer has prepared servers.
@@ -429,11 +443,17 @@ class Driver(TrafficDriver):
         if "# pxname," not in text:
             raise TrafficError(f"{where}: {clean(text) or 'no answer'}", "PR-305")
         try:
-            return api.view(text)
+            rows = api.view(text)
         except (ValueError, LookupError, TypeError, csv.Error):
             raise TrafficError(
                 f"{where}: the list of servers is not HAProxy's: {clean(text)}", "PR-305"
             ) from None
+        return owned(rows, self._marks.get(name, {}).get(backend, {}), self.context.service)
+
+    @property
+    def _pools(self) -> list[str]:
+        """The backends whose marks are needed to know whose their prepared servers are."""
+        return [self.backend]
 
     def _table(self, views: Mapping[str, View]) -> Table:
         return {name: self.pool.servers(view) for name, view in views.items()}
@@ -450,16 +470,17 @@ class Driver(TrafficDriver):
         state = {"state_file": os.path.dirname(self._state_at(name))} if self.state_file else {}
         return {"path": self.path, **state}
 
-    def _work(self, name: str, plan: Sequence[str], view: View) -> dict[str, t.Any]:
+    def _work(self, name: str, plan: UpdatePlan, view: View) -> dict[str, t.Any]:
         """Return the agent's work.
 
         The commands run only if each server is still at the address seen.
         """
-        known = self._places(view)
-        named = dict.fromkeys(name for name in (line.split()[2] for line in plan) if "/" in name)
+        known, commands = self._places(view), plan.commands
+        named = dict.fromkeys(n for n in (line.split()[2] for line in commands) if "/" in n)
         states = ";".join(look.partition(";")[0] for look in self._looks)
-        work: dict[str, t.Any] = {"lines": [*_lines(plan), *self._looks]}
-        work["change"] = {"line": states, "servers": {name: known.get(name, "") for name in named}}
+        work: dict[str, t.Any] = {"lines": [*_lines(commands), *self._looks]}
+        servers = {name: known.get(name, "") for name in named}
+        work["change"] = {"line": states, "servers": servers, "uses": plan.uses}
         if self.state_file:
             work["save"] = {
                 "path": self._state_at(name),
@@ -488,6 +509,7 @@ class Driver(TrafficDriver):
             "path": self.path,
             "service": self.context.service,
             "pool": self.backend,
+            "pools": self._pools if self.slots else [],
             **self.context.known().fencing,
             "timeout": _TIMEOUT,
         }
@@ -500,7 +522,7 @@ class Driver(TrafficDriver):
         texts: dict[str, list[str]] = {}
         owners: dict[str, t.Any] = {}
         # in order of precedence
-        problems: dict[str, list[str]] = {"stale": [], "unusable": [], "error": []}
+        problems: dict[str, list[str]] = {"stale": [], "unusable": [], "shared": [], "error": []}
         for name in work:
             host, address = self.balancers[name]
             where = f"load balancer {name} (rollout_traffic.socket {address})"
@@ -517,16 +539,27 @@ class Driver(TrafficDriver):
                 problems[kind].append(f"{where}: {what}")
             else:
                 texts[name] = what
-                owners[name] = t.cast("dict[str, t.Any]", answer).get("journal")
+                whole = t.cast("dict[str, t.Any]", answer)
+                owners[name] = whole.get("journal")
+                self._marks[name] = whole.get("uses") or {}
         if problems["stale"]:
             raise LeaseLost("; ".join(problems["stale"]), "PR-503")
         if problems["unusable"]:
             raise InputError("; ".join(problems["unusable"]), "PR-311")
+        if problems["shared"]:
+            raise TrafficError(
+                f"rollout_traffic.state_file: {'; '.join(problems['shared'])}", "PR-339"
+            )
         if problems["error"]:
             raise TrafficError("; ".join(problems["error"]), "PR-301")
         files = f"{self.path}/haproxy/{self.context.service}@SOCKET@{self.backend}.journal"
         self.context.known().journal.refuse_others(owners, "servers at load balancers", files)
         return texts
+
+
+def _as_configured(row: Row) -> Target:
+    """Return what a server is to be to stay as it is, with the weight of the configuration."""
+    return Target(Rotation.IN if row.ready else Rotation.OUT, row.initial, row.name)
 
 
 def _lines(commands: Iterable[str]) -> Iterator[str]:

@@ -105,6 +105,7 @@ class Driver(TrafficDriver):
             self.transport, options["hosts"], "rollout_traffic.hosts"
         )
         self.drain_timeout = options["drain_timeout"]
+        self.pool_name = f"upstream {self.options['upstream']}"
         self.health = context.health
         self.key = _key(options["cohort"])
         # what asking came to, and when it was asked last
@@ -117,6 +118,7 @@ class Driver(TrafficDriver):
             "cohort": self._cohort(0),
             "adopting": [*context.adopting],
             "in_place": context.in_place,
+            "service": context.service,
         }
         self.adopts = not self.key
         if self.key:
@@ -195,7 +197,6 @@ class Driver(TrafficDriver):
         streak, _asked = self.streaks.get(place(host, entry), NEW)
         lb_healthy = streak.health is Health.PASSING
         adopted = entry["name"] in self.context.known().adopted
-        numbered = _NUMBERED.search(entry["name"]) and _NUMBERED.sub("", entry["name"])
         return Server(
             Rotation.IN if entry["in"] else Rotation.OUT,
             lb_healthy,
@@ -203,7 +204,9 @@ class Driver(TrafficDriver):
             entry["weight"],
             ours=adopted or entry["name"] != str(endpoint(entry)),
             name=entry["name"],
-            service=self.context.service if adopted else numbered or "",
+            service=self.context.service
+            if adopted
+            else str(entry.get("service") or "") or _service(entry["name"]),
         )
 
     def _prove(self, entries_by_host: Mapping[str, Sequence[Entry]]) -> None:
@@ -265,6 +268,13 @@ class Driver(TrafficDriver):
         if errors:
             raise TrafficError("; ".join(errors), agents.id_of(answers))
         return answers
+
+
+def _service(name: str) -> str:
+    """Return whose instance has the name, "" if it does not say: an earlier version kept no mark of
+    the service that an upstream belongs to.
+    """
+    return _NUMBERED.sub("", name) if _NUMBERED.search(name) else ""
 
 
 def endpoint(entry: Entry) -> Endpoint:

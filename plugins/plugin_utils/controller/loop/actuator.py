@@ -184,6 +184,8 @@ class Actuator:
     ) -> fleets.Targets:
         """Return what the load balancers are to show."""
         reports = snapshot.reports
+        ready = {i.id for i in snapshot.fleet if i.state is State.READY}
+        unborn = self._observer.unborn() - ready
         targets = fleets.targets(
             reports,
             table,
@@ -193,15 +195,17 @@ class Actuator:
             split=self.split,
             regions=self._regions,
             never_ready=never_ready,
-            ready={i.id for i in snapshot.fleet if i.state is State.READY},
+            ready=ready,
             postponed=snapshot.postponed,
             idle=snapshot.idle,
+            unborn=unborn,
         )
         record = self._session.record
         if record.stable is not None:
             return targets
         replicas = record.rollout.replicas if record.rollout else 0
-        return fleets.with_predecessors(targets, table, reports, replicas, self._traffic.capacity)
+        capacity = self._traffic.capacity
+        return fleets.with_predecessors(targets, table, reports, replicas, capacity, unborn)
 
     def _sync(self, starts: Sequence[Labels], stop: Sequence[str], forget: Sequence[str]) -> None:
         """Have the platform start, stop and forget instances."""

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from ...engine.model import Health, Instance, Process, Rotation, State, classify
 from ...engine.shares import Target as Region
 from ...engine.shares import cluster_of, owner_of, shows
+from ...engine.unmanaged import NOTHING, Unmanaged, shares
 from ...engine.weights import EVEN, WeightSplit
 from ...health.monitor import HealthStatus
 from ...interfaces.platform import Endpoint, Labels, Report
@@ -31,6 +32,7 @@ def assemble(
     silent: Mapping[str, float] = MappingProxyType({}),
     unready: Container[str] = (),
     targets: Sequence[Region] = (),
+    unborn: Container[str] = (),
 ) -> list[Instance]:
     """Return the fleet as the engine sees it.
 
@@ -46,6 +48,7 @@ def assemble(
         silent: Since when their hosts have not answered, by instance.
         unready: Instances that were not ready when their hosts last answered.
         targets: Of the rollout, perhaps with load balancers of their own.
+        unborn: Instances that have never been ready, and were put in rotation by nobody.
     """
     reports = list(reports)
     # Another instance may use a dead one's endpoint: the entry belongs to the living one.
@@ -65,9 +68,10 @@ def assemble(
         if living.get(place, name) == name:
             shown = _of_target(table, report, targets) if table and parted else table
             entries = [servers[endpoint] for servers in previews if endpoint in servers]
-        instance = _instance(
-            report, shown, statuses.get(name), draining.get(name), name in known, name in crashes
-        )
+        more = statuses.get(name), draining.get(name), name in known, name in crashes
+        instance = _instance(report, shown, *more)
+        if shown and name in unborn and instance.state is not State.READY:
+            instance = _instance(report, _without_foreign(shown, report), *more)
         if (instance.state is State.FAILED or instance.crashed) and (
             name in seen_ready or instance.in_rotation
         ):
@@ -94,6 +98,24 @@ def _of_target(table: Table, report: Report, targets: Sequence[Region]) -> Table
         for balancer, servers in table.items()
         if shows(balancer, host, targets)
         or (at in servers and not any(balancer in target.hosts for target in targets))
+    }
+
+
+def _without_foreign(table: Table, report: Report) -> Table:
+    """Return an instance's entries without those in rotation that were there before it: it has
+    never been ready, so a rollout has put none of it in rotation.
+
+    Where it runs, one that rollouts made may be in rotation again with an older state of its load
+    balancer, and is taken out.
+    """
+    at, ended = report.labels.endpoint, report.process not in _ALIVE
+
+    def was_before(server: Server) -> bool:
+        return server.rotation is Rotation.IN and (ended or not server.ours)
+
+    return {
+        balancer: {at: servers[at]} if at in servers and not was_before(servers[at]) else {}
+        for balancer, servers in table.items()
     }
 
 
@@ -214,10 +236,14 @@ def placement(entries: Sequence[Server | None]) -> tuple[Rotation, bool, int]:
 
 
 def why_unhealthy(entries: Iterable[Server | None], balancers: Iterable[str]) -> str:
-    """Return why a load balancer's own check of an instance fails, "" if none says so."""
+    """Return why a load balancer's own check of an instance fails, or what it calls the entry; ""
+    if none says so.
+    """
     for balancer, entry in zip(balancers, entries, strict=True):
         if entry and entry.detail:
             return f"load balancer {balancer}: {entry.detail}"
+        if entry and entry.status and not entry.lb_healthy:
+            return f"load balancer {balancer} shows it as {entry.status}"
     return ""
 
 
@@ -237,6 +263,7 @@ def targets(
     ready: Collection[str] = (),
     postponed: Mapping[str, Collection[str]] = MappingProxyType({}),
     idle: Mapping[str, Collection[str]] = MappingProxyType({}),
+    unborn: Collection[str] = (),
 ) -> dict[str, dict[Endpoint, Target]]:
     """Return what each load balancer is to show.
 
@@ -247,7 +274,8 @@ def targets(
     the instances of that target alone. An instance that was `never_ready` gets no requests
     where others do that are `ready`, whatever entry another had at its endpoint. What is
     `postponed` at a load balancer stays in rotation there for now, although it is `out`; what is
-    `idle` at one leaves it.
+    `idle` at one leaves it. What is `unborn` has no entry where another is in rotation that no
+    rollout has made: another program has its endpoint.
     """
     admitted, kept_out, gone = set(admit), set(out), set(leaving)
     wanted = [
@@ -260,8 +288,14 @@ def targets(
     entries = {}
     for name, servers in table.items():
         off = kept_out.difference(postponed.get(name, ())).union(idle.get(name, ()))
+        present = [
+            r
+            for r in wanted
+            if (not regions or shows(name, r.labels.host, regions))
+            and (r.labels.id not in unborn or not _has_foreign(r, servers))
+        ]
         entries[name] = _entries(
-            [r for r in wanted if shows(name, r.labels.host, regions)] if regions else wanted,
+            present,
             servers,
             admitted,
             off | _early(wanted, servers, off, never_ready, ready),
@@ -272,6 +306,12 @@ def targets(
         peers = [other for peer, other in entries.items() if owners[peer] == owners[name]]
         shown[name] = _targets(mine, splits[name], _weights(mine, peers, splits[name]))
     return shown
+
+
+def _has_foreign(report: Report, servers: Mapping[Endpoint, Server]) -> bool:
+    """Return whether an entry is in rotation at the endpoint that no rollout has made."""
+    entry = servers.get(report.labels.endpoint)
+    return entry is not None and entry.rotation is Rotation.IN and not entry.ours
 
 
 def serving_at(
@@ -301,14 +341,20 @@ def with_predecessors(
     reports: Iterable[Report],
     replicas: int,
     capacity: Callable[[], Mapping[str, int]],
+    unborn: Container[str] = (),
 ) -> Targets:
     """Return targets with servers that no platform reports, where too few others serve.
 
     A first rollout may find servers of a service that was removed, or of how it was deployed
-    before. They stay until an instance is in rotation, then as many as are missing to `replicas`,
-    as far as the load balancer has room.
+    before, also where an instance was to be that ended `unborn`, without having been ready: another
+    program has its endpoint. They stay until an instance is in rotation, then as many as are
+    missing to `replicas`, as far as the load balancer has room.
     """
-    places = {report.labels.endpoint for report in reports}
+    places = {
+        report.labels.endpoint
+        for report in reports
+        if report.process in _ALIVE or report.labels.id not in unborn
+    }
     wanted = dict(targets)
     for name, shown in targets.items():
         serving = sum(target.rotation is Rotation.IN for target in shown.values())
@@ -507,26 +553,35 @@ def differs(table: Table, wanted: Mapping[str, Mapping[Endpoint, Target]]) -> bo
 _NONE = {state.value: 0 for state in State}
 
 
-def summary(fleet: Sequence[Instance]) -> dict[str, t.Any]:
+def summary(fleet: Sequence[Instance], unmanaged: Unmanaged = NOTHING) -> dict[str, t.Any]:
     """Return, by revision, the instances in each state and the percentage of new requests."""
     revisions: dict[str, dict[str, t.Any]] = {}
     for instance in fleet:
         if instance.revision not in revisions:
             revisions[instance.revision] = dict(_NONE)
         revisions[instance.revision][instance.state.value] += 1
-    for revision, percentage in traffic(fleet).items():
+    for revision, percentage in shares(fleet, unmanaged).items():
         revisions[revision]["traffic"] = percentage
     return revisions
 
 
-def traffic(fleet: Sequence[Instance]) -> dict[str, float]:
-    """Return, by revision, the percentage of new requests."""
-    serving = {instance.revision: 0 for instance in fleet}
-    for instance in fleet:
-        if instance.in_rotation and instance.state is not State.DRAINING:
-            serving[instance.revision] += instance.weight
-    whole = sum(serving.values())
-    return {
-        revision: round(100 * weight / whole, 1) if whole else 0.0
-        for revision, weight in serving.items()
-    }
+def unmanaged(
+    table: Table, reports: Iterable[Report], pool: str, unborn: Container[str] = ()
+) -> Unmanaged:
+    """Return what load balancers send requests to that is no instance of the service.
+
+    What was at the endpoint before an instance that has never been ready is not that instance.
+    """
+    reports = list(reports)
+    places = {r.labels.endpoint for r in reports if r.labels.id not in unborn}
+    starting = {r.labels.endpoint for r in reports if r.labels.id in unborn and r.process in _ALIVE}
+    names: dict[str, None] = {}
+    weights = {True: 0, False: 0}
+    for servers in table.values():
+        for endpoint, server in servers.items():
+            instance = endpoint in places or (server.ours and endpoint in starting)
+            if server.share_weight and not instance:
+                weights[server.by_hand] += server.share_weight
+                if server.by_hand:
+                    names[server.name or str(endpoint)] = None
+    return Unmanaged(pool, tuple(names), weights[True], weights[False])

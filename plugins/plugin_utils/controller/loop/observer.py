@@ -14,6 +14,7 @@ from ...base import clock
 from ...base.errors import TRANSIENT, PlatformError
 from ...engine.model import Health, Instance, Process, Rotation, State
 from ...engine.shares import Target
+from ...engine.unmanaged import NOTHING, Unmanaged
 from ...health.monitor import HealthMonitor
 from ...interfaces.check import HealthCheck
 from ...interfaces.platform import Labels, PlatformDriver, Report
@@ -41,6 +42,7 @@ class Snapshot:
     previews: Sequence[Table] = ()  # of the preview pools
     fleet: Sequence[Instance] = ()  # all of this as the engine sees it
     at: float = 0.0  # seconds since the epoch
+    unmanaged: Unmanaged = NOTHING  # what gets requests beside the instances
     # Instances that leave crowded hosts on the way to the waypoint; None: none are to.
     leaving: frozenset[str] | None = None
     # draining instances that stay in rotation for now, by load balancer
@@ -89,6 +91,7 @@ class Observer:
         self._now = now
         self._stopped = stopped
         self._table: Table | None = None
+        self._unseen = False  # whether the platform did not show its instances
         self._known: set[str] | None = None  # instances that were there before this step
         self._ready: set[str] = set()  # instances that have been ready
         self._since: Mapping[str, float] = {}  # since when, by the step before
@@ -166,6 +169,7 @@ class Observer:
             self._reports = (
                 t.cast("Sequence[Report]", exc.seen) if isinstance(exc, PlatformError) else ()
             )
+            self._unseen = True
             problems.append(str(exc))
         try:
             self._table = self._traffic.observe() if self._traffic else None
@@ -309,12 +313,14 @@ class Observer:
         self.counters.cut()
 
     def requests(self) -> tuple[int, int]:
-        """Return the requests sent to the new generation and to all, since this step observes."""
+        """Return the requests sent to the new generation and to all, since this step observes.
+
+        All are those of the whole, also to what is no instance of the service.
+        """
         self.count()
         served = self.counters.served.values()
-        return sum(s.requests for s in served if s.generation == self.generation), sum(
-            s.requests for s in served
-        )
+        new = sum(s.requests for s in served if s.generation == self.generation)
+        return new, sum(s.requests for s in served) + self.counters.beside
 
     def never_ready(self) -> set[str]:
         """Return the instances that no check has ever passed, also before their host was silent, or
@@ -331,6 +337,15 @@ class Observer:
             or (i.state is State.UNREACHABLE and i.id not in (self._known or ()))
         }
         return (unproven - self._ready - self._serving_before()) | self.returning
+
+    def unborn(self) -> set[str]:
+        """Return the instances that the platform was to start and that have never been ready, as
+        far as is known: no rollout has put them in rotation.
+        """
+        if not self._platform.capabilities.starts_instances:
+            return set()
+        known = self._ready | self._serving_before()
+        return {report.labels.id for report in self.reports} - known
 
     def contradicted(self) -> set[str]:
         """Return the instances that our checks fail, and have not passed as far as is known, while
@@ -400,6 +415,7 @@ class Observer:
             silent=self._silent,
             unready=self._unready,
             targets=self._targets,
+            unborn=self.unborn(),
         )
         ready = {i.id: i.ready_since for i in fleet if i.ready_since is not None}
         unready = {i.id for i in fleet if i.state in UNREADY and i.host in self._answered}
@@ -410,10 +426,17 @@ class Observer:
         self._keep_ready(dict.fromkeys(self._ready, now) | ready)
         # Requests in flight have their time from when the instance is out of rotation.
         self._out = {i.id: draining[i.id] for i in fleet if i.id in draining and not i.in_rotation}
-        self.snapshot = Snapshot(
-            self.reports, self._table if self._traffic else None, previews, fleet, now
-        )
+        table = self._table if self._traffic else None
+        beside = self._unmanaged(table or {}, ready)
+        self.snapshot = Snapshot(self.reports, table, previews, fleet, now, beside)
         return self.snapshot
+
+    def _unmanaged(self, table: Table, ready: Collection[str]) -> Unmanaged:
+        """Return what gets requests beside the instances; nothing where these are not known."""
+        if self._traffic is None or self._unseen:
+            return NOTHING
+        unborn, pool = self.unborn().difference(ready), self._traffic.pool_name
+        return fleets.unmanaged(table, self.reports, pool, unborn)
 
     def _watch(self) -> None:
         """Have the instances checked."""

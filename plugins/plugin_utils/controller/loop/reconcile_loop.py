@@ -20,6 +20,7 @@ from ...engine.model import Composition, Instance, Phase, Rotation, State
 from ...engine.progress import ProgressTracker, Rules
 from ...engine.strategy import Stage, Waypoint
 from ...engine.targets import divide
+from ...engine.unmanaged import Unmanaged
 from ...health.monitor import HealthMonitor
 from ...interfaces.context import DriverContext
 from ...interfaces.platform import Report
@@ -168,6 +169,11 @@ class ReconcileLoop:
         return self.observer.snapshot.table
 
     @property
+    def unmanaged(self) -> Unmanaged:
+        """What gets requests beside the instances, as last observed."""
+        return self.observer.snapshot.unmanaged
+
+    @property
     def changed(self) -> bool:
         """Whether anything outside was changed."""
         return "actuator" in self.__dict__ and self.actuator.changed
@@ -177,7 +183,7 @@ class ReconcileLoop:
         snapshot = self.observer.observe()
         if self._drain_excluded(snapshot.fleet):
             snapshot = self.observer.assemble()
-        self.recorder.note_fleet(snapshot.fleet)
+        self.recorder.note_fleet(snapshot.fleet, snapshot.unmanaged)
         self.recorder.note_requests()
         return snapshot
 
@@ -261,7 +267,7 @@ class ReconcileLoop:
     def observe_partly(self) -> list[str]:
         """Observe what can be observed now; return why the rest cannot be."""
         problems = self.observer.observe_partly()
-        self.recorder.note_fleet(self.fleet)
+        self.recorder.note_fleet(self.fleet, self.unmanaged)
         return problems
 
     def refresh(self) -> None:

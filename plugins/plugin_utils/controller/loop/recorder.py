@@ -11,12 +11,12 @@ from ...analysis.counters import Counters, Raw
 from ...base import clock, trace
 from ...engine.evaluate import Decision
 from ...engine.model import Instance, State
+from ...engine.unmanaged import NOTHING, Unmanaged, shares
 from ...interfaces.traffic import Served
 from ...state import events
 from ...state.lease import Session
 from ...state.record import Rollout
 from ..background.durations import Durations
-from . import fleet as fleets
 from . import timing
 
 if t.TYPE_CHECKING:
@@ -56,6 +56,7 @@ class Recorder:
         # of each instance, as last written; None: not known yet
         self._states: dict[str, str] | None = None
         self._traffic: dict[str, float] | None = None  # of each revision, likewise
+        self._unmanaged: dict[str, t.Any] = {}  # likewise
         self._reasons: Sequence[str] = ()  # of the last decision
         self._failing = False
         self._serving: set[str] = set()  # the instances in rotation, as last written
@@ -94,7 +95,7 @@ class Recorder:
         if self.announcer and rollout:
             self.announcer.take(rollout.id, committed)
 
-    def note_fleet(self, fleet: Sequence[Instance]) -> None:
+    def note_fleet(self, fleet: Sequence[Instance], unmanaged: Unmanaged = NOTHING) -> None:
         """Write down each change of an instance's state, and of the revisions' traffic."""
         states, at = self._known_states(), clock.wall()
         for instance in fleet:
@@ -109,7 +110,7 @@ class Recorder:
             self._add(events.StateChanged(instance=name, state=GONE), at)
         if self._balanced:
             self._note_rotation(fleet, at)
-            self._note_traffic(fleet, at)
+            self._note_traffic(fleet, unmanaged, at)
 
     def note_requests(self, final: bool = False) -> None:
         """Write down what the load balancers have counted, the less often the longer it takes.
@@ -173,12 +174,12 @@ class Recorder:
                 entered = instance.in_rotation
                 self._add(events.RotationChanged(instance=instance.id, serving=entered), at)
 
-    def _note_traffic(self, fleet: Sequence[Instance], at: float) -> None:
-        """Write down the revisions' traffic where it changed."""
-        traffic = fleets.traffic(fleet)
-        if traffic != self._traffic:
-            self._traffic = traffic
-            self._add(events.TrafficChanged(shares=traffic), at)
+    def _note_traffic(self, fleet: Sequence[Instance], unmanaged: Unmanaged, at: float) -> None:
+        """Write down the revisions' traffic where it changed, and what no rollout manages."""
+        traffic, beside = shares(fleet, unmanaged), unmanaged.to_dict(fleet)
+        if (traffic, beside) != (self._traffic, self._unmanaged):
+            self._traffic, self._unmanaged = traffic, beside
+            self._add(events.TrafficChanged(shares=traffic, unmanaged=beside or None), at)
 
     def _known_states(self) -> dict[str, str]:
         """Return each instance's state as last written, at first by the steps before this one."""
@@ -192,6 +193,7 @@ class Recorder:
                 states[event["instance"]] = event.get("state", "")
             elif event.get("kind") == "traffic":
                 self._traffic = event.get("shares")
+                self._unmanaged = event.get("unmanaged") or {}
             elif event.get("kind") == "rotation":
                 enters = event.get("serving")
                 (self._serving.add if enters else self._serving.discard)(event.get("instance", ""))
@@ -207,6 +209,7 @@ class RequestCounts:
 
     def __init__(self) -> None:
         self._last: Mapping[tuple[str, bool], Served] = {}  # at the last event
+        self._beside = 0  # requests to what is no instance, likewise
         self._raw: Raw | None = None  # likewise; None: before the first observation
         self._gap = False  # whether what came between the steps is unknown
         self._next = 0.0  # seconds into the rollout
@@ -236,10 +239,14 @@ class RequestCounts:
         if not due:
             return None
         self._last, self._next = counted, elapsed + timing.thinned(elapsed)
+        beside = now.beside + between.beside
+        others, self._beside = beside - self._beside, beside
         gap, self._gap = self._gap or None, False
         new = [count for count in came if count.generation == rollout.generation]
         old = [count for count in came if count.generation != rollout.generation]
-        return events.RequestsCounted(new=_summed(new), old=_summed(old), gap=gap)
+        return events.RequestsCounted(
+            new=_summed(new), old=_summed(old), beside=others or None, gap=gap
+        )
 
 
 def _summed(side: Iterable[Served]) -> dict[str, t.Any]:

@@ -143,7 +143,11 @@ class StageRun:
                 self._loop.wait_out(exc, self._progress.since, self._lines)
             if not self._arrived:
                 self._lines.show(
-                    self._loop.fleet, self._stage.waypoint, self._progress.total, now()
+                    self._loop.fleet,
+                    self._stage.waypoint,
+                    self._progress.total,
+                    now(),
+                    unmanaged=self._loop.unmanaged,
                 )
                 rollout.elapsed += 0.0 if self._kept else now() - began
             began = now()
@@ -251,9 +255,7 @@ class StageRun:
 
     def _fail(self, snapshot: Snapshot, waypoint: Waypoint) -> t.NoReturn:
         """End the stage, because the engine says so."""
-        self._lines.show(
-            snapshot.fleet, waypoint, self._progress.total, self._loop.now(), force=True
-        )
+        self._show(snapshot, waypoint)
         self._loop.recorder.commit()
         error = self._loop.last_error
         last = f"; last: {error} [{error.id}]" if error else ""
@@ -264,15 +266,24 @@ class StageRun:
     def _passes(self, snapshot: Snapshot, waypoint: Waypoint) -> bool:
         """Return whether the gates of the stage, which is reached, let the rollout pass."""
         self._count_requests()
-        self._lines.show(
-            snapshot.fleet, waypoint, self._progress.total, self._loop.now(), force=True
-        )
+        self._show(snapshot, waypoint)
         if not self._supervisor.passed(self._describe):
             return False
         if self._stage.waypoint.new:
             self._report_share()
         self._loop.recorder.commit()
         return True
+
+    def _show(self, snapshot: Snapshot, waypoint: Waypoint) -> None:
+        """Show the last line of the stage."""
+        self._lines.show(
+            snapshot.fleet,
+            waypoint,
+            self._progress.total,
+            self._loop.now(),
+            force=True,
+            unmanaged=snapshot.unmanaged,
+        )
 
     def _wait_at_gates(self) -> None:
         """Wait for gates or an operator, without losing progress; raises Parked after a while."""

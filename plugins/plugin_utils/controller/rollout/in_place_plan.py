@@ -146,6 +146,8 @@ class InPlacePlan(StepPart):
             for number, hosts in enumerate(batches, 1)
         ]
         back = rollout is not None and rollout.phase == Phase.ROLLING_BACK
+        if beside := self.loop.unmanaged.described(self.loop.fleet):
+            self.step.print_line(f"{self.settings.service}: {beside} [PR-338]")
         shown = {"batches": [list(hosts) for hosts in batches], "deploys": revision, "back": back}
         return self.step.report(
             would and bool(batches), **shown, diff={"before": "", "after": "".join(lines)}

@@ -56,6 +56,7 @@ def show_plan(step: StepContext, revision: str, replicas: int, base: int) -> Res
         "shares": "by the load balancers' weights" if weighted else "by the number of instances",
         "orders": [stable.order if stable else None, step.settings.order],
         "stopped": stopped_now(step),
+        "unmanaged": loop.unmanaged.to_dict(loop.fleet),
         "excluded": list(record.open.excluded) if record.open else [],
         "watched": watched(step, background, forecast["seconds"]),
         "requests": requests(step, path),
@@ -69,7 +70,9 @@ def show_plan(step: StepContext, revision: str, replicas: int, base: int) -> Res
     promoted = record.stable is not None and record.stable.revision == revision
     lost = "" if promoted else step.settings.on_stable_lost
     done = promoted and not under_way and forecast["next"]["reached"]
-    shown = plan_lines(record.service, {**planned, "on_stable_lost": lost}, done)
+    beside = loop.unmanaged.described(loop.fleet)
+    more = {"on_stable_lost": lost, "beside": [f"{beside} now"] if beside else []}
+    shown = plan_lines(record.service, {**planned, **more}, done)
     diff = step.difference(path[-1].waypoint, revision)
     return step.report(False, **planned, **less, lines=shown, diff=diff)
 

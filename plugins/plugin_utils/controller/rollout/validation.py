@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
 from ...base import clock
@@ -17,11 +17,14 @@ from ...engine.model import State
 from ...engine.shares import Target, counted, share, total
 from ...engine.strategy import Groups, Plan, Stage, peak
 from ...engine.targets import most_at
+from ...interfaces.platform import Endpoint
+from ...interfaces.traffic import Server
 from ..loop.timing import FIRST_CHECKS
 from ..step.context import StepContext, StepPart
 from . import resources
 from .stages import LaunchStages, refuse_in_place
 
+SHOWN = 4  # entries that a message names
 # Options of rollout_traffic that neither choose load balancers nor affect how old and new instances
 # share them.
 NOT_SHARED = ("drain_timeout", "preview", "match", "mirror", "retry", "port")
@@ -201,26 +204,61 @@ class Validation(StepPart):
             )
 
     def check_neighbours(self) -> None:
-        """Refuse a pool of a load balancer that has instances of another service, as observed."""
+        """Refuse a pool of a load balancer with entries of another service, or of nobody knows
+        whom, or with entries of our instances that another program changes, as observed.
+        """
         endpoints = {labels.endpoint for labels in self.loop.observer.living()}
         pools = [("", self.loop.table or {}), *(("preview ", p.table) for p in self.loop.previews)]
         for kind, table in pools:
             for balancer, servers in table.items():
-                foreign: dict[str, list[str]] = {}
-                for endpoint, server in servers.items():
-                    if (
-                        server.service not in ("", self.settings.service)
-                        and endpoint not in endpoints
-                    ):
-                        foreign.setdefault(server.service, []).append(f"{server.name} {endpoint}")
-                for service, names in foreign.items():
-                    raise InputError(
-                        f"rollout_traffic: the {kind}pool of {self.settings.service} at load"
-                        f" balancer {balancer} has {count(len(names), 'server')} of service"
-                        f" {service} ({', '.join(names[:3])}), which would get its requests; give"
-                        " each service a separate pool, and remove servers that are left over",
-                        "PR-314",
-                    )
+                where = f"the {kind}pool of {self.settings.service} at load balancer {balancer}"
+                self._refuse_foreign(where, servers, endpoints)
+                self._refuse_steered(where, servers, endpoints)
+
+    def _refuse_foreign(
+        self, where: str, servers: Mapping[Endpoint, Server], ours: Container[Endpoint]
+    ) -> None:
+        """Refuse entries of another service, and prepared ones of which nobody knows whose they
+        are, except where our instances are.
+        """
+        foreign: dict[str, list[str]] = {}
+        for endpoint, server in servers.items():
+            known = server.service or not server.prepared
+            if server.service not in ("", self.settings.service) or not known:
+                if endpoint not in ours:
+                    foreign.setdefault(server.service, []).append(f"{server.name} {endpoint}")
+        for service, names in foreign.items():
+            listed = ", ".join(names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
+            if not service:
+                raise InputError(
+                    f"rollout_traffic: {where} has {count(len(names), 'prepared server')} in use"
+                    f" ({listed}), and nothing there says by which service; put those that nobody"
+                    " needs into maintenance, or give the service a separate pool",
+                    "PR-336",
+                )
+            raise InputError(
+                f"rollout_traffic: {where} has {count(len(names), 'server')} of service {service}"
+                f" ({listed}), which would get its requests; give each service a separate pool, and"
+                " remove servers that are left over",
+                "PR-314",
+            )
+
+    def _refuse_steered(
+        self, where: str, servers: Mapping[Endpoint, Server], ours: Container[Endpoint]
+    ) -> None:
+        """Refuse entries of our instances whose state or weight another program may change."""
+        steered = {
+            server.name: server.steered_by
+            for endpoint, server in servers.items()
+            if server.steered_by and (server.ours or endpoint in ours)
+        }
+        for name, program in steered.items():
+            raise InputError(
+                f"rollout_traffic: {where}: server {name} has {program}, which may change its state"
+                f" and weight during the rollout; remove `{program}` from its line, or disable it"
+                " for as long as rollouts take",
+                "PR-337",
+            )
 
     def check_health(self) -> None:
         """Refuse a new check that no instance of the stable revision passes, which may be wrong."""

@@ -21,6 +21,7 @@ from ...base.errors import (
 from ...config.settings import Settings
 from ...engine.model import Instance, Phase
 from ...engine.strategy import Waypoint
+from ...engine.unmanaged import NOTHING, Unmanaged
 from ...health.monitor import HealthMonitor
 from ...interfaces.context import AccessLog, DriverContext
 from ...interfaces.platform import PlatformDriver
@@ -235,6 +236,11 @@ class StepContext:
     def fleet(self) -> Sequence[Instance]:
         """The fleet as last observed; empty if this step does not observe it."""
         return self.loop.fleet if "loop" in self.__dict__ else ()
+
+    @property
+    def unmanaged(self) -> Unmanaged:
+        """What gets requests beside the fleet, as last observed."""
+        return self.loop.unmanaged if "loop" in self.__dict__ else NOTHING
 
     @property
     def balanced(self) -> bool:
@@ -476,7 +482,7 @@ class StepContext:
 
     def describe(self, changed: bool = False) -> Result:
         """Return the `rollout` mapping of every step's result."""
-        fleet = fleets.summary(self.loop.fleet if "loop" in self.__dict__ else ())
+        fleet = fleets.summary(self.fleet, self.unmanaged)
         return RolloutView.of(self.record, fleet, changed).to_dict()
 
 

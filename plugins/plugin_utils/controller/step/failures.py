@@ -29,15 +29,23 @@ def show(step: StepContext, rollout: Rollout) -> None:
 def _serving(step: StepContext) -> str:
     """Return what serves now, as last observed."""
     ready: dict[str, int] = {}
+    others: dict[str, int] = {}  # get requests, and are not ready by our own checks
     for instance in step.fleet:
-        if instance.state is State.READY and (instance.in_rotation or not step.balanced):
+        serves = instance.in_rotation or not step.balanced
+        if instance.state is State.READY and serves:
             ready[instance.revision] = ready.get(instance.revision, 0) + 1
-    stable = step.record.stable
-    if not ready and not step.fleet:
+        elif instance.served:
+            others[instance.revision] = others.get(instance.revision, 0) + 1
+    stable, unmanaged = step.record.stable, step.unmanaged
+    parts = [f"{revision}: {number} ready" for revision, number in ready.items()]
+    parts += [f"{revision}: {number} not ready" for revision, number in others.items()]
+    if text := unmanaged.described(step.fleet):
+        parts.append(text)
+    if unmanaged.others:
+        parts.append("servers of before, which lead to no instance")
+    if not parts and not step.fleet:
         return f"{stable.revision}, by the journal" if stable else ""
-    return (
-        ", ".join(f"{revision}: {number} ready" for revision, number in ready.items()) or "nothing"
-    )
+    return ", ".join(parts) or "nothing"
 
 
 def _next(step: StepContext, rollout: Rollout) -> list[tuple[str, str]]:
