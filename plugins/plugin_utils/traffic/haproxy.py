@@ -380,19 +380,14 @@ class Driver(TrafficDriver):
 
     def conclude(self) -> None:
         """Give adopted servers their configured weights, where they have all requests again."""
-        work: dict[str, dict[str, t.Any]] = {}
+        targets = {}
         views = self._look(self.balancers) if self.adopts and self.context.known().adopted else {}
         for name, view in views.items():
-            serving = [row for row in view if row.ready and self.pool.manages(row)]
-            if all(map(self.pool.is_by_hand, serving)):
-                lines = [
-                    f"set server {self.backend}/{row.name} weight {row.initial}"
-                    for row in serving
-                    if row.weight != row.initial
-                ]
-                work |= {name: self._work(name, lines, view)} if lines else {}
-        if work:
-            self._ask(work)
+            used = [row for row in view if self.pool.manages(row) and not self.pool.parked(row)]
+            if all(map(self.pool.is_by_hand, used)):
+                targets[name] = {row.endpoint: _as_configured(row) for row in used if row.endpoint}
+        if any(targets.values()):
+            self.apply(targets)
 
     def capacity(self) -> dict[str, int]:
         """Return for how many instances each balancer has prepared servers.
@@ -527,6 +522,11 @@ class Driver(TrafficDriver):
         files = f"{self.path}/haproxy/{self.context.service}@SOCKET@{self.backend}.journal"
         self.context.known().journal.refuse_others(owners, "servers at load balancers", files)
         return texts
+
+
+def _as_configured(row: Row) -> Target:
+    """Return what a server is to be to stay as it is, with the weight of the configuration."""
+    return Target(Rotation.IN if row.ready else Rotation.OUT, row.initial, row.name)
 
 
 def _lines(commands: Iterable[str]) -> Iterator[str]:
