@@ -15,6 +15,7 @@ from ansible_collections.progressive.rollout.plugins.action import (
     plan,
     promote,
     rollback,
+    scale,
 )
 from ansible_collections.progressive.rollout.plugins.action import replace as replaces
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
@@ -426,6 +427,36 @@ def test_going_back_after_the_end_starts_instances_instead() -> None:
     service.play(revision="2.4")
     service.step(rollback, revision=None)
     assert (state(service)[0], service.running) == ([], {"2.3": 6})
+
+
+def test_a_server_that_breaks_meanwhile_is_no_capacity() -> None:
+    world = Before(most=8, fewest=5)
+    service = shop(world)
+
+    def fail(call: str) -> None:
+        if call == "apply after" and world.serving() and world.by_hand["app6"] in world.servers:
+            changed("app6", lb_healthy=False)(world)
+
+    world.fails = fail
+    seen: list[int] = []
+    check = world.check
+
+    def look() -> None:
+        check()
+        well = sum(s.lb_healthy and s.rotation is Rotation.IN for s in world.servers.values())
+        seen.append(well)
+
+    world.check = look  # type: ignore[method-assign]
+    service.play(revision="2.4")
+    assert (state(service)[0], service.running) == ([], {"2.4": 6})
+    assert min(seen) >= 5  # one broke, and none was taken out for it
+
+
+def test_scaling_what_was_adopted_is_refused() -> None:
+    service = shop()
+    with pytest.raises(InputError, match=r"2\.3 is what runs on the adopted servers"):
+        service.step(scale, revision="2.3", replicas=7)
+    assert not service.running
 
 
 def test_a_journal_without_adoption_is_as_before() -> None:
