@@ -5,6 +5,7 @@ first rollout.
 
 from __future__ import annotations
 
+import itertools
 import typing as t
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -220,6 +221,40 @@ def test_a_killed_adoption_is_continued(call: str, number: int) -> None:
     inside, record = state(service)
     assert (inside, service.running) == ([], {"2.4": 6})
     assert record.adopted and sorted(record.adopted.out) == list(NAMES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_kill_at_any_moment_loses_no_server(fails: bool) -> None:
+    """Every third call to the outside; forward, and back since instances fail."""
+    killed = 0
+    for moment in itertools.count(1, 3):
+        world = Before(most=8, fewest=6)
+        service, calls = shop(world, headroom=0), itertools.count(1)
+        if fails:
+            world.crashes = lambda labels, world=world: len(world.instances) > 2
+
+        def kill(_call: str, moment: int = moment, calls: t.Iterator[int] = calls) -> None:
+            if next(calls) == moment:
+                raise Interrupted("killed", "PR-505")
+
+        world.fails = kill
+        left = 3
+        while left:
+            try:
+                service.play(revision="2.4")
+                left = 0
+            except Interrupted:
+                killed, left = killed + 1, left - 1
+            except RolloutFailed:
+                left = 0
+        inside, record = state(service)
+        assert inside == (list(NAMES) if fails else []), moment
+        assert service.running == ({} if fails else {"2.4": 6}), moment
+        assert record.open is None, moment
+        if next(calls) <= moment:
+            break
+    assert killed >= 15
 
 
 def test_servers_that_left_return_when_the_rollout_fails() -> None:
