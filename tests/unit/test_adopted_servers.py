@@ -5,6 +5,7 @@ first rollout.
 
 from __future__ import annotations
 
+import itertools
 import typing as t
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,6 +16,7 @@ from ansible_collections.progressive.rollout.plugins.action import (
     plan,
     promote,
     rollback,
+    scale,
 )
 from ansible_collections.progressive.rollout.plugins.action import replace as replaces
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
@@ -221,6 +223,40 @@ def test_a_killed_adoption_is_continued(call: str, number: int) -> None:
     assert record.adopted and sorted(record.adopted.out) == list(NAMES)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_kill_at_any_moment_loses_no_server(fails: bool) -> None:
+    """Every third call to the outside; forward, and back since instances fail."""
+    killed = 0
+    for moment in itertools.count(1, 3):
+        world = Before(most=8, fewest=6)
+        service, calls = shop(world, headroom=0), itertools.count(1)
+        if fails:
+            world.crashes = lambda labels, world=world: len(world.instances) > 2
+
+        def kill(_call: str, moment: int = moment, calls: t.Iterator[int] = calls) -> None:
+            if next(calls) == moment:
+                raise Interrupted("killed", "PR-505")
+
+        world.fails = kill
+        left = 3
+        while left:
+            try:
+                service.play(revision="2.4")
+                left = 0
+            except Interrupted:
+                killed, left = killed + 1, left - 1
+            except RolloutFailed:
+                left = 0
+        inside, record = state(service)
+        assert inside == (list(NAMES) if fails else []), moment
+        assert service.running == ({} if fails else {"2.4": 6}), moment
+        assert record.open is None, moment
+        if next(calls) <= moment:
+            break
+    assert killed >= 15
+
+
 def test_servers_that_left_return_when_the_rollout_fails() -> None:
     world = Before(most=8, fewest=6)
     world.crashes = lambda labels: len(world.instances) > 2
@@ -268,7 +304,11 @@ def changed(name: str, **values: t.Any) -> t.Callable[[Before], None]:
 @pytest.mark.parametrize(
     ("adopt", "change", "why"),
     [
-        ({"servers": ["app1", "app9"]}, None, "app9 at load balancer lb: there is no such server"),
+        (
+            {"servers": ["app1", "app9"]},
+            None,
+            "app9 at load balancer lb: there is no such server with an",
+        ),
         ({"servers": []}, None, "must not be empty"),
         ({"servers": None}, None, "rollout_adopt.servers: not given"),
         ({"servers": ["app1"]}, None, "5 servers more: app2, app3"),
@@ -426,6 +466,36 @@ def test_going_back_after_the_end_starts_instances_instead() -> None:
     service.play(revision="2.4")
     service.step(rollback, revision=None)
     assert (state(service)[0], service.running) == ([], {"2.3": 6})
+
+
+def test_a_server_that_breaks_meanwhile_is_no_capacity() -> None:
+    world = Before(most=8, fewest=5)
+    service = shop(world)
+
+    def fail(call: str) -> None:
+        if call == "apply after" and world.serving() and world.by_hand["app6"] in world.servers:
+            changed("app6", lb_healthy=False)(world)
+
+    world.fails = fail
+    seen: list[int] = []
+    check = world.check
+
+    def look() -> None:
+        check()
+        well = sum(s.lb_healthy and s.rotation is Rotation.IN for s in world.servers.values())
+        seen.append(well)
+
+    world.check = look  # type: ignore[method-assign]
+    service.play(revision="2.4")
+    assert (state(service)[0], service.running) == ([], {"2.4": 6})
+    assert min(seen) >= 5  # one broke, and none was taken out for it
+
+
+def test_scaling_what_was_adopted_is_refused() -> None:
+    service = shop()
+    with pytest.raises(InputError, match=r"2\.3 is what runs on the adopted servers"):
+        service.step(scale, revision="2.3", replicas=7)
+    assert not service.running
 
 
 def test_a_journal_without_adoption_is_as_before() -> None:

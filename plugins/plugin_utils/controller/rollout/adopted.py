@@ -128,7 +128,9 @@ def _checked(step: StepContext, asked: Adoption) -> dict[str, Endpoint]:
             where = f"{SERVERS}: {name} at load balancer {balancer}"
             if name not in named:
                 others = ", ".join(sorted(filter(None, named))[:10]) or "none"
-                raise InputError(f"{where}: there is no such server; it has: {others}", "PR-347")
+                raise InputError(
+                    f"{where}: there is no such server with an address; it has: {others}", "PR-347"
+                )
             endpoint, server = named[name]
             if why := _why_not(step, name, server):
                 raise InputError(f"{where}: {why}", "PR-347")
