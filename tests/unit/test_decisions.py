@@ -75,6 +75,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strateg
     stages,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.targets import divide
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.unmanaged import Unmanaged
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.zones import ZoneFloor
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health.monitor import HealthStatus
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
@@ -468,6 +469,7 @@ def test_a_rollback_that_fails_is_held_and_says_so(monkeypatch: pytest.MonkeyPat
             command="ansible-playbook progressive.rollout.{}".format,
             fleet=loop.fleet,
             balanced=False,
+            unmanaged=Unmanaged(),
             print_line=said.append,
             describe=dict,
             notify_release=lambda: None,

@@ -33,6 +33,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.che
     HealthCheck,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Capabilities,
     Endpoint,
     Labels,
     PlatformDriver,
@@ -57,6 +58,7 @@ class Fleet:
     away: dict[str, list[dict[str, t.Any]]] = field(default_factory=dict)
     takes: float = 0.0  # seconds that a look takes
     renewed: list[float] = field(default_factory=list)  # when all checks began anew
+    capabilities: t.ClassVar = Capabilities()
 
     # -- the platform
 
@@ -164,6 +166,8 @@ def test_after_a_while_without_a_look_all_checks_begin_anew(
 @dataclass
 class SlowBalancers:
     """A load balancer that answers late, and sends requests to another instance each time."""
+
+    pool_name = ""
 
     fleet: Fleet
     takes: float

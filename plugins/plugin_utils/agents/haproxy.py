@@ -56,7 +56,11 @@ def _answer(address: str, work: dict[str, t.Any], request: Request) -> dict[str,
         whose = "backend%s %s" % ("s" if others[1:] else "", ", ".join(others))
         return {"shared": what % (request["state_file"], whose, request["pool"])}
     try:
-        epoch, saved = 0 if looks else request["epoch"], filter(None, [request["state_file"]])
+        epoch, kept = 0 if looks else request["epoch"], request["pools"]
+        saved = [
+            *filter(None, [request["state_file"]]),
+            *(_used(request, address, p) for p in kept),
+        ]
         mark = _mark(request, address)
         with _files.Fenced(_stem(request, address), epoch, mark, saved):
             texts = _work(address, work, request, mark)
@@ -126,13 +130,19 @@ def _read(path: str) -> dict[str, str]:
             servers = _bootstrap.load(file.read())
     except (OSError, ValueError):
         return {}
-    return servers if isinstance(servers, dict) else {}
+    known = servers if isinstance(servers, dict) else {}
+    return {name: place for name, place in known.items() if isinstance(place, str)}
+
+
+def _used(request: Request, address: str, pool: str) -> str:
+    """Return the path of the file with the prepared servers that the service uses."""
+    return "%s@%s.servers" % (_stem(request, address), pool)
 
 
 def _claim(request: Request, address: str, uses: dict[str, dict[str, str]]) -> None:
     """Note which prepared servers the service uses, before they are put to use."""
     for pool, servers in uses.items():
-        path = "%s@%s.servers" % (_stem(request, address), pool)
+        path = _used(request, address, pool)
         if servers != _read(path):
             _files.write(path, _bootstrap.dump(servers))
 

@@ -152,10 +152,10 @@ def view(text: str) -> View:
     state = {field[3]: field for field in fields}
     table = csv.DictReader(f"pxname,{stats}".strip().splitlines())
     lines = [line for line in table if line["svname"] in state]
-    serving = [line for line in lines if _serves(line)]
+    serving = {line["svname"]: line["bck"] == "1" for line in lines if _serves(line)}
     # `backup` servers get requests only where no others can
-    used = [line for line in serving if line["bck"] != "1"] or serving
-    return [_row(line, state[line["svname"]], line in used) for line in lines]
+    used = {name for name, backup in serving.items() if not backup} or serving.keys()
+    return [_row(line, state[line["svname"]], line["svname"] in used) for line in lines]
 
 
 def _serves(line: Mapping[str, str]) -> bool:

@@ -27,13 +27,15 @@ def owned(rows: View, marks: Marks, service: str) -> View:
     A mark holds as long as the server leads to the same place. What no mark has, a late command
     may have left: it is that of the only service that uses servers of the backend.
     """
+    if not marks:
+        return rows
     used = {(row.name, str(row.endpoint)) for row in rows if row.active or not row.maint}
     users = {
         user: servers or {}
         for user, servers in marks.items()
         if user == service or servers is None or used & set(servers.items())
     }
-    return [replace(row, owner=_owner(row, users, service) if marks else None) for row in rows]
+    return [replace(row, owner=_owner(row, users, service)) for row in rows]
 
 
 def _owner(row: Row, users: Mapping[str, Mapping[str, str]], service: str) -> str:
