@@ -160,6 +160,10 @@ class _Begin(StepPart):
     def _open(self, revision: str, replicas: int) -> Result:
         """Open a rollout, unless the fleet is already as asked for."""
         step, record = self.step, self.record
+        if record.adopted and not self.restart:
+            from ..plugin_utils.controller.rollout import adopted  # of first rollouts alone
+
+            adopted.refuse_same(record, revision)
         kind, generation = (
             RolloutKind.RESTART if self.restart else RolloutKind.ROLLOUT,
             record.generation + 1,
@@ -190,6 +194,10 @@ class _Begin(StepPart):
             plan = known_good.plan_of(step, revision)
         else:
             plan = self.settings.plan if kind.forward else Plan()
+        if step.settings.adopt and not step.in_place:
+            from ..plugin_utils.controller.rollout import adopted  # as above
+
+            step.print_line(f"{record.service}: {adopted.effect(record)}")
         joins = membership is not None and kind.forward
         release = step.release.join(membership, revision) if membership and joins else None
         if step.check_mode:

@@ -62,6 +62,10 @@ class ActionModule(StepAction):
         validation.check_neighbours()
         adopt(step)
         if step.record.open is None:
+            if step.record.adopted:
+                from ..plugin_utils.controller.rollout import adopted  # of first rollouts alone
+
+                adopted.refuse_same(step.record, revision)
             validation.check_health()
         risks = validation.risks(replicas, step.settings.plan)
         base = validation.kept_replicas(replicas, step.settings.plan)

@@ -28,6 +28,10 @@ class ActionModule(StepAction):
         lifecycle, open_before = forward.lifecycle, step.record.open
         adopt(step)
         generation, revision = target_of_step(step)
+        if step.record.adopted:
+            from ..plugin_utils.controller.rollout import adopted  # few services have any
+
+            adopted.refuse_same(step.record, revision)
         refuse_shared(open_before, generation, revision)
         others = sum(1 for i in step.loop.fleet if i.generation != generation and i.state.counted)
         if others and step.loop.targets:

@@ -67,6 +67,37 @@ LISTEN = "127.0.0.1:8080"
 PREVIEW = "127.0.0.1:8081"
 
 
+def by_hand(address: str, port: int, backend: Endpoint) -> dict[str, t.Any]:
+    """What people write into Envoy's own configuration: a listener, and the cluster `old`."""
+
+    def at(host: str, port: int) -> dict[str, t.Any]:
+        return {"address": {"socket_address": {"address": host, "port_value": port}}}
+
+    types = "type.googleapis.com/envoy.extensions.filters"
+    router = {"@type": f"{types}.http.router.v3.Router"}
+    everything = {
+        "name": "all",
+        "domains": ["*"],
+        "routes": [{"match": {"prefix": "/"}, "route": {"cluster": "old"}}],
+    }
+    manager = {
+        "@type": f"{types}.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "old",
+        "route_config": {"virtual_hosts": [everything]},
+        "http_filters": [{"name": "router", "typed_config": router}],
+    }
+    chain = {"filters": [{"name": "http", "typed_config": manager}]}
+    endpoints = [{"lb_endpoints": [{"endpoint": at(*backend)}]}]
+    cluster = {
+        "name": "old",
+        "type": "STATIC",
+        "connect_timeout": "1s",
+        "load_assignment": {"cluster_name": "old", "endpoints": endpoints},
+    }
+    listener = {"name": "by-hand", **at(address, port), "filter_chains": [chain]}
+    return {"listeners": [listener], "clusters": [cluster]}
+
+
 class Hosts:
     """Runs the agent for hosts that share this machine: the same path and ports mean other ones
     on each of them.
@@ -368,6 +399,32 @@ class TestEnvoy(contract.TrafficContract):
             plane.neighbour(listen=LISTEN).check()
         assert plane.changes() == before
         plane.driver().check()
+
+    def test_a_static_listener_is_left_alone_and_refused(
+        self, plane: Plane, backends: t.Any
+    ) -> None:
+        """A service that runs already is rolled out beside it, at another port."""
+        old, new = backends.start("old"), backends.start("new")
+        for envoy in plane.envoys.values():
+            envoy.stop()
+            file = envoy.home / "bootstrap.json"
+            whole = {"static_resources": by_hand("0.0.0.0", envoy.listen, old)}
+            file.write_text(json.dumps(json.loads(file.read_text()) | whole))
+            envoy.start()
+        before = plane.changes()
+        with pytest.raises(TrafficError) as refused:
+            plane.driver().check()
+        assert refused.value.id == "PR-304" and "has a listener there (by-hand)" in str(
+            refused.value
+        )
+        with pytest.raises(TrafficError, match="has a cluster old, which no rollout can change"):
+            plane.driver(service="old", listen=PREVIEW).check()
+        assert plane.changes() == before
+        driver = plane.driver(listen=PREVIEW)
+        driver.check()
+        contract.bring_in(driver, {new: Target(IN, name="shop-1")})
+        assert set(contract.answers(plane)) == {"old"}
+        assert {contract.get(front)[1] for front in plane.previews} == {"new"}
 
     def test_whose_entries_are_is_known_without_their_names(
         self, plane: Plane, backends: t.Any

@@ -119,8 +119,11 @@ class Here:
         return sum(not command.startswith("show ") and "/-" not in command for command in commands)
 
 
-def context(transport: Here, epoch: int = 1, service: str = SERVICE) -> DriverContext:
-    return DriverContext(service, t.cast(Transport, transport), HEALTH, known=Knows(epoch=epoch))
+def context(
+    transport: Here, epoch: int = 1, service: str = SERVICE, adopted: Sequence[str] = ()
+) -> DriverContext:
+    known = Knows(epoch=epoch, adopted=adopted)
+    return DriverContext(service, t.cast(Transport, transport), HEALTH, known=known)
 
 
 PREVIEW = """\
@@ -151,13 +154,19 @@ class HAProxyPlane:
         self.fronts = [one.front for one in self.balancers]
         self.names = [one.api for one in self.balancers]
 
-    def driver(self, epoch: int = 1, service: str = SERVICE, **options: t.Any) -> TrafficDriver:
+    def driver(
+        self,
+        epoch: int = 1,
+        service: str = SERVICE,
+        adopted: Sequence[str] = (),
+        **options: t.Any,
+    ) -> TrafficDriver:
         given = {
             "socket": [f"tcp://{name}" for name in self.names],
             "backend": "shop",
             "path": self.path,
         } | options
-        return made(given, context(self.transport, epoch, service))
+        return made(given, context(self.transport, epoch, service, adopted))
 
     def halting(self) -> TrafficDriver:
         """By what the second's socket lets us do."""
@@ -410,6 +419,59 @@ class TestOnlyHAProxy:
             prove(driver, one)
             remove(driver, {one: Target(IN, 7)}, new)
             assert set(answers(plane)) == {"one"}
+        finally:
+            plane.close()
+
+    def test_adopted_servers_leave_and_return_as_configured(self, backends: Backends) -> None:
+        one, two, spare, new = (backends.start(name) for name in ("one", "two", "spare", "new"))
+        plane = HAProxyPlane(
+            f"    server web1 {one} check inter 100ms weight 3\n"
+            f"    server web2 {two} weight 3\n"
+            f"    server spare {spare} check backup\n"
+        )
+        try:
+            driver = plane.driver(adopted=("web1", "web2"))
+            before = driver.observe()
+            assert everywhere(before, one, lambda s: (s.ours, s.service) == (True, SERVICE))
+            assert everywhere(before, spare, lambda s: not s.ours and s.backup)
+            old = {one: Target(IN, 100, "web1"), two: Target(IN, 100, "web2")}
+            bring_in(driver, old | {new: Target(IN, 100, "shop-1")})
+            apply(driver, old | {one: Target(OUT, 100, "web1"), new: Target(IN, 100, "shop-1")})
+            assert {b.servers()["web1"] for b in plane.balancers} == {"DRAIN"}
+            gone = apply(driver, {new: Target(IN, 100, "shop-1")})
+            for balancer in plane.balancers:
+                assert balancer.servers() == {
+                    "web1": "MAINT",
+                    "web2": "MAINT",
+                    "spare": balancer.servers()["spare"],
+                    "shop-1": "UP",
+                }
+            assert not any(entries(gone, at) for at in (one, two))
+            assert set(answers(plane)) == {"new"}
+            plane.driver(adopted=("web1", "web2")).conclude()  # another rollout has their place
+            assert everywhere(driver.observe(), new, lambda s: s.weight == 100)
+            bring_in(driver, old | {new: Target(IN, 100, "shop-1")})
+            assert set(answers(plane)) == {"one", "two", "new"}
+            remove(driver, old, new)
+            driver.conclude()
+            after = driver.observe()
+            assert everywhere(after, one, lambda s: (s.rotation, s.weight) == (IN, 3))
+            assert everywhere(after, two, lambda s: (s.rotation, s.weight) == (IN, 3))
+            assert set(answers(plane)) == {"one", "two"}
+        finally:
+            plane.close()
+
+    def test_an_adopted_server_that_is_gone_is_never_added(self, backends: Backends) -> None:
+        one, two = backends.start("one"), backends.start("two")
+        plane = HAProxyPlane(f"    server web1 {one}\n    server web2 {two}\n")
+        try:
+            driver, changes = plane.driver(adopted=("web1", "web2")), plane.changes()
+            elsewhere = Endpoint("127.0.0.1", free_port())
+            with pytest.raises(TrafficError) as refused:
+                apply(driver, {elsewhere: Target(OUT, 100, "web1"), two: Target(IN, 100, "web2")})
+            assert refused.value.id == "PR-347"
+            assert plane.changes() == changes
+            assert driver.observe()[plane.names[0]].keys() == {one, two}
         finally:
             plane.close()
 

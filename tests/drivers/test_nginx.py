@@ -112,6 +112,9 @@ class Plane:
         epoch: int = 1,
         service: str = SERVICE,
         health: Mapping[str, t.Any] | None = None,
+        adopted: Sequence[str] = (),
+        adopting: Sequence[str] = (),
+        in_place: bool = False,
         **options: t.Any,
     ) -> Driver:
         return made(
@@ -120,7 +123,9 @@ class Plane:
                 service,
                 Hosts(self.nginxes),
                 parse(HEALTH if health is None else health),
-                known=Knows(epoch=epoch),
+                known=Knows(epoch=epoch, adopted=adopted),
+                adopting=adopting,
+                in_place=in_place,
             ),
         )
 
@@ -359,14 +364,91 @@ class TestNginx(contract.TrafficContract):
         contract.apply(driver, new)
         assert set(contract.answers(plane)) == {"b", "c"}
 
-    def test_what_nginx_has_from_somebody_else_is_not_written_over(self, plane: Plane) -> None:
+    def test_what_nginx_has_from_somebody_else_is_not_written_over(
+        self, plane: Plane, backends: t.Any
+    ) -> None:
+        new = backends.start("new")
         (plane.nginxes["edge2"].path / "shop.conf").write_text(
-            "upstream shop { server 10.0.0.1:80; server 10.0.0.2:80 down; }\n"
+            "upstream shop { server 10.0.0.1; server 10.0.0.2:80 down; } # server\n"
         )
         with pytest.raises(
             TrafficError,
-            match=r"nginx on edge2: .*shop.conf has servers that a rollout would replace",
+            match=r"nginx on edge2: .*no rollout wrote: 10.0.0.1:80; .*name them .*rollout_adopt",
         ):
+            plane.driver().check()
+        with pytest.raises(TrafficError, match=r"10.0.0.1:80; they would get no more requests"):
+            contract.apply(plane.driver(), {new: Target(OUT, name="shop-1")})
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "least_conn",
+            "keepalive 16",
+            "server 10.0.0.1:80 backup",
+            "server unix:/run/app",
+            "ip_hash",
+        ],
+    )
+    def test_what_a_rollout_would_not_keep_is_named(self, plane: Plane, line: str) -> None:
+        (plane.nginxes["edge2"].path / "shop.conf").write_text(
+            f"upstream shop {{ server 10.0.0.9:80; {line}; }}\n"
+        )
+        with pytest.raises(TrafficError, match=f"shop.conf has `{line}`, which a rollout would"):
+            plane.driver(adopting=["10.0.0.9:80"]).check()
+
+    def test_in_place_the_servers_that_people_wrote_are_those_of_hosts(
+        self, plane: Plane, backends: t.Any
+    ) -> None:
+        one, two = backends.start("one"), backends.start("two")
+        for nginx in plane.nginxes.values():
+            (nginx.path / "shop.conf").write_text(
+                f"upstream shop {{ server {one} weight=2; server {two} weight=2; }}\n"
+            )
+            nginx.stop()
+            nginx.start()
+        driver = plane.driver(in_place=True)
+        driver.check()
+        with pytest.raises(TrafficError, match=f"no rollout wrote: {two}"):
+            contract.apply(driver, {one: Target(IN, 2, "web1")})
+        contract.apply(driver, {one: Target(OUT, 2, "web1"), two: Target(IN, 2, "web2")})
+        assert set(contract.answers(plane)) == {"two"}
+        contract.prove(driver, one)
+        contract.apply(driver, {one: Target(IN, 2, "web1"), two: Target(IN, 2, "web2")})
+        assert set(contract.answers(plane)) == {"one", "two"}
+
+    def test_adopted_servers_leave_and_return(self, plane: Plane, backends: t.Any) -> None:
+        one, two, new = (backends.start(name) for name in ("one", "two", "new"))
+        for nginx in plane.nginxes.values():
+            (nginx.path / "shop.conf").write_text(
+                f"# ours\nupstream shop {{\n    server {one} weight=3 max_fails=2; # first\n"
+                f"    server {two} weight=3;\n}}\n"
+            )
+            nginx.stop()
+            nginx.start()
+        names = [str(one), str(two)]
+        plane.driver(adopting=names).check()
+        by_hand = plane.driver(adopting=names).observe()
+        assert contract.everywhere(
+            by_hand,
+            one,
+            lambda s: (s.ours, s.name, s.weight, s.lb_healthy) == (False, names[0], 3, True),
+        )
+        driver = plane.driver(adopted=names)
+        old = {one: Target(IN, 100, names[0]), two: Target(IN, 100, names[1])}
+        contract.bring_in(driver, old | {new: Target(IN, 100, "shop-1")})
+        assert set(contract.answers(plane)) == {"one", "two", "new"}
+        assert contract.everywhere(
+            driver.observe(), one, lambda s: (s.ours, s.service) == (True, SERVICE)
+        )
+        contract.remove(
+            driver, {two: Target(IN, 100, names[1]), new: Target(IN, 100, "shop-1")}, one
+        )
+        assert set(contract.answers(plane)) == {"two", "new"}
+        contract.bring_in(driver, old | {new: Target(IN, 100, "shop-1")})
+        contract.remove(driver, old, new)
+        assert set(contract.answers(plane)) == {"one", "two"}
+        plane.driver(adopted=names).check()
+        with pytest.raises(TrafficError, match="no rollout wrote"):  # the journal was lost
             plane.driver().check()
 
     def test_idle_connections_that_a_reload_closes_are_named(

@@ -7,6 +7,7 @@ What needs no playbook is in tests/unit/test_pages.py, the tutorial in test_tuto
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -28,7 +29,8 @@ from ansible_collections.progressive.rollout.tests.support.nginx import Nginx
 from ansible_collections.progressive.rollout.tests.support.pages import EXAMPLE, ROOT, SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.playbook import APP, Playground
 from ansible_collections.progressive.rollout.tests.support.ports import free_port
-from ansible_collections.progressive.rollout.tests.support.waiting import LONG
+from ansible_collections.progressive.rollout.tests.support.shop import Load, failures
+from ansible_collections.progressive.rollout.tests.support.waiting import LONG, until
 
 HOW_TO = "docs/how-to"
 RUN = "ansible-playbook -i inventory.yml {} -e rollout_revision={}"
@@ -245,6 +247,91 @@ def test_haproxy_with_prepared_servers_in_a_play_of_ones_own(site: Site) -> None
         assert [event["outcome"] for event in events if event["kind"] == "end"] == ["promoted"]
     finally:
         balancer.stop()
+
+
+@contextlib.contextmanager
+def made_by_hand(site: Site) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """What runs on the three hosts before the first rollout."""
+    programs = [
+        subprocess.Popen(
+            [sys.executable, "-I", "-S", str(APP)],
+            env={
+                "ADDRESS": f"{site.network}.1{number}",
+                "PORT": "8080",
+                "REVISION": "2.4.0",
+                "INSTANCE": f"web{number}",
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+        for number in (1, 2, 3)
+    ]
+    (site.home / "inventory.yml").write_text(site.replace((EXAMPLE / "inventory.yml").read_text()))
+    try:
+        for number in (1, 2, 3):
+            place = f"{site.network}.1{number}", 8080
+            until(functools.partial(listens, place), f"{place} listens")
+        yield programs
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
+
+
+def listens(place: tuple[str, int]) -> bool:
+    with contextlib.suppress(OSError):
+        socket.create_connection(place, 5).close()
+        return True
+    return False
+
+
+def test_a_service_behind_haproxy_is_adopted(site: Site) -> None:
+    page = f"{HOW_TO}/adopt.md"
+    site.replaced["/etc/haproxy/"] = f"{site.home}/"
+    balancer = Balancer(site, page, "haproxy.cfg")
+    (site.home / "group_vars/all.yml").write_text(
+        site.replace(yaml.safe_dump(SHOP)) + site.text(page, "adopt.yml")
+    )
+    try:
+        with made_by_hand(site) as programs:
+            until(lambda: list(balancer.servers().values()).count("UP") == 3, "all are up")
+            with Load(site.url, [("GET", True), ("POST", True)], connections=3, rate=100) as load:
+                printed = site.shell(site.text(page, "run"))
+                assert "shop: adopted as 2.4.0: web1, web2, web3" in printed
+                assert "PR-349" in printed and site.served() == {"2.4.1"}
+                servers = balancer.servers()
+                assert [servers[f"web{number}"] for number in (1, 2, 3)] == ["MAINT"] * 3
+                assert not failures(load.stop())
+            site.shell(site.text(page, "delete"))
+            assert "server web" not in balancer.config.read_text()
+            balancer.stop()
+            balancer.start()
+            for program in programs:
+                program.kill()
+            assert site.served() == {"2.4.1"}
+    finally:
+        balancer.stop()
+
+
+def test_a_service_behind_nginx_is_adopted(site: Site) -> None:
+    page = f"{HOW_TO}/adopt.md"
+    (site.home / "nginx/rollout").mkdir(parents=True)
+    (site.home / "nginx/rollout/shop.conf").write_text(site.text(page, "shop.conf"))
+    nginx = nginx_of(site, site.text(f"{HOW_TO}/nginx.md", "nginx.conf"))
+    (site.home / "group_vars/all.yml").write_text(
+        site.replace(yaml.safe_dump(SHOP)) + site.text(page, "nginx.yml")
+    )
+    try:
+        with made_by_hand(site) as programs:
+            with Load(site.url, [("GET", False), ("POST", False)], connections=3, rate=100) as load:
+                printed = site.shell(site.text(page, "run"))
+                assert "PR-349" in printed and "delete them" not in printed
+                assert not failures(load.stop())
+            for program in programs:
+                program.kill()
+            assert site.served() == {"2.4.1"}
+    finally:
+        nginx.stop()
 
 
 def test_haproxy_keeps_clients_in_the_canary(site: Site) -> None:

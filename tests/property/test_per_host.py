@@ -87,7 +87,9 @@ class Fleet:
         stable = Composition("1", OLD, len(zones))
         self.rollout = Rollout("", "2", NEW, len(zones), "rolling", stable, 0.0, per_host=True)
         self.rollout.phase = Phase.PROGRESSING
-        record = SimpleNamespace(open=self.rollout, serial=0, service="shop", away={}, draining={})
+        record = SimpleNamespace(
+            open=self.rollout, serial=0, service="shop", away={}, draining={}, adopted=None
+        )
         self.record = record
         self.placement = Placement(
             t.cast("t.Any", self), t.cast("t.Any", self), t.cast("t.Any", self), budget

@@ -56,6 +56,7 @@ def running(
     traffic = SimpleNamespace(name="memory", options={})
     platform = settings.NO_PLATFORM
     chosen = SimpleNamespace(
+        adopt=None,
         plan=plan,
         budget=Budget(1, 0),
         traffic=traffic,

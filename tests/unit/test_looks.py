@@ -298,7 +298,7 @@ def test_hosts_that_answer_slowly_are_looked_at_more_rarely_whatever_is_due(
     assert fleet.pass_time(observer, 9) == []
     observer.next_platform = fleet.now
     fleet.process["web2"] = Process.STOPPED
-    observer.reports = fleet._reports()
+    observer._reports = fleet._reports()
     observer.looked = dict.fromkeys(HOSTS, fleet.now)
     assert fleet.pass_time(observer, 1) == [], "nothing is due"
     assert observer.next_platform > fleet.now + 8

@@ -204,6 +204,7 @@ USED = {
     },
     f"{HOW_TO}/in-a-play.md": {"play.yml"},
     f"{HOW_TO}/load-balancers.md": {"match.yml", "match.cfg", "preview.yml"},
+    f"{HOW_TO}/adopt.md": {"haproxy.cfg", "adopt.yml", "run", "delete", "shop.conf", "nginx.yml"},
     f"{HOW_TO}/migrate-from-serial.md": {
         "serial.yml",
         "site.yml",

@@ -436,7 +436,9 @@ class Crowded(Platform):
 
 
 def test_a_target_without_room_does_not_hold_up_the_others_and_is_named_at_last() -> None:
-    record = SimpleNamespace(service="shop", serial=0, away=[], draining={}, open=None)
+    record = SimpleNamespace(
+        service="shop", serial=0, away=[], draining={}, open=None, adopted=None
+    )
     observer = SimpleNamespace(living=list, reports=[])
     placement = Placement(
         t.cast(t.Any, Crowded()),

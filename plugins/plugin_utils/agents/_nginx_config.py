@@ -32,6 +32,8 @@ TOKEN_OF = re.compile(
 ZERO = re.compile(r"0+(?:ms|s|m|h|d)?")
 USUAL_IDLE = "75s"  # nginx's own keepalive_timeout
 KEYS = ("address", "port", "weight", "name", "since")
+PLACE = re.compile(r"(?:([\d.]+)|\[([0-9A-Fa-f:.]+)\])(?::(\d{1,5}))?")  # of a server
+KEPT = {"weight", "max_fails", "fail_timeout"}  # options of a server
 
 
 def paths(request: Request) -> tuple[str, str]:
@@ -184,12 +186,6 @@ def load(text: str) -> dict[Key, Entry]:
     return {key(entry): dict({"apart": False}, **entry) for entry in json.loads(text or "[]")}
 
 
-def foreign_servers(text: str) -> bool:
-    """Return True if a NAME.conf that no rollout wrote has servers that serve."""
-    bare = "".join(line.partition("#")[0] for line in text.splitlines())
-    return not text.startswith(MARK) and bare.count("server ") != bare.count(" down;")
-
-
 def idle(text: str, upstream: str) -> str:
     """Return how long nginx keeps idle connections of the clients of an upstream, as it is written
     in its configuration; "" if it keeps none, or that cannot be told.
@@ -243,3 +239,39 @@ def _directives(text: str) -> t.Iterator[tuple[tuple[str, ...], list[str]]]:
             words = []
         else:
             words.append(token)
+
+
+class Unlike(Exception):
+    """What an upstream that no rollout wrote has that a rollout would not keep."""
+
+
+def by_hand(text: str, upstream: str) -> dict[Key, Entry]:
+    """Return the servers of an upstream that no rollout wrote, by key.
+
+    Each is named by its address and port. Raises Unlike for what a rollout would not keep.
+    """
+    bare = "\n".join(line.partition("#")[0] for line in text.splitlines())
+    block = re.search(r"\bupstream\s+%s\s*\{([^{}]*)\}" % re.escape(upstream), bare)
+    if text.startswith(MARK) or not block:
+        return {}
+    entries = [_server(statement.split()) for statement in block[1].split(";")]
+    return {key(entry): entry for entry in entries if entry}
+
+
+def _server(words: list[str]) -> Entry | None:
+    """Return the entry of a statement of an upstream; None if it has none."""
+    if not words or words[0] == "zone" or words[-1] == "down":
+        return None
+    place = PLACE.fullmatch(words[1]) if words[0] == "server" and len(words) > 1 else None
+    options = dict(word.partition("=")[::2] for word in words[2:])
+    weight = options.get("weight", "1")
+    if not place or options.keys() - KEPT or not weight.isdigit():
+        raise Unlike(" ".join(words))
+    address, port = place[1] or place[2], int(place[3] or 80)
+    entry = {"address": address, "port": port, "in": True, "weight": int(weight), "since": 0}
+    return dict(entry, name=_listen(entry), apart=False)
+
+
+def is_by_hand(entry: Entry) -> bool:
+    """Return True if an entry is one of `by_hand`: no instance has such a name."""
+    return bool(entry["name"] == _listen(entry))

@@ -351,7 +351,7 @@ def check(request: Request) -> dict[str, t.Any]:
     if not os.path.isdir(path) or not os.access(path, os.W_OK | os.X_OK):
         return {"error": "it is not a directory that can be written to", "field": "path"}
     dynamic: dict[str, t.Any] = {}
-    configs = fetch(request, "/config_dump").get("configs", [])
+    configs: list[dict[str, t.Any]] = fetch(request, "/config_dump").get("configs", [])
     for config in configs:
         dynamic = config.get("bootstrap", {}).get("dynamic_resources", dynamic)
     for kind in ("lds", "cds"):
@@ -372,7 +372,7 @@ def check(request: Request) -> dict[str, t.Any]:
             "error": "service %s listens there; give each service its own port" % other,
             "field": "listen",
         }
-    for field, text in by_hand(request, configs):
+    for field, text in (*static(request, configs), *by_hand(request)):
         return {"error": text, "field": field}
     return {"entries": [], "version": info.get("version", ""), **mark(request).shown()}
 
@@ -387,29 +387,48 @@ def neighbour(request: Request) -> str:
     return ""
 
 
-def by_hand(request: Request, configs: list[dict[str, t.Any]]) -> t.Iterator[tuple[str, str]]:
-    """Yield what others than rollouts have made of a name or an address that the service needs,
-    each with the option that it is about.
-    """
-    wanted = [listener["address"] for listener in request["listeners"]]
-    static = "its own configuration has a %s; rename it there, or give the service another name"
+def static(request: Request, configs: list[dict[str, t.Any]]) -> t.Iterator[tuple[str, str]]:
+    """Yield what Envoy's own configuration has that a rollout would add, with its option."""
+    wanted = [listener["address"]["socket_address"] for listener in request["listeners"]]
+    names = {cluster["name"] for cluster in request["clusters"]}
+    text = (
+        "its own configuration has a %s %s, which no rollout can change; rename it there, or give"
+    )
+    text += " the service another name"
     for config in configs:
         for item in config.get("static_clusters", []):
-            if item.get("cluster", {}).get("name") == request["service"]:
-                yield "path", static % ("cluster %s" % request["service"])
+            name = item.get("cluster", {}).get("name")
+            if name in names:
+                yield "path", text % ("cluster", name)
         for item in config.get("static_listeners", []):
             listener = item.get("listener", {})
-            if listener.get("name") == request["service"]:
-                yield "path", static % ("listener %s" % request["service"])
-            address = listener.get("address")
-            if address in wanted:
+            name, address = listener.get("name"), listener.get("address", {})
+            if name == request["service"]:
+                yield "path", text % ("listener", name)
+            if any(overlap(address.get("socket_address", {}), other) for other in wanted):
                 yield (
                     "listen",
                     (
-                        "its own configuration has a listener there; give the service another port,"
-                        " or remove that one"
-                    ),
+                        "its own configuration has a listener there (%s), and clients would get"
+                        " errors while it is exchanged. Give `listen` a free port, roll out there"
+                        " beside what runs, and then move the clients to it"
+                    )
+                    % (name or "without a name"),
                 )
+
+
+def overlap(address: dict[str, t.Any], other: dict[str, t.Any]) -> bool:
+    """Return True if two listeners would get the same connections."""
+    anywhere = {"0.0.0.0", "::"}
+    hosts = {address.get("address"), other.get("address")}
+    ports = {address.get("port_value"), other.get("port_value")}
+    return len(ports) == 1 and (len(hosts) == 1 or bool(hosts & anywhere))
+
+
+def by_hand(request: Request) -> t.Iterator[tuple[str, str]]:
+    """Yield what others than rollouts have written of a name that the service needs into the files,
+    with its option.
+    """
     files = [os.path.join(request["path"], name) for name in ("cds.json", "lds.json")]
     clusters, listeners = ([item.get("name") for item in resources(name)] for name in files)
     made = [

@@ -230,6 +230,8 @@ def look(request: Request, pid: int) -> dict[Key, Entry]:
     entries = recorded(request)
     for entry in entries.values():
         entry["in"] = False
+    if text is None:
+        entries.update(by_hand(request))
     try:
         entries.update(
             (_nginx_config.key(entry), entry) for entry in _nginx_config.status_entries(text or "")
@@ -240,6 +242,19 @@ def look(request: Request, pid: int) -> dict[Key, Entry]:
         ) from None
     count(pid, list(entries.values()))
     return entries
+
+
+def by_hand(request: Request) -> dict[Key, Entry]:
+    """Return the servers of the file, by key, if no rollout wrote it."""
+    conf = _nginx_config.paths(request)[0]
+    try:
+        return _nginx_config.by_hand(read(conf) or "", request["upstream"])
+    except _nginx_config.Unlike as exc:
+        raise Failed(
+            "%s has `%s`, which a rollout would not keep: it writes an upstream whose servers have"
+            " addresses and get requests in turn; take it out" % (conf, _talk.shown(exc)),
+            "path",
+        ) from None
 
 
 # --- changing it ---
@@ -353,7 +368,8 @@ def check(request: Request) -> dict[str, t.Any]:
     if os.path.realpath(name) not in map(os.path.realpath, files):
         raise Failed(
             "%s does not include %s; create it with `upstream %s { server 127.0.0.1:9 down; }`, and"
-            " include it in `http`" % (request["config"], name, request["upstream"]),
+            " include it in `http`. If the service runs behind nginx already, move its upstream"
+            " there as it is" % (request["config"], name, request["upstream"]),
             "path",
         )
     use = "http://$" + _nginx_config.variable(request["upstream"])
@@ -370,12 +386,6 @@ def check(request: Request) -> dict[str, t.Any]:
             " one of them another name" % (other, use[len("http://") :]),
             "upstream",
         )
-    if _nginx_config.foreign_servers(read(name) or ""):
-        raise Failed(
-            "%s has servers that a rollout would replace; have it hold `server 127.0.0.1:9 down;`"
-            " alone" % name,
-            "path",
-        )
     try:
         for worker in workers(pid):
             list(_sockdiag.open_files(worker))
@@ -388,8 +398,31 @@ def check(request: Request) -> dict[str, t.Any]:
         raise Failed(
             "something else answers there; give an address and a port that nothing uses", "status"
         )
+    entries = look(request, pid)
+    foreign = unadopted(request, {**entries, **by_hand(request)}, request["adopting"])
+    if foreign and not request["in_place"]:
+        raise Failed(
+            "%s has servers that no rollout wrote: %s; to have the next rollout replace them, name"
+            " them and what they run in rollout_adopt: {revision: ..., servers: [%s]}"
+            % (name, ", ".join(foreign), ", ".join(foreign)),
+            "path",
+        )
     idle = _nginx_config.idle(text, request["upstream"])
-    return {"entries": observe(request), "idle": idle}
+    return {"entries": list(entries.values()), "idle": idle}
+
+
+def unadopted(
+    request: Request, entries: dict[Key, Entry], adopting: t.Collection[str]
+) -> list[str]:
+    """Return the names of servers in rotation that people wrote, and that are none of the
+    service's.
+    """
+    mine = {*request["adopted"], *adopting}
+    return [
+        str(entry["name"])
+        for entry in entries.values()
+        if entry["in"] and _nginx_config.is_by_hand(entry) and entry["name"] not in mine
+    ]
 
 
 def namesake(request: Request) -> str:
@@ -425,6 +458,14 @@ def apply(request: Request) -> list[Entry]:
     with _files.Locked(request["path"]):  # other services' rollouts reload the same nginx
         pid = master(request)
         now = look(request, pid)
+        wanted = {_nginx_config.key(entry) for entry in request["entries"]}
+        left = {known: entry for known, entry in now.items() if known not in wanted}
+        if foreign := unadopted(request, left, ()):
+            raise Failed(
+                "it has servers that no rollout wrote: %s; they would get no more requests"
+                % ", ".join(foreign),
+                "path",
+            )
         entries = planned(request, now)
         conf, known = _nginx_config.paths(request)
         same = _nginx_config.status_texts(entries) == _nginx_config.status_texts(

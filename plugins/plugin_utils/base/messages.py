@@ -485,7 +485,8 @@ MESSAGES: Mapping[str, Message] = {
         "The pool of a load balancer has servers that no rollout manages, such as those that"
         " somebody has written into its configuration. They keep their share of the requests,"
         " during the rollout and after it, and analyses do not count them.",
-        "Take them out of the pool once the rollout's instances can carry the requests.",
+        "If they run the service, name them in `rollout_adopt`: the first rollout replaces them."
+        " Otherwise take them out of the pool once the rollout's instances can carry the requests.",
     ),
     "PR-339": Message(
         "The state file of a load balancer has the servers of other backends as well. Each change"
@@ -494,6 +495,25 @@ MESSAGES: Mapping[str, Message] = {
         "Give each backend a file of its own: `load-server-state-from-file local` and"
         " `server-state-file-name` in HAProxy's configuration, and another"
         " `rollout_traffic.state_file`.",
+    ),
+    "PR-346": Message(
+        "What runs cannot be adopted with these variables. Nothing was touched.",
+        "Do what the message says.",
+    ),
+    "PR-347": Message(
+        "A server of `rollout_adopt` is not one that can be adopted, or is not at its load balancer"
+        " any more.",
+        "Correct the names, or the load balancer's configuration, as the message says.",
+    ),
+    "PR-348": Message(
+        "The revision to roll out is the one that runs on adopted servers. Nothing was touched.",
+        "Roll out another revision, or set `rollout_restart: true`: then new instances of the same"
+        " revision take the servers' place.",
+    ),
+    "PR-349": Message(
+        "Adopted servers were replaced. They are out of rotation, and still in the load balancers'"
+        " configuration: a restart of a load balancer may put them back in rotation.",
+        "Delete them from the configuration, then stop their programs.",
     ),
     # -- gates, analysis, metrics
     "PR-400": Message(

@@ -84,6 +84,8 @@ class Known:
     stable: int = 0  # the generation that is stable; 0: none is yet
     # Hosts that an operator has taken out of the rollout: nothing is asked of them.
     excluded: Collection[str] = ()
+    # Names of the load balancers' own entries that the service has adopted.
+    adopted: Collection[str] = ()
 
     @property
     def fencing(self) -> dict[str, t.Any]:
@@ -130,6 +132,9 @@ class DriverContext:
     secrets: dict[str, Mapping[str, t.Any]] = field(default_factory=dict)
     # The autoscaler that the rollout manages; None: none, so that one would undo what it does.
     autoscaler: Managed | None = None
+    # Whether the user's own tasks deploy the instances where they are: load balancers have their
+    # entries before.
+    in_place: bool = False
     # Wakes the reconcile loop; any thread may call it.
     wake: Callable[[], None] = lambda: None
     # What the load balancers count of each instance: errors, latency.
@@ -139,6 +144,8 @@ class DriverContext:
     counters: RequestCounters = field(default_factory=NothingCounted)
     # Asks the release of the rollout whether it may pass a point, at a step; None: it has none.
     release: Callable[[str, str], Passage] | None = None
+    # Names of the load balancers' own entries that a first rollout is to adopt.
+    adopting: Collection[str] = ()
     # Of a platform of several parts, the name of the part that the driver is.
     part: str = ""
 

@@ -54,6 +54,7 @@ class Server(t.NamedTuple):
     connect_failures: int = 0  # connections to it that could not be opened
     # What it belongs to at an orchestrator, in `PlatformDriver.workloads` or not; "": not known.
     workload: str = ""
+    backup: bool = False  # it gets requests only while no other entry can
 
     @property
     def by_hand(self) -> bool:
@@ -157,6 +158,15 @@ class TrafficDriver(BaseDriver):
     """The clusters that each have a load balancer of this name, for their own instances alone."""
     divides: bool = True
     """Whether requests can be divided by weights, other than none and all of them."""
+    adopts: bool = False
+    """Whether it takes entries of a balancer's configuration out of rotation, and puts them back,
+    once the service has adopted them (`Known.adopted`): by name, at their addresses, and without
+    removing them. Those that are out and have no requests are not observed.
+    """
+    instead_of_adopting: str = ""
+    """What to do where it does not, for a message."""
+    keeps_adopted: bool = True
+    """Whether adopted entries that are out stay in its configuration."""
     shares_check: bool = False
     """Whether all instances are asked by the present `rollout_health`, whatever their revision."""
     drain_timeout: float = 30.0

@@ -100,7 +100,7 @@ class Driver(MetricDriver):
         served = {
             name: instance
             for name, instance in self._context.counters.served.items()
-            if instance.serving
+            if instance.serving and name not in self._context.known().adopted
         }
         read = self._read(served)
         for name, log in read.items():

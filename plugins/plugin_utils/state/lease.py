@@ -89,6 +89,7 @@ class Session:
             record.settings,
             stable.generation if stable else 0,
             {*excluded, *self._ordered},
+            record.adopted.servers.keys() if record.adopted else (),
         )
 
     def foresee_exclusions(self) -> None:

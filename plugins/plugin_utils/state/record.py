@@ -13,7 +13,7 @@ from ..base.errors import StoreError
 from ..engine.model import Composition, Deployment, Phase
 from ..engine.progress import ProgressTracker
 from ..inputs import shapes
-from ..interfaces.platform import InstanceSettings, Labels
+from ..interfaces.platform import Endpoint, InstanceSettings, Labels
 
 # fields that the journal leaves out while they have these values
 OMITTED: tuple[tuple[str, t.Any], ...] = (
@@ -26,6 +26,7 @@ OMITTED: tuple[tuple[str, t.Any], ...] = (
     ("aim", {}),
     ("excluded", []),
     ("per_host", False),
+    ("adopted", None),
 )
 KEPT = 20  # ended rollouts in the history
 MOVED = "moved"  # in a journal that must not be used, since it was moved, or is being moved here
@@ -293,6 +294,20 @@ class ChangedAutoscaler:
 
 
 @dataclass
+class AdoptedServers:
+    """Entries of the load balancers' configuration that were the service before its first rollout.
+
+    They are the instances of this generation, each named as its entry.
+    """
+
+    revision: str
+    generation: int
+    servers: dict[str, Endpoint]  # by name
+    since: float = 0.0  # when they were adopted
+    out: list[str] = field(default_factory=list)  # those that were replaced, and are out for good
+
+
+@dataclass
 class Record:
     """The journal's record of one service."""
 
@@ -320,6 +335,7 @@ class Record:
     # by host, the instances there when the last rollout ended
     placed: dict[str, list[str]] = field(default_factory=dict)
     autoscaler: ChangedAutoscaler | None = None  # until it is put back
+    adopted: AdoptedServers | None = None  # what was the service before its first rollout
     # random, in the journal wherever it is moved to: hosts remember which journal they belong to
     journal: str = ""
 

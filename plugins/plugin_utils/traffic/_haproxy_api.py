@@ -60,6 +60,7 @@ class Row:
     status: str
     admin: Admin
     weight: int
+    initial: int  # weight, as configured
     active: int
     requests: int
     errors: int
@@ -74,6 +75,7 @@ class Row:
     named: bool  # configured with a name: only then a state file restores the address
     tls: bool
     check_port: int  # 0: the server's own
+    backup: bool
     check: str  # how HAProxy's last check failed; empty: it passed, or there was none yet
     effective: int  # the weight by which it gets new requests now
     agent: bool  # an agent check may change its state and its weight
@@ -113,6 +115,7 @@ class Row:
             **{name: getattr(self, name) for name in COUNTS},
             answered=self.answered,
             mean=self.mean,
+            backup=self.backup,
         )
 
     def _why_unhealthy(self) -> str:
@@ -173,6 +176,7 @@ def _row(line: Mapping[str, str], state: Sequence[str], serves: bool) -> Row:
         status=line["status"],
         admin=Admin(int(state[6])),
         weight=int(line["uweight"] or line["weight"] or 0),
+        initial=int(state[8]),
         active=int(line["scur"] or 0) + int(line["qcur"] or 0),
         # Unlike `req_tot` it counts requests over kept connections and in TCP mode.
         requests=int(line["stot"] or 0),
@@ -189,6 +193,7 @@ def _row(line: Mapping[str, str], state: Sequence[str], serves: bool) -> Row:
         named=state[17] != "-",
         tls=len(state) > 20 and state[20] == "1",
         check_port=int(state[21]) if len(state) > 21 else 0,
+        backup=line.get("bck") == "1",
         check=_failed_check(line),
         effective=int(line["weight"] or 0) if serves else 0,
         agent=int(state[14]) & _AGENT == _AGENT,
@@ -248,6 +253,7 @@ def merge(server: Server, other: Server) -> Server:
         **{name: getattr(server, name) + getattr(other, name) for name in COUNTS},
         answered=server.answered + other.answered,
         mean=server.mean if server.answered >= other.answered else other.mean,
+        backup=server.backup and other.backup,
     )
 
 

@@ -110,6 +110,8 @@ def _waiting(view: View, pool: ServerPool, missing: set[Endpoint]) -> dict[Endpo
 class CohortDriver(Driver):
     """The servers of the two backends at a set of HAProxy processes."""
 
+    adopts = False
+
     def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         super().__init__(options, context)
         self._map, self._second = options["cohort"]["map"], options["cohort"]["backend"]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..base.errors import TrafficError
@@ -56,23 +56,34 @@ class ServerPool:
     slots: str  # how the names of prepared servers begin; empty: servers are added
     server_options: str  # of servers that are added
     adopted: set[Endpoint] = field(default_factory=set)  # once among the targets: may be parked
+    # names of servers of the configuration that the service has adopted
+    by_hand: Collection[str] = ()
 
     def added(self, row: Row) -> bool:
         """Return whether the driver added it, for `shop` and not for `shop-api`."""
         return row.id >= FIRST_ID and self.service_of(row) == self.service
 
     def service_of(self, row: Row) -> str:
-        """Return whose rollout added it or put it to use, "" if none did, as far as is known."""
+        """Return whose rollout added it, put it to use or adopted it, "" if none did, as far as is
+        known.
+        """
+        if self.is_by_hand(row):
+            return self.service
         if row.id >= FIRST_ID:
             return row.name.rpartition("-")[0]
         return (row.owner or "") if self.slot(row) else ""
 
     def ours(self, row: Row) -> bool:
-        """Return whether it is the service's own: added, or prepared and put to use.
+        """Return whether it is the service's own: added, adopted, or prepared and put to use.
 
         Where there are no marks at all, an earlier version may have put it to use.
         """
-        return self.added(row) or (self.slot(row) and row.owner in (self.service, None))
+        mine = self.slot(row) and row.owner in (self.service, None)
+        return self.added(row) or self.is_by_hand(row) or mine
+
+    def is_by_hand(self, row: Row) -> bool:
+        """Return whether the configuration has it, and the service adopted it."""
+        return row.name in self.by_hand and row.id < FIRST_ID
 
     def slot(self, row: Row) -> bool:
         return bool(self.slots) and row.name.startswith(self.slots)
@@ -80,14 +91,18 @@ class ServerPool:
     def free(self, row: Row) -> bool:
         return self.slot(row) and row.maint and not row.active
 
+    def parked(self, row: Row) -> bool:
+        """Return whether it is a free slot, or was adopted and is out for good."""
+        return self.free(row) or (self.is_by_hand(row) and row.maint and not row.active)
+
     def may_park(self, row: Row) -> bool:
         return self.ours(row) or row.endpoint in self.adopted
 
     def servers(self, view: View) -> dict[Endpoint, Server]:
-        """Return every server that is not a free slot, by its address."""
+        """Return every server that is not parked, by its address."""
         servers: dict[Endpoint, Server] = {}
         for row in view:
-            if row.endpoint and not self.free(row):
+            if row.endpoint and not self.parked(row):
                 server = row.server(self.ours(row), self.service_of(row), self.slot(row))
                 servers[row.endpoint] = (
                     merge(servers[row.endpoint], server) if row.endpoint in servers else server
@@ -134,7 +149,7 @@ class UpdatePlan:
         """Decide the commands; raise TrafficError for what cannot be done."""
         self._pool, self._balancer = pool, balancer
         self._expected: dict[str, Expected] = {}  # by the server's name
-        used = [row for row in view if row.endpoint and not pool.free(row)]
+        used = [row for row in view if row.endpoint and not pool.parked(row)]
         # the prepared servers that are the service's from now on, with where each of them leads to
         self._uses = {
             row.name: str(row.endpoint)
@@ -235,6 +250,12 @@ class UpdatePlan:
 
     def _enter(self, view: View, missing: Mapping[Endpoint, Target]) -> Iterator[str]:
         """Bring in endpoints in drain, where HAProxy checks them and sends no requests."""
+        yield from self._return(view, missing)
+        missing = {
+            endpoint: target
+            for endpoint, target in missing.items()
+            if target.name not in self._pool.by_hand
+        }
         free = [row for row in view if self._pool.free(row)]
         if self._pool.slots and len(free) < len(missing):
             raise TrafficError(
@@ -266,6 +287,22 @@ class UpdatePlan:
                 yield f"enable health {server}"
             yield self._set(name, "state drain")
             self._expect(name, endpoint, target)
+
+    def _return(self, view: View, missing: Mapping[Endpoint, Target]) -> Iterator[str]:
+        """Bring adopted servers back in drain, as `_enter`; their addresses stay."""
+        parked = {(row.name, row.endpoint): row for row in view if self._pool.is_by_hand(row)}
+        for endpoint, target in missing.items():
+            if target.name not in self._pool.by_hand:
+                continue
+            row = parked.get((target.name, endpoint))
+            if row is None:
+                raise TrafficError(
+                    f"rollout_adopt.servers: load balancer {self._balancer} has no server"
+                    f" {target.name} at {endpoint} any more, which the service has adopted; put it"
+                    " back into its configuration",
+                    "PR-347",
+                )
+            yield from self._drain(row, target._replace(rotation=Rotation.OUT))
 
     def _leave(self, row: Row) -> Iterator[str]:
         """Take a server out and away.

@@ -151,6 +151,10 @@ class Driver(TrafficDriver):
                 " to a side; remove one of them",
                 "PR-126",
             )
+        self.instead_of_adopting = (
+            "; give rollout_traffic.listen a port of its own, roll out there beside what runs, and"
+            " move the clients to it"
+        )
         self.service = service = context.service + pool
         self.pool_name = f"cluster {service}"
         cluster = config.cluster(service, self.path, context.health, self._ca_path())

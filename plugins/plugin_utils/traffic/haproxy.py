@@ -172,6 +172,7 @@ class Driver(TrafficDriver):
     """The servers of one backend at a set of HAProxy processes."""
 
     counts = (*COUNTS, "latency")
+    adopts = True
     unsupported = UNSUPPORTED
 
     @classmethod
@@ -396,6 +397,17 @@ class Driver(TrafficDriver):
             plans[name].verify(after[name], "".join(answers[: -len(self._looks)]))
         return self._table(after)
 
+    def conclude(self) -> None:
+        """Give adopted servers their configured weights, where they have all requests again."""
+        targets = {}
+        views = self._look(self.balancers) if self.adopts and self.context.known().adopted else {}
+        for name, view in views.items():
+            used = [row for row in view if self.pool.ours(row) and not self.pool.parked(row)]
+            if all(map(self.pool.is_by_hand, used)):
+                targets[name] = {row.endpoint: _as_configured(row) for row in used if row.endpoint}
+        if any(targets.values()):
+            self.apply(targets)
+
     def capacity(self) -> dict[str, int]:
         """Return for how many instances each balancer has prepared servers.
 
@@ -417,6 +429,8 @@ class Driver(TrafficDriver):
         return [api.look(self.backend)]
 
     def _look(self, names: Iterable[str]) -> dict[str, View]:
+        if self.option == "backend":  # no other backend has any
+            self.pool.by_hand = self.context.known().adopted
         texts = self._ask({name: {"lines": self._looks} for name in names})
         return {name: self._parse(name, answers) for name, answers in texts.items()}
 
@@ -541,6 +555,11 @@ class Driver(TrafficDriver):
         files = f"{self.path}/haproxy/{self.context.service}@SOCKET@{self.backend}.journal"
         self.context.known().journal.refuse_others(owners, "servers at load balancers", files)
         return texts
+
+
+def _as_configured(row: Row) -> Target:
+    """Return what a server is to be to stay as it is, with the weight of the configuration."""
+    return Target(Rotation.IN if row.ready else Rotation.OUT, row.initial, row.name)
 
 
 def _lines(commands: Iterable[str]) -> Iterator[str]:

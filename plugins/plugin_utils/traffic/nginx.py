@@ -87,7 +87,7 @@ TIMEOUT = 60.0  # seconds for one call of the agent; it gives up on nginx long b
 ENTRY = {**agents.ENTRY, "apart": bool}
 NEW = Streak(), 0.0  # of an entry that was not asked yet
 _NUMBERED = re.compile(r"-\d+$")  # ends the id of an instance that a rollout placed on a host
-_INSTANCE = re.compile(r"[A-Za-z0-9._-]{0,200}")
+_INSTANCE = re.compile(r"[A-Za-z0-9._:\[\]-]{0,200}")
 Entry = dict[str, t.Any]  # in the agent's words
 Place = tuple[str, Endpoint, str]
 
@@ -97,6 +97,7 @@ class Driver(TrafficDriver):
 
     unsupported = UNSUPPORTED
     shares_check = True
+    keeps_adopted = False
 
     def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self.context, self.transport = context, context.transport
@@ -116,8 +117,13 @@ class Driver(TrafficDriver):
             },
             "fall": self.health.fall,
             "cohort": self._cohort(0),
+            "adopting": [*context.adopting],
+            "in_place": context.in_place,
             "service": context.service,
         }
+        self.adopts = not self.key
+        if self.key:
+            self.instead_of_adopting = " with a cohort; give it a cohort after the first rollout"
 
     def check(self) -> None:
         """Raise unless every nginx runs, includes the file, and can be reloaded with it.
@@ -198,13 +204,17 @@ class Driver(TrafficDriver):
     def _server(self, host: str, entry: Entry) -> Server:
         streak, _asked = self.streaks.get(place(host, entry), NEW)
         lb_healthy = streak.health is Health.PASSING
+        adopted = entry["name"] in self.context.known().adopted
         return Server(
             Rotation.IN if entry["in"] else Rotation.OUT,
             lb_healthy,
             entry["active"],
             entry["weight"],
+            ours=adopted or entry["name"] != str(endpoint(entry)),
             name=entry["name"],
-            service=str(entry.get("service") or "") or _service(entry["name"]),
+            service=self.context.service
+            if adopted
+            else str(entry.get("service") or "") or _service(entry["name"]),
         )
 
     def _prove(self, entries_by_host: Mapping[str, Sequence[Entry]]) -> None:
@@ -253,7 +263,8 @@ class Driver(TrafficDriver):
 
     def _ask(self, requests: Mapping[str, Mapping[str, t.Any]]) -> dict[str, dict[str, t.Any]]:
         """Return what each agent answers; raise for all that answer with an error."""
-        common = {**self.common, **self.context.known().fencing}
+        known = self.context.known()
+        common = {**self.common, **known.fencing, "adopted": [*known.adopted]}
         asked = {host: {**common, **request} for host, request in requests.items()}
         answers = agents.read(self.transport.ask("nginx", asked, TIMEOUT), "nginx", ENTRY)
         errors = []
@@ -322,7 +333,8 @@ def refuse(balancer: str, endpoint: Endpoint, target: Target, shown: Server | No
     """Raise for an instance that would be put in rotation without being reached from there."""
     if target.rotation is not Rotation.IN:
         return
-    known = shown is not None and shown.name == target.name
+    # one that people wrote has its address for a name until it is written for the first time
+    known = shown is not None and shown.name in (target.name, str(endpoint))
     if shown is None or not known or (shown.rotation is not Rotation.IN and not shown.lb_healthy):
         raise TrafficError(
             f"nginx on {balancer}: {endpoint} is not put in rotation:"

@@ -18,6 +18,8 @@ from ...interfaces.context import DriverContext
 from ...interfaces.platform import InstanceSettings, PlatformDriver, Report
 from ...state.lease import Session
 
+UNCHECKED = HealthCheck()
+
 
 class Checks:
     """The checks of a service: that of this run, and those in the settings of generations."""
@@ -33,7 +35,10 @@ class Checks:
 
     def of(self, generation: int) -> HealthCheck:
         """Return the check of a generation; this run's where it is the same, or not known."""
-        kept = self._session.record.settings.get(generation)
+        record = self._session.record
+        if record.adopted and generation == record.adopted.generation:
+            return UNCHECKED  # the load balancers' own checks of them count
+        kept = record.settings.get(generation)
         if kept is None or kept.health == self._shown:
             return self._context.health
         if generation not in self._known or self._known[generation][0] != kept:
@@ -61,7 +66,8 @@ class Checks:
         Return why each does not pass, "" if it does; None where nothing new would be learned.
         """
         health, kept = self._context.health, self._session.record.settings.get(generation)
-        if not health.enabled or (kept and kept.health == self._shown):
+        enabled = health.enabled and self.of(generation).enabled
+        if not enabled or (kept and kept.health == self._shown):
             return None
         serving = {
             instance.id

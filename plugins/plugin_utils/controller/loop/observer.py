@@ -6,7 +6,7 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 from ...analysis import counters
 from ...analysis.counters import Counters
@@ -25,6 +25,7 @@ from . import fleet as fleets
 from . import timing
 
 if t.TYPE_CHECKING:
+    from .adopted import Adopted
     from .preview import PreviewPool
 
 # processes whose instances are checked
@@ -71,7 +72,7 @@ class Observer:
     ) -> None:
         """Make an observer; `stopped` returns whether this run was told to stop."""
         self.snapshot = Snapshot()  # the latest
-        self.reports: Sequence[Report] = ()  # the latest of the platform, also of a change
+        self._reports: Sequence[Report] = ()  # the latest of the platform, also of a change
         self.counters = counters
         self.between = Counters()  # what was counted between the step before and this one
         self._counting = False  # whether load balancers were observed
@@ -102,6 +103,19 @@ class Observer:
         self.next_platform = self._next_counters = float("-inf")  # when to observe them next
         self._pause = timing.PLATFORM[0]
         self.looked: dict[str, float] = {}  # by host, when it was last looked at
+
+    @property
+    def reports(self) -> Sequence[Report]:
+        """The latest reports of the platform, also of a change, and those of adopted servers."""
+        adopted = self._session.record.adopted and self.adopted.reports()
+        return [*self._reports, *adopted] if adopted else self._reports
+
+    @cached_property
+    def adopted(self) -> Adopted:
+        """The servers of the load balancers that the service has adopted."""
+        from .adopted import Adopted  # few services have any
+
+        return Adopted(self._session)
 
     def observe(self) -> Snapshot:
         """Observe the service; the first time, wait until each instance was checked once."""
@@ -152,7 +166,7 @@ class Observer:
         try:
             self.sync()
         except TRANSIENT as exc:
-            self.reports = (
+            self._reports = (
                 t.cast("Sequence[Report]", exc.seen) if isinstance(exc, PlatformError) else ()
             )
             self._unseen = True
@@ -192,6 +206,10 @@ class Observer:
         self, start: Sequence[Labels] = (), stop: Sequence[str] = (), forget: Sequence[str] = ()
     ) -> None:
         """Have the platform do this work, or look at all hosts, and take its reports."""
+        if self._session.record.adopted and (start or stop or forget):
+            start, stop, forget = self.adopted.sync(start, stop, forget)
+            if not (start or stop or forget):
+                return
         homes = {report.labels.id: report.labels.host for report in self.reports}
         busy = {labels.host for labels in start} | {homes.get(n, "") for n in (*stop, *forget)}
         began = self._now()
@@ -216,7 +234,7 @@ class Observer:
         record = self._session.record
         began, unreachable = self._now(), set(record.away)
         try:
-            self.reports = ask()
+            self._reports = ask()
         finally:
             record.away = dict(self._platform.away)
         self.looked |= dict.fromkeys(hosts, began)

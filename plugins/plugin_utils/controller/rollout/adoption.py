@@ -22,13 +22,22 @@ def adopt(step: StepContext) -> None:
     adopted = step.loop.platform.capabilities.adopts
     generations = [labels.generation for labels in present]
     record.generation = max([record.generation, adopted, *generations])
-    numbers = [labels.id.rpartition("-")[2] for labels in present]
-    record.serial = max([record.serial, *(int(number) for number in numbers if number.isdecimal())])
+    record.serial = max(record.serial, highest(labels.id for labels in present))
     alive = [i for i in fleet if i.state.counted]
     if record.stable is None and record.open is None and alive:
         record.stable = _most_common(step, alive)
+    if step.settings.adopt and record.open is None and not step.in_place:
+        from .adopted import take  # before the first rollout alone
+
+        take(step, step.settings.adopt)
     if record.stable and record.open is None:
         record.stable = replace(record.stable, replicas=_number(step, record.stable))
+
+
+def highest(names: Iterable[str]) -> int:
+    """Return the highest number of instances with these names; 0: none has one."""
+    numbers = [name.rpartition("-")[2] for name in names]
+    return max((int(number) for number in numbers if number.isdecimal()), default=0)
 
 
 def _most_common(step: StepContext, alive: Iterable[Instance]) -> Composition:

@@ -590,8 +590,17 @@ class Lifecycle(StepPart):
         for line in (
             *left_behind(service, [i for i in self.loop.fleet if is_orphaned(i)]),
             *self.places.left(),
+            *self._left_adopted(rollout),
         ):
             self.loop.print_line(line)
+
+    def _left_adopted(self, rollout: Rollout) -> list[str]:
+        """Return a line on adopted servers that were replaced, if there are any."""
+        if self.record.adopted is None:
+            return []
+        from .adopted import left  # of first rollouts alone
+
+        return left(self.record, rollout, self.loop.traffic.keeps_adopted)
 
 
 def others(fleet: Iterable[Instance], generation: int) -> int:

@@ -369,6 +369,8 @@ class Validation(StepPart):
             return 0
         if isinstance(self.settings.replicas, PerHost):
             return min(stable.replicas, replicas)  # of several on a host, all but one go first
+        if self.record.adopted and self.record.adopted.generation == stable.generation:
+            return stable.replicas  # they need no room
         capacity = min([loop.platform.capacity(), *loop.traffic.capacity().values()])
         serving = sum(
             i.state is State.READY or (i.state.counted and i.in_rotation and i.lb_healthy)
