@@ -150,6 +150,10 @@ options:
       it.
     type: bool
     default: false
+  adopt:
+    description: What runs before the first rollout. M(progressive.rollout.begin) documents its options.
+    type: dict
+    default: {}
   supersede:
     description: Whether a rollout of another revision that is in progress gives way to this one.
     type: bool

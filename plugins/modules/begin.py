@@ -1472,6 +1472,20 @@ options:
       it. If V(false), such a check is refused before anything is touched.
     type: bool
     default: false
+  adopt:
+    description: What runs before the first rollout. The first rollout replaces it as any other would replace the stable
+      revision; later ones do not read this. None if not given.
+    type: dict
+    default: {}
+    suboptions:
+      revision:
+        description: The revision that runs.
+        type: str
+        required: true
+      servers:
+        description: The entries that it has at the load balancers, by their names there. None if not given.
+        type: list
+        elements: str
   supersede:
     description: Whether a rollout of another revision that is in progress gives way to this one. A run that is working
       on it is told to give way, and this run waits for it for at most O(progress_deadline). If V(false), this rollout

@@ -13,6 +13,7 @@ import pytest
 from ansible.parsing.dataloader import DataLoader
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings, strategy
+from ansible_collections.progressive.rollout.plugins.plugin_utils.config.adoption import Adoption
 from ansible_collections.progressive.rollout.plugins.plugin_utils.health import spec
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs import values
 from ansible_collections.progressive.rollout.plugins.plugin_utils.inputs.yaml_numbers import (
@@ -29,6 +30,10 @@ def replicas(value: t.Any, _variable: str) -> object:
 
 def lease(value: t.Any, _variable: str) -> object:
     return settings.parse({"service": "shop", "lease": value}, drivers=False).lease
+
+
+def adopt(value: t.Any, _variable: str) -> object:
+    return settings.parse({"service": "shop", "adopt": value}, drivers=False).adopt
 
 
 def whole(value: t.Any, variable: str) -> object:
@@ -75,11 +80,25 @@ def whole(value: t.Any, variable: str) -> object:
         (values.revision, -1, "v: -1 is not a name"),
         (values.revision, "１", "v: '１' is not a name"),
         (whole, True, "v: True is not a whole number"),
+        (adopt, "101", "rollout_adopt: .* key: value pairs"),
+        (adopt, {"servers": ["a"]}, "rollout_adopt.revision: not given, but required"),
+        (adopt, {"revision": 1.1}, "rollout_adopt.revision: 1.1 is a number; quote it"),
+        (adopt, {"revision": "1", "server": "a"}, "rollout_adopt.server: unknown option; .*servers"),
+        (adopt, {"revision": "1", "servers": []}, "rollout_adopt.servers: must not be empty"),
+        (adopt, {"revision": "1", "servers": [""]}, "rollout_adopt.servers: must not be empty"),
+        (adopt, {"revision": "1", "servers": ["a", "a"]}, "rollout_adopt.servers: a is .* twice"),
     ],
 )
 def test_refused(reader: Reader, value: t.Any, why: str) -> None:
     with pytest.raises(InputError, match=f"^{why}"):
         reader(value, "v")
+
+
+def test_what_runs_before_the_first_rollout() -> None:
+    assert adopt({}, "") is None
+    assert adopt({"revision": "101"}, "") == Adoption("101", ())
+    assert adopt({"revision": "101", "servers": "a"}, "") == Adoption("101", ("a",))
+    assert adopt({"revision": "101", "servers": ["b", "a"]}, "") == Adoption("101", ("b", "a"))
 
 
 def test_a_message_lists_the_first_known_names() -> None:

@@ -28,6 +28,7 @@ from . import strategy
 from .variables import COMMON, PREFIX
 
 if t.TYPE_CHECKING:
+    from .adoption import Adoption
     from .autoscaler import Autoscaler
     from .freeze import Window
     from .notify import Receiver
@@ -67,6 +68,7 @@ class Settings:
     order: int | None  # of the revision among all
     older: bool  # whether an older revision may follow
     new_check: bool  # whether instances that run need not pass the check
+    adopt: Adoption | None  # what runs before the first rollout
     supersede: bool
     known_good: float  # how long a revision that was stable needs no steps; 0: always
     wait: float  # how long a run waits for a person before it parks the rollout

@@ -30,6 +30,7 @@ from . import strategy
 from .drivers import driver
 
 if t.TYPE_CHECKING:
+    from .adoption import Adoption
     from .autoscaler import Autoscaler
     from .freeze import Window
     from .notify import Receiver
@@ -276,6 +277,20 @@ def _of_notify() -> Options:
     return notify.NOTIFY
 
 
+def _adopt(given: t.Any, variable: str) -> Adoption | None:
+    if given == {}:
+        return None
+    from . import adoption
+
+    return adoption.parse(values.mapping(given, variable))
+
+
+def _of_adopt() -> Options:
+    from . import adoption
+
+    return adoption.OPTIONS
+
+
 def _of_release() -> Options:
     from . import release
 
@@ -471,6 +486,13 @@ COMMON = Options(
         "Whether O(health) may be a check that no running instance passes, since only the new"
         " revision answers it. If V(false), such a check is refused before anything is touched.",
         default=False,
+    ),
+    Field(
+        "adopt",
+        Kind("dict", _adopt, fields=_of_adopt),
+        "What runs before the first rollout. The first rollout replaces it as any other would"
+        " replace the stable revision; later ones do not read this. None if not given.",
+        default={},
     ),
     Field(
         "supersede",
