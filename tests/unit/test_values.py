@@ -83,7 +83,11 @@ def whole(value: t.Any, variable: str) -> object:
         (adopt, "101", "rollout_adopt: .* key: value pairs"),
         (adopt, {"servers": ["a"]}, "rollout_adopt.revision: not given, but required"),
         (adopt, {"revision": 1.1}, "rollout_adopt.revision: 1.1 is a number; quote it"),
-        (adopt, {"revision": "1", "server": "a"}, "rollout_adopt.server: unknown option; .*servers"),
+        (
+            adopt,
+            {"revision": "1", "server": "a"},
+            "rollout_adopt.server: unknown option; .*servers",
+        ),
         (adopt, {"revision": "1", "servers": []}, "rollout_adopt.servers: must not be empty"),
         (adopt, {"revision": "1", "servers": [""]}, "rollout_adopt.servers: must not be empty"),
         (adopt, {"revision": "1", "servers": ["a", "a"]}, "rollout_adopt.servers: a is .* twice"),

@@ -130,6 +130,9 @@ class DriverContext:
     secrets: dict[str, Mapping[str, t.Any]] = field(default_factory=dict)
     # The autoscaler that the rollout manages; None: none, so that one would undo what it does.
     autoscaler: Managed | None = None
+    # Whether the user's own tasks deploy the instances where they are: load balancers have their
+    # entries before.
+    in_place: bool = False
     # Wakes the reconcile loop; any thread may call it.
     wake: Callable[[], None] = lambda: None
     # What the load balancers count of each instance: errors, latency.

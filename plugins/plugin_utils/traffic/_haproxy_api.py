@@ -25,7 +25,8 @@ SUCCESS = re.compile(
     r"New server registered|Server deleted|(changed from|no need to change) .*by 'stats socket"
     rf" command'|{ATTACHED}"
 )
-WRONG_BACKEND = ("No such backend", "No such proxy", "Can't find backend", "Backend must use")
+STATIC = "Backend must use a dynamic load balancing"
+WRONG_BACKEND = ("No such backend", "No such proxy", "Can't find backend", STATIC)
 
 
 class Admin(enum.IntFlag):
@@ -96,7 +97,7 @@ class Row:
             ours=ours,
             name=self.name,
             service=service,
-            detail="" if self.healthy else self.check,
+            detail="" if self.healthy else self.check or f"HAProxy shows it as {self.status}",
             requests=self.requests,
             **{name: getattr(self, name) for name in COUNTS},
             answered=self.answered,

@@ -31,6 +31,8 @@ def assemble(
     silent: Mapping[str, float] = MappingProxyType({}),
     unready: Container[str] = (),
     targets: Sequence[Region] = (),
+    fixed: bool = False,
+    parked: Mapping[str, float] | None = None,
 ) -> list[Instance]:
     """Return the fleet as the engine sees it.
 
@@ -46,6 +48,8 @@ def assemble(
         silent: Since when their hosts have not answered, by instance.
         unready: Instances that were not ready when their hosts last answered.
         targets: Of the rollout, perhaps with load balancers of their own.
+        fixed: Whether the load balancers' entries are those of their configuration.
+        parked: Since when bound clients were sent nowhere, by instance; None: none are bound.
     """
     reports = list(reports)
     # Another instance may use a dead one's endpoint: the entry belongs to the living one.
@@ -66,7 +70,14 @@ def assemble(
             shown = _of_target(table, report, targets) if table and parted else table
             entries = [servers[endpoint] for servers in previews if endpoint in servers]
         instance = _instance(
-            report, shown, statuses.get(name), draining.get(name), name in known, name in crashes
+            report,
+            shown,
+            statuses.get(name),
+            draining.get(name),
+            name in known,
+            name in crashes,
+            fixed=fixed,
+            parked=parked,
         )
         if (instance.state is State.FAILED or instance.crashed) and (
             name in seen_ready or instance.in_rotation
@@ -127,6 +138,9 @@ def _instance(
     since: float | None,
     known: bool,
     crashed: bool,
+    *,
+    fixed: bool,
+    parked: Mapping[str, float] | None,
 ) -> Instance:
     """Return one instance as the engine sees it."""
     status = _both(report, status or HealthStatus(Health.PENDING, report.created))
@@ -144,7 +158,7 @@ def _instance(
             else Rotation.ABSENT
         )
         lb_healthy, active, weight, unproven = True, 0, int(rotation is Rotation.IN), ""
-        served = False
+        served = bound = False
     else:
         entries = [servers.get(labels.endpoint) for servers in table.values()]
         # an entry that is not managed stays where it is, and sends no requests; that of another
@@ -162,7 +176,12 @@ def _instance(
         inside = [entry for entry in entries if entry and entry.rotation is Rotation.IN]
         weight = sum(entry.weight for entry in inside)
         served = any(entry.lb_healthy for entry in inside)
-        unproven = why_unhealthy(entries, table) if state is State.READY else ""
+        unproven = ""
+        if state is State.READY:
+            unproven = why_unhealthy(entries, table, labels.endpoint if fixed else None)
+        open_ = [entry for entry in entries if entry and not entry.parked]
+        bound = parked is not None and rotation is Rotation.OUT and bool(open_)
+    is_parked = parked is not None and rotation is Rotation.OUT and not bound
     return Instance(
         id=labels.id,
         revision=labels.revision,
@@ -178,6 +197,8 @@ def _instance(
         draining_since=(
             since if since is not None or report.process is not Process.STOPPING else report.created
         ),
+        bound=bound,
+        parked_since=parked.get(labels.id) if parked is not None and is_parked else None,
         host=labels.host,
         detail=report.detail or status.detail or unproven,
         crashed=crashed,
@@ -213,11 +234,18 @@ def placement(entries: Sequence[Server | None]) -> tuple[Rotation, bool, int]:
     return rotation, lb_healthy, sum(entry.active for entry in known)
 
 
-def why_unhealthy(entries: Iterable[Server | None], balancers: Iterable[str]) -> str:
-    """Return why a load balancer's own check of an instance fails, "" if none says so."""
+def why_unhealthy(
+    entries: Iterable[Server | None], balancers: Iterable[str], place: Endpoint | None = None
+) -> str:
+    """Return why a load balancer's own check of an instance fails, "" if none says so.
+
+    `place`: where the instance listens, if a rollout adds no entry of it.
+    """
     for balancer, entry in zip(balancers, entries, strict=True):
         if entry and entry.detail:
             return f"load balancer {balancer}: {entry.detail}"
+        if entry is None and place:
+            return f"load balancer {balancer}: it has no server for {place}"
     return ""
 
 
@@ -237,6 +265,9 @@ def targets(
     ready: Collection[str] = (),
     postponed: Mapping[str, Collection[str]] = MappingProxyType({}),
     idle: Mapping[str, Collection[str]] = MappingProxyType({}),
+    fixed: bool = False,
+    park: Collection[str] = (),
+    enter: Collection[str] = (),
 ) -> dict[str, dict[Endpoint, Target]]:
     """Return what each load balancer is to show.
 
@@ -247,7 +278,8 @@ def targets(
     the instances of that target alone. An instance that was `never_ready` gets no requests
     where others do that are `ready`, whatever entry another had at its endpoint. What is
     `postponed` at a load balancer stays in rotation there for now, although it is `out`; what is
-    `idle` at one leaves it.
+    `idle` at one leaves it. Where entries are `fixed`, an instance without one gets none. What is
+    parked stays so, unless it is to `enter`.
     """
     admitted, kept_out, gone = set(admit), set(out), set(leaving)
     wanted = [
@@ -261,7 +293,12 @@ def targets(
     for name, servers in table.items():
         off = kept_out.difference(postponed.get(name, ())).union(idle.get(name, ()))
         entries[name] = _entries(
-            [r for r in wanted if shows(name, r.labels.host, regions)] if regions else wanted,
+            [
+                report
+                for report in wanted
+                if (not regions or shows(name, report.labels.host, regions))
+                and (not fixed or report.labels.endpoint in servers)
+            ],
             servers,
             admitted,
             off | _early(wanted, servers, off, never_ready, ready),
@@ -270,7 +307,8 @@ def targets(
     shown = {}
     for name, mine in entries.items():
         peers = [other for peer, other in entries.items() if owners[peer] == owners[name]]
-        shown[name] = _targets(mine, splits[name], _weights(mine, peers, splits[name]))
+        weights = _weights(mine, peers, splits[name])
+        shown[name] = _targets(mine, splits[name], weights, park, enter)
     return shown
 
 
@@ -400,7 +438,11 @@ def _weights(
 
 
 def _targets(
-    entries: Sequence[_Entry], split: WeightSplit | None, weights: tuple[int, int]
+    entries: Sequence[_Entry],
+    split: WeightSplit | None,
+    weights: tuple[int, int],
+    park: Collection[str],
+    enter: Collection[str],
 ) -> dict[Endpoint, Target]:
     """Return what one load balancer is to show, with these weights of new and old instances."""
     of_new, of_old = weights
@@ -415,8 +457,14 @@ def _targets(
             labels.id,
             labels.generation,
             new and not (split and split.waypoint.is_baseline),
+            rotation is Rotation.OUT
+            and (labels.id in park or (_is_parked(server) and labels.id not in enter)),
         )
     return targets
+
+
+def _is_parked(server: Server | None) -> bool:
+    return server is not None and server.parked
 
 
 class _Entry(t.NamedTuple):
@@ -498,6 +546,8 @@ def differs(table: Table, wanted: Mapping[str, Mapping[Endpoint, Target]]) -> bo
         for at, server in shown.items():
             rotation, weight = targets[at].rotation, targets[at].weight
             if server.rotation is not rotation:
+                return True
+            if rotation is Rotation.OUT and server.parked is not targets[at].parked:
                 return True
             if rotation is Rotation.IN and server.weight != weight:
                 return True

@@ -516,6 +516,7 @@ def driver_context(
         transport,
         settings.checks,
         platform,
+        in_place=not settings.platform.driver.capabilities.starts_instances,
         wake=wake,
         counted=traffic.module.driver.counts,
         access_log=AccessLog(log, traffic.options.get("hosts")) if log else None,
