@@ -181,6 +181,30 @@ def test_a_parked_server_gets_no_bound_client(backends: Backends, ends: list[HAP
         turn(turned, a=Target(IN), b=Target(IN))
 
 
+def test_what_returns_gets_nobody_before_its_check_passes(
+    backends: Backends, ends: list[HAProxy]
+) -> None:
+    """A client that is bound to it would be sent to a server in drain that was not checked yet."""
+    a, b = backends.start("a"), backends.start("b")
+    checks = "check inter 400ms fall 2 rise 1"
+    named = [servers({name: e}, f"{checks} cookie {name}") for name, e in (("a", a), ("b", b))]
+    ends.append(balancer := HAProxy("    cookie S insert indirect nocache\n" + "".join(named)))
+    turned = driver(balancer)
+    prove(turned, a, b)
+    turn(turned, a=Target(OUT, parked=True), b=Target(IN))
+    backends.kill(a)
+    turn(turned, a=Target(OUT), b=Target(IN))
+    for _n in range(40):
+        bound = Client(balancer.front, "S=a")
+        bound.go()
+        assert bound.at == "b"
+    backends.start_at(a, "a")
+    prove(turned, a)
+    bound = Client(balancer.front, "S=a")
+    bound.go()
+    assert bound.at == "a"
+
+
 def test_a_parked_server_finishes_its_requests(backends: Backends, ends: list[HAProxy]) -> None:
     a, b = backends.start("a"), backends.start("b")
     ends.append(balancer := HAProxy(servers({"a": a, "b": b})))

@@ -366,12 +366,12 @@ def test_tasks_begin_only_where_nobody_is_sent(
 
 def test_only_what_was_deployed_is_checked_again() -> None:
     """An operator may have put others into maintenance."""
-    parked = {"rotation": Rotation.OUT, "lb_healthy": False, "parked_since": 1.0}
+    parked = {"rotation": Rotation.OUT, "lb_healthy": False, "parked": True}
     fleet = [
         one(1, **parked),
         one(2, **DONE, **parked),
         one(3, **{**DONE, **parked, "state": State.STARTING}),
-        one(4, **{**OUT, **DONE, "parked_since": 1.0}),
+        one(4, **{**OUT, **DONE, "parked": True}),
         one(5, **parked),
     ]
     point, progress = rolling(NEW, 5), ProgressTracker(NOW)

@@ -249,7 +249,7 @@ def _upkeep(
     Of what load balancers do not check, only the named instances and those that were deployed are
     checked again, once they are ready: an operator may have taken others out.
     """
-    parked = [i for i in fleet if i.parked_since is not None and i.draining_since is None]
+    parked = [i for i in fleet if i.parked and i.draining_since is None]
     back = [i for i in parked if i.id in names or i.generation == waypoint.generation]
     return Decision(
         admit=ids(filter(can_admit, fleet)),

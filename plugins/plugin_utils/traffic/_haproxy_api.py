@@ -25,6 +25,8 @@ SUCCESS = re.compile(
     r"New server registered|Server deleted|(changed from|no need to change) .*by 'stats socket"
     rf" command'|{ATTACHED}"
 )
+# `srv_check_state`: https://github.com/haproxy/haproxy/blob/v2.6.0/include/haproxy/check-t.h#L39
+_CHECK_CONFIGURED = 0x02
 STATIC = "Backend must use a dynamic load balancing"
 WRONG_BACKEND = ("No such backend", "No such proxy", "Can't find backend", STATIC)
 
@@ -72,6 +74,7 @@ class Row:
     named: bool  # configured with a name: only then a state file restores the address
     tls: bool
     check_port: int  # 0: the server's own
+    checked: bool  # whether HAProxy checks it, unless it is in maintenance
     check: str  # how HAProxy's last check failed; empty: it passed, or there was none yet
 
     @property
@@ -154,6 +157,7 @@ def _row(line: Mapping[str, str], state: Sequence[str]) -> Row:
         named=state[17] != "-",
         tls=len(state) > 20 and state[20] == "1",
         check_port=int(state[21]) if len(state) > 21 else 0,
+        checked=bool(int(state[13]) & _CHECK_CONFIGURED),
         check=_failed_check(line),
     )
 

@@ -68,6 +68,8 @@ class TurnPlan(UpdatePlan):
             yield self._set(row.name, "state maint")
         elif not target.parked and (row.ready or row.maint):
             yield self._set(row.name, "state drain")
+            if row.maint and row.checked:  # until its check passes, bound clients go elsewhere
+                yield self._set(row.name, "health down")
 
     def _enter(self, view: View, missing: Mapping[Endpoint, Target]) -> Iterator[str]:
         for endpoint in missing:

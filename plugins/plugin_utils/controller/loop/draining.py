@@ -55,7 +55,7 @@ def admit(loop: ReconcileLoop, revision: str | None) -> bool:
         out = loop.out_of_rotation(revision)
         if out:
             admitted = True
-            enter = tuple(i.id for i in out if i.parked_since is not None)
+            enter = tuple(i.id for i in out if i.parked)
             admitted_now = tuple(i.id for i in out if can_admit(i))
             loop.actuator.apply(loop.observer.snapshot, Decision(admit=admitted_now, enter=enter))
         return ", ".join(i.id for i in out)

@@ -158,7 +158,7 @@ def _instance(
             else Rotation.ABSENT
         )
         lb_healthy, active, weight, unproven = True, 0, int(rotation is Rotation.IN), ""
-        served = bound = False
+        served = bound = parked_anywhere = False
     else:
         entries = [servers.get(labels.endpoint) for servers in table.values()]
         # an entry that is not managed stays where it is, and sends no requests; that of another
@@ -179,9 +179,9 @@ def _instance(
         unproven = ""
         if state is State.READY:
             unproven = why_unhealthy(entries, table, labels.endpoint if fixed else None)
-        open_ = [entry for entry in entries if entry and not entry.parked]
-        bound = parked is not None and rotation is Rotation.OUT and bool(open_)
-    is_parked = parked is not None and rotation is Rotation.OUT and not bound
+        parked_anywhere = any(entry.parked for entry in entries if entry)
+        left_open = any(not entry.parked for entry in entries if entry)
+        bound = parked is not None and rotation is Rotation.OUT and left_open
     return Instance(
         id=labels.id,
         revision=labels.revision,
@@ -198,7 +198,8 @@ def _instance(
             since if since is not None or report.process is not Process.STOPPING else report.created
         ),
         bound=bound,
-        parked_since=parked.get(labels.id) if parked is not None and is_parked else None,
+        parked=parked_anywhere,
+        parked_since=parked.get(labels.id) if parked and parked_anywhere and not bound else None,
         host=labels.host,
         detail=report.detail or status.detail or unproven,
         crashed=crashed,

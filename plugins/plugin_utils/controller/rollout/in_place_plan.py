@@ -125,7 +125,7 @@ class InPlacePlan(StepPart):
             f"{self.settings.service}: {i.host} is ready, and would not get into rotation:"
             f" {i.detail} [PR-345]"
             for i in self.loop.fleet
-            if i.state is State.READY and not i.lb_healthy and i.parked_since is None and i.detail
+            if i.state is State.READY and not i.lb_healthy and not i.parked and i.detail
         ]
 
     def _check_budget(self) -> None:
