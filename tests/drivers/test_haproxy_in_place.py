@@ -127,9 +127,7 @@ def test_an_endpoint_without_a_server_is_never_given_one(
     assert turned.fixed and turned.binds
 
 
-@pytest.mark.parametrize(
-    "option", [{"slots": "slot"}, {"preview": "x"}, {"cohort": {"backend": "x", "map": "/m"}}]
-)
+@pytest.mark.parametrize("option", [{"preview": "x"}, {"cohort": {"backend": "x", "map": "/m"}}])
 def test_in_place_options_that_add_servers_are_refused(
     option: Mapping[str, t.Any], ends: list[HAProxy]
 ) -> None:
@@ -138,6 +136,26 @@ def test_in_place_options_that_add_servers_are_refused(
     with pytest.raises(InputError, match=rf"rollout_traffic\.{name}: in place") as refused:
         driver(balancer, **option)
     assert refused.value.id == "PR-107"
+
+
+def test_in_place_no_prepared_server_is_given_an_address(
+    backends: Backends, ends: list[HAProxy]
+) -> None:
+    """One that an earlier version has given an address is a server as any other."""
+    a, new = backends.start("a"), backends.start("new")
+    slots = servers({f"slot{n}": Endpoint("127.0.0.1", 1) for n in (1, 2)}, f"{CHECKED} disabled")
+    ends.append(balancer := HAProxy(slots))
+    balancer.ask(f"set server shop/slot1 addr {a.address} port {a.port}")
+    balancer.ask("set server shop/slot1 state ready")
+    turned, before = driver(balancer, slots="slot"), settings(balancer)
+    turned.check()
+    prove(turned, a)
+    for target in (Target(OUT), Target(OUT, parked=True)):
+        turned.apply({balancer.api: {a: target}})
+    assert turned.observe()[balancer.api][a].parked and not turned.capacity()
+    with pytest.raises(TrafficError, match=f"no server for {new}"):
+        turned.apply({balancer.api: {a: Target(OUT), new: Target(OUT)}})
+    assert settings(balancer) == before
 
 
 def test_a_user_that_may_not_turn_servers_is_refused(ends: list[HAProxy]) -> None:

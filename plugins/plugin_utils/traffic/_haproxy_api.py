@@ -100,12 +100,19 @@ class Row:
             ours=ours,
             name=self.name,
             service=service,
-            detail="" if self.healthy else self.check or f"HAProxy shows it as {self.status}",
+            detail=self.detail,
             requests=self.requests,
             **{name: getattr(self, name) for name in COUNTS},
             answered=self.answered,
             mean=self.mean,
         )
+
+    @property
+    def detail(self) -> str:
+        """Why it does not pass HAProxy's own check; empty: it does, or is about to, as `UP 1/2`."""
+        if self.healthy or (self.status.startswith("UP ") and not self.check):
+            return ""
+        return self.check or f"HAProxy shows it as {self.status}"
 
     @property
     def healthy(self) -> bool:

@@ -24,6 +24,9 @@ class FixedPool(ServerPool):
     def added(self, row: Row) -> bool:
         return False
 
+    def slot(self, row: Row) -> bool:
+        return False  # one with the address of a host is a server as any other
+
     def servers(self, view: View) -> dict[Endpoint, Server]:
         open_ = {row.endpoint for row in view if not row.maint}
         return {

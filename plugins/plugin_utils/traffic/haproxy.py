@@ -208,7 +208,7 @@ class Driver(TrafficDriver):
         given = self.backend, self.context.service, self.slots, server_options
         if not self.fixed:
             return ServerPool(*given)
-        for name in ("slots", "preview", "cohort"):
+        for name in ("preview", "cohort"):
             if self.options[name]:
                 raise InputError(
                     f"rollout_traffic.{name}: in place, the servers are those of HAProxy's"
@@ -324,7 +324,7 @@ class Driver(TrafficDriver):
                 )
         for name, view in self._look(self.balancers).items():
             slots = [row for row in view if self.pool.slot(row)]
-            if self.slots and not slots:
+            if self.slots and not slots and not self.fixed:
                 raise TrafficError(
                     f"rollout_traffic.slots: backend {self.backend} at load balancer {name} has no"
                     f" server named {self.slots}*",
@@ -404,7 +404,7 @@ class Driver(TrafficDriver):
 
         A prepared server with an address that no instance can have is used by something else.
         """
-        if not self.slots:
+        if not self.slots or self.fixed:
             return {}
         slot, free = self.pool.slot, self.pool.free
         return {
