@@ -165,6 +165,7 @@ def test_after_a_while_without_a_look_all_checks_begin_anew(
 class SlowBalancers:
     """A load balancer that answers late, and sends requests to another instance each time."""
 
+    fixed = binds = False
     fleet: Fleet
     takes: float
     shown: list[dict[Endpoint, Server]] = field(default_factory=list)
