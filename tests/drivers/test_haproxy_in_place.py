@@ -414,6 +414,7 @@ def test_in_place_bound_clients_lose_no_request(
     with BoundClients(fleet.balancer.front, cookie, 6) as clients:
         fleet.service.to("102")
     assert not clients.bad and clients.good
+    assert not [line for line in fleet.service.lines if "PR-345" in line]
     assert {(host, status) for host, _revision, status in fleet.deployed} == {
         ("web1", "MAINT"),
         ("web2", "MAINT"),

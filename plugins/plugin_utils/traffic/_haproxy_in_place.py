@@ -19,13 +19,13 @@ from ._haproxy_plan import Expected, ServerPool, UpdatePlan
 
 
 class FixedPool(ServerPool):
-    """The servers of one backend, none of which is made or removed by a rollout."""
+    """The servers of one backend, none of which a rollout makes, removes or gives an address.
+
+    A prepared one with that of a host is a server as any other.
+    """
 
     def added(self, row: Row) -> bool:
         return False
-
-    def slot(self, row: Row) -> bool:
-        return False  # one with the address of a host is a server as any other
 
     def servers(self, view: View) -> dict[Endpoint, Server]:
         open_ = {row.endpoint for row in view if not row.maint}

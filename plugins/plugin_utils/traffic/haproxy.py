@@ -205,9 +205,8 @@ class Driver(TrafficDriver):
 
     def _pool(self, server_options: str) -> ServerPool:
         """Return the pool; in place, options for which it is given servers are refused."""
-        given = self.backend, self.context.service, self.slots, server_options
         if not self.fixed:
-            return ServerPool(*given)
+            return ServerPool(self.backend, self.context.service, self.slots, server_options)
         for name in ("preview", "cohort"):
             if self.options[name]:
                 raise InputError(
@@ -217,7 +216,7 @@ class Driver(TrafficDriver):
                 )
         from ._haproxy_in_place import FixedPool  # few services are deployed in place
 
-        return FixedPool(*given)
+        return FixedPool(self.backend, self.context.service, "", "")
 
     def _balancers(self, pattern: str | None, sockets: Sequence[str]) -> dict[str, tuple[str, str]]:
         """Return by balancer its host, and its socket there."""

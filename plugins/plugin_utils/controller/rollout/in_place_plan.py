@@ -118,14 +118,19 @@ class InPlacePlan(StepPart):
                 )
 
     def unproven(self) -> list[str]:
-        """Return which hosts would not get in again, a line each: they pass our checks, and not
+        """Return which hosts would not get in again, a line each: they pass our checks, and fail
         that of a load balancer, as observed.
         """
+        ready = {i.id for i in self.loop.fleet if i.state is State.READY}
+        places = {
+            r.labels.endpoint: r.labels.host for r in self.loop.reports if r.labels.id in ready
+        }
         return [
-            f"{self.settings.service}: {i.host} is ready, and would not get into rotation:"
-            f" {i.detail} [PR-345]"
-            for i in self.loop.fleet
-            if i.state is State.READY and not i.lb_healthy and not i.parked and i.detail
+            f"{self.settings.service}: {host} is ready, and would not get into rotation: load"
+            f" balancer {balancer}: {servers[at].detail} [PR-345]"
+            for balancer, servers in (self.loop.table or {}).items()
+            for at, host in places.items()
+            if at in servers and servers[at].detail and not servers[at].parked
         ]
 
     def _check_budget(self) -> None:
