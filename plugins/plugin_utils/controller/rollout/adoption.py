@@ -24,7 +24,8 @@ def declare(step: StepContext) -> None:
         return
     reports = [report for report in step.loop.platform.sync() if report.labels.generation == 0]
     record.generation = max(record.generation, 1)
-    record.stable = Composition(declared.revision, record.generation, len(reports))
+    replicas = step.loop.platform.capacity()
+    record.stable = Composition(declared.revision, record.generation, replicas)
     record.deployed |= {
         report.labels.id: Deployment(declared.revision, record.generation, report.created)
         for report in reports
