@@ -17,7 +17,8 @@ from ..plugin_utils.config.step_options import (
     VARIABLE_NAMES,
     WHY,
 )
-from ..plugin_utils.controller.rollout.adoption import adopt
+from ..plugin_utils.controller.rollout import platform_change
+from ..plugin_utils.controller.rollout.adoption import adopt, declare
 from ..plugin_utils.controller.rollout.generations import Generations
 from ..plugin_utils.controller.rollout.places import PlacementNotes
 from ..plugin_utils.controller.rollout.request import requested, supersedes
@@ -89,9 +90,12 @@ class _Begin(StepPart):
             return self.step.left_to(host)
         if not self.step.check_mode and self.loop.has_autoscaler:
             self.loop.autoscaling.begin(self.record.open)
+        declare(self.step)
         self.loop.observe_fleet()
         adopt(self.step)
         if self.step.in_place:
+            for line in self.in_place.plan.unproven():
+                self.step.print_line(line)
             self.in_place.deployments.retry_failed()
             self.in_place.plan.refuse_unreachable(revision, self.restart)
             if self.step.check_mode:
@@ -138,6 +142,7 @@ class _Begin(StepPart):
             self.in_place.plan.check()
         revision, replicas = requested(self.step, self.restart)
         self.step.session.read()
+        platform_change.refuse(self.step)
         self.step.session.foresee_exclusions()
         if not in_play and commands.pending_abort(self.step.session):
             return revision, replicas  # nothing of the plan is ahead
@@ -147,6 +152,8 @@ class _Begin(StepPart):
         if not in_play:
             self.validation.check_capacity(replicas, plan)
         self.validation.check(replicas, plan)
+        if in_play:
+            self.in_place.plan.check_entries()
         return revision, replicas
 
     def _repairs(self, revision: str) -> bool:

@@ -7,7 +7,8 @@ import typing as t
 from collections.abc import Mapping
 
 from ..plugin_utils.config.step_options import PLAY_HOSTS, SHOW, VARIABLE_NAMES
-from ..plugin_utils.controller.rollout.adoption import adopt
+from ..plugin_utils.controller.rollout import platform_change
+from ..plugin_utils.controller.rollout.adoption import adopt, declare
 from ..plugin_utils.controller.rollout.hypothetical import INSTANCE, plan_hypothetical
 from ..plugin_utils.controller.rollout.in_place_plan import InPlacePlan
 from ..plugin_utils.controller.rollout.planning import show_plan
@@ -47,12 +48,15 @@ class ActionModule(StepAction):
             if "fleet" not in step.options:
                 requested(step)
                 step.session.read()
+                platform_change.refuse(step)
+                declare(step)
                 step.loop.observe_fleet()
                 return plan.show()
         if "fleet" in step.options:
             return plan_hypothetical(step)
         revision, replicas = requested(step)
         step.session.read()
+        platform_change.refuse(step)
         validation = Validation(step)
         validation.check_order(revision)
         validation.check_window()

@@ -320,12 +320,12 @@ def test_unreachable_hosts_serve_on_and_unhealthy_ones_stay_out_until_the_next_r
 
 def test_a_host_that_is_lost_before_its_first_task_goes_back_in_as_it_was(fleet: Fleet) -> None:
     """As one that Ansible has lost while it gathered facts, it is not touched. The one is
-    unreachable while HAProxy drains it.
+    unreachable while HAProxy sends nobody there.
     """
     old, new, before = next_of(fleet)
     (fleet.home / "asks.py").write_text(ASKS.format(api=fleet.front.api.partition(":")))
     drained = (
-        f"lookup('ansible.builtin.pipe', '{sys.executable} {fleet.home}/asks.py web2') == 'DRAIN'"
+        f"lookup('ansible.builtin.pipe', '{sys.executable} {fleet.home}/asks.py web2') == 'MAINT'"
     )
     fleet.hosts_are(
         web2={**SSH, "ansible_connection": f"{{{{ 'ssh' if {drained} else 'local' }}}}"}, web4=SSH

@@ -331,3 +331,67 @@ def test_no_late_instance_is_taken_out_that_is_needed(
     serve = [sum(map(is_serving, some)) for some in (left, fleet)]
     assert serve[0] >= min(serve[1], floor)
     assert late.reached is not bool(late.drain), "each is taken out, or stays"
+
+
+@given(
+    st.integers(0, 2),
+    st.floats(0.0, 99.0),
+    st.sampled_from(["bound", "parked", "neither"]),
+    st.floats(0.0, 99.0),
+)
+def test_tasks_begin_only_where_nobody_is_sent(
+    active: int, drained: float, how: str, parked: float
+) -> None:
+    """Clients that are bound to an instance go elsewhere first, and their last requests end."""
+    changed: dict[str, object] = {**OUT, "draining_since": NOW - drained, "active": active}
+    changed["bound"] = how == "bound"
+    parked = min(parked, drained)
+    changed["parked_since"] = NOW - parked if how == "parked" else None
+    fleet = [one(0, **changed), one(1)]
+    decision = engine.drain_batch(
+        fleet,
+        rolling(NEW, 2),
+        RULES,
+        ProgressTracker(NOW),
+        NOW,
+        allowed=ResolvedBudget(0, 1),
+        scope=everything(fleet),
+    )
+    half = RULES.drain_timeout / 2
+    late = NOW - (NOW - drained) >= 2 * half and (how == "neither" or NOW - (NOW - parked) >= half)
+    assert decision.reached is (how != "bound" and (active == 0 or late))
+    leaves = how == "bound" and (active == 0 or NOW - (NOW - drained) >= half)
+    assert decision.park == (("i0",) if leaves else ())
+
+
+def test_only_what_was_deployed_is_checked_again() -> None:
+    """An operator may have put others into maintenance."""
+    parked = {"rotation": Rotation.OUT, "lb_healthy": False, "parked": True}
+    fleet = [
+        one(1, **parked),
+        one(2, **DONE, **parked),
+        one(3, **{**DONE, **parked, "state": State.STARTING}),
+        one(4, **{**OUT, **DONE, "parked": True}),
+        one(5, **parked),
+    ]
+    point, progress = rolling(NEW, 5), ProgressTracker(NOW)
+    assert engine.hold_batch(fleet, point, RULES, progress, NOW).enter == ("i2",)
+    put_back = engine.admit_batch(
+        fleet, point, RULES, progress, NOW, allowed=ResolvedBudget(0, 2), names={"i5"}
+    )
+    assert put_back.enter == ("i2", "i5") and not put_back.reached
+
+
+def test_what_a_load_balancer_finds_ill_comes_first() -> None:
+    """Its deployment costs no capacity, and that of another would."""
+    fleet = [one(1), one(2, lb_healthy=False)]
+    decision = engine.drain_batch(
+        fleet,
+        rolling(NEW, 2),
+        RULES,
+        ProgressTracker(NOW),
+        NOW,
+        allowed=ResolvedBudget(0, 1),
+        scope=everything(fleet),
+    )
+    assert decision.drain == ("i2",)

@@ -578,7 +578,7 @@ def test_what_tasks_were_to_deploy_on_a_lost_host_gets_no_requests_before_it_is_
     check(
         Fault("host away", 14.7, 40.0, "web1"),
         Fault("balancer restores", 43.7, what="lb2"),
-        Fault("dies after", 100),
+        Fault("dies after", 101),
         platform=PLATFORM,
         budget={"max_surge": 0, "max_unavailable": "67%"},
         on_failure="hold",
@@ -613,7 +613,7 @@ def test_in_place_what_fails_its_check_leaves_a_balancer_that_another_contradict
     check(
         Fault("stable dies", 8.1, 10.0),
         Fault("balancer restores", 32.2, 0.0, "lb1"),
-        Fault("dies before", 350),
+        Fault("dies before", 352),
         bad=[
             Life(math.inf, 0.2, 0),
             Life(0.5, 2.0, 0, flap=(3.0, 60.0)),
@@ -733,7 +733,7 @@ def test_what_was_ready_before_a_run_stays_in_rotation_while_its_checks_fail() -
 def test_in_place_a_balancer_that_answers_late_while_tasks_work_is_asked_once_more() -> None:
     check(
         *(Fault("balancer restores", at, 0.0, "lb1") for at in (2.9, 11.9, 16.2)),
-        Fault("answers late", 126, 70.0),
+        Fault("answers late", 131, 70.0),
         platform=PLATFORM,
         strategy="canary",
         steps=[{"set_weight": 10}],
@@ -886,7 +886,7 @@ def test_in_place_what_was_ready_may_be_admitted_before_enough_of_its_checks_fai
     """Its host has just rebooted."""
     check(
         Fault("host reboots", 26.0, 1.0, "web2"),
-        Fault("answers late", 194, 10.0),
+        Fault("answers late", 193, 10.0),
         Fault("second run", 27.0, what="cart bad"),
         bad=[Life(5.0, 0.2, 4, errors=0.3), Life(2.0, 0.2, 1, errors=0.3)],
         platform=PLATFORM,
@@ -1110,7 +1110,7 @@ def test_tasks_are_kept_from_nothing_while_what_watches_them_is_frozen_past_its_
         Fault("second run", 66.4, what="next"),
         Fault("fails", 17),
         Fault("is lost", 27),
-        Fault("is slow", 61, 70.0),
+        Fault("is slow", 57, 70.0),
         Fault("freezes", 134, 70.0),
         bad=(),
         platform={"driver": "static", "hosts": "web1,web2,web3", "port": 7000},

@@ -168,6 +168,7 @@ class SlowBalancers:
     """A load balancer that answers late, and sends requests to another instance each time."""
 
     pool_name = ""
+    fixed = binds = False
 
     fleet: Fleet
     takes: float

@@ -496,6 +496,30 @@ MESSAGES: Mapping[str, Message] = {
         " `server-state-file-name` in HAProxy's configuration, and another"
         " `rollout_traffic.state_file`.",
     ),
+    "PR-342": Message(
+        "A host that is deployed in place has no server in the configuration of a load balancer, at"
+        " the address and the port that the inventory gives it. A rollout in place never adds one.",
+        "Add the server, or correct `ansible_host` or `rollout_platform.port`. After a change of"
+        " the port, HAProxy takes the earlier one from its state file: remove that file before the"
+        " reload.",
+    ),
+    "PR-343": Message(
+        "The server of a host that is deployed in place has weight 0, so that it gets no requests."
+        " A rollout in place never changes a weight.",
+        "Set its weight at the load balancer, or leave the host out of `rollout_platform.hosts`.",
+    ),
+    "PR-344": Message(
+        "`rollout_platform` starts instances, and the service's hosts were deployed in place"
+        " before, or the other way round. There is no rollout from one to the other.",
+        "Use another `rollout_service`, or remove what rollouts have left of the service"
+        " (`remove.yml`) and declare what runs (`rollout_adopt`).",
+    ),
+    "PR-345": Message(
+        "A host passes `rollout_health`, and fails the load balancer's own check. It would stay out"
+        " of rotation once it is deployed.",
+        "Compare the two checks, or correct the load balancer's configuration. If its check only"
+        " takes long, make `rollout_health.deadline` longer than that.",
+    ),
     "PR-346": Message(
         "What runs cannot be adopted with these variables. Nothing was touched.",
         "Do what the message says.",

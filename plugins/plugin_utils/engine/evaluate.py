@@ -50,6 +50,8 @@ class Decision:
     admit: tuple[str, ...] = ()  # put in rotation
     standby: tuple[str, ...] = ()  # take out of rotation in the same update, and keep ready
     drain: tuple[str, ...] = ()  # take out of rotation, to be stopped later
+    park: tuple[str, ...] = ()  # send no client there any more, not even those that are bound to it
+    enter: tuple[str, ...] = ()  # have checked again what was parked
     # stop: out of rotation, and their requests are finished or out of time
     retire: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
@@ -74,7 +76,8 @@ class Decision:
     @property
     def actions(self) -> tuple[int | tuple[str, ...], ...]:
         """What to do, without why."""
-        return self.create, self.create_old, self.admit, self.standby, self.drain, self.retire
+        moves = self.admit, self.standby, self.drain, self.park, self.enter, self.retire
+        return self.create, self.create_old, *moves
 
     @property
     def moves(self) -> bool:

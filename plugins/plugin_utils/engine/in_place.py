@@ -15,7 +15,15 @@ from decimal import Decimal
 
 from .budget import Percent, ResolvedBudget
 from .evaluate import Decision
-from .instances import can_admit, can_stop, gets_requests, ids, is_available, is_serving
+from .instances import (
+    can_admit,
+    can_deploy,
+    can_park,
+    gets_requests,
+    ids,
+    is_available,
+    is_serving,
+)
 from .model import Instance, Rotation, State
 from .progress import ProgressTracker, Rules
 from .strategy import Groups, Plan, Step, Waypoint
@@ -76,7 +84,8 @@ def hosts_left(
 
 def _rank(instance: Instance, scope: Scope) -> tuple[int, float]:
     age = -instance.created if scope.newest_first else 0.0
-    if instance.state is not State.READY or instance.rotation is not Rotation.IN:
+    serves = instance.rotation is Rotation.IN and instance.lb_healthy
+    if instance.state is not State.READY or not serves:
         return 0, age
     return (1 if instance.generation == 0 else 2), age
 
@@ -113,10 +122,11 @@ def drain_batch(
 ) -> Decision:
     """Take the next batch out of rotation.
 
-    It is reached when all its requests are finished, or no host is left. What an earlier run has
-    taken out is part of it, with as many others as the budget allows.
+    It is reached when nobody is sent there any more and all its requests are finished, or no host
+    is left. What an earlier run has taken out is part of it, with as many others as the budget
+    allows.
     """
-    admit, out = ids(filter(can_admit, fleet)), batch_out(fleet, scope)
+    kept, out = _upkeep(fleet, waypoint, rules, now), batch_out(fleet, scope)
     taken = {instance.host for instance in out}
     left = [mine for mine in hosts_left(fleet, waypoint, scope) if mine[0].host not in taken]
     finished = deployed(fleet, waypoint)
@@ -124,14 +134,14 @@ def drain_batch(
     capacity = _Capacity.of(fleet, waypoint, allowed, rules, now)
     chosen = _next_batch(left, capacity, most, first=not out)
     if out and not chosen:
-        if all(can_stop(instance, rules, now) for instance in out):
-            return Decision(admit=admit, reached=True, progress=progress)
-        return _waiting(admit, rules, progress, now, f"{names(out)} to leave rotation")
+        if all(can_deploy(instance, rules, now) for instance in out):
+            return replace(kept, reached=True, progress=progress)
+        return _waiting(kept, rules, progress, now, f"{names(out)} to leave rotation")
     if not left or finished >= waypoint.new:
-        return Decision(admit=admit, reached=True, progress=progress)
+        return replace(kept, reached=True, progress=progress)
     if not chosen:
         return _stuck(
-            admit,
+            kept,
             fleet,
             left[0],
             waypoint,
@@ -142,7 +152,7 @@ def drain_batch(
             scope=scope,
         )
     reason = f"drain {names(chosen)}: {capacity.available} available, {capacity.floor} needed"
-    return Decision(admit=admit, drain=ids(chosen), reasons=(reason,), progress=progress)
+    return replace(kept, drain=ids(chosen), reasons=(reason,), progress=progress)
 
 
 def unreachable(
@@ -203,9 +213,10 @@ def admit_batch(
     capacity = _Capacity.of(fleet, waypoint, allowed, rules, now)
     drain = [instance for instance in missing if late and capacity.lose([instance])]
     gone = {instance.id for instance in drain}
-    admit = [instance for instance in fleet if can_admit(instance) and instance.id not in gone]
+    kept = _upkeep(fleet, waypoint, rules, now, names)
+    admit = tuple(name for name in kept.admit if name not in gone)
     reached = not drain and (late or not missing)
-    return Decision(admit=ids(admit), drain=ids(drain), reached=reached, progress=progress)
+    return replace(kept, admit=admit, drain=ids(drain), reached=reached, progress=progress)
 
 
 def hold_batch(
@@ -218,11 +229,33 @@ def hold_batch(
     """Drain nothing while gates are asked; reached as long as the waypoint's new instances are
     available.
     """
-    admit = ids(filter(can_admit, fleet))
+    kept = _upkeep(fleet, waypoint, rules, now)
     new = sum(is_deployed(i, waypoint) and is_available(i, rules, now) for i in fleet)
     if new >= waypoint.new:
-        return Decision(admit=admit, reached=True, progress=progress)
-    return _waiting(admit, rules, progress, now, f"{new} of {waypoint.new} new instances available")
+        return replace(kept, reached=True, progress=progress)
+    return _waiting(kept, rules, progress, now, f"{new} of {waypoint.new} new instances available")
+
+
+def _upkeep(
+    fleet: Sequence[Instance],
+    waypoint: Waypoint,
+    rules: Rules,
+    now: float,
+    names: Collection[str] = (),
+) -> Decision:
+    """Return what is done in every iteration: what is ready gets in, and what drains is left by
+    clients that are bound to it.
+
+    Of what load balancers do not check, only the named instances and those that were deployed are
+    checked again, once they are ready: an operator may have taken others out.
+    """
+    parked = [i for i in fleet if i.parked and i.draining_since is None]
+    back = [i for i in parked if i.id in names or i.generation == waypoint.generation]
+    return Decision(
+        admit=ids(filter(can_admit, fleet)),
+        park=ids(i for i in fleet if can_park(i, rules, now)),
+        enter=ids(i for i in back if i.state is State.READY),
+    )
 
 
 def batch_out(fleet: Sequence[Instance], scope: Scope) -> list[Instance]:
@@ -299,7 +332,7 @@ def _next_batch(
 
 
 def _stuck(
-    admit: tuple[str, ...],
+    kept: Decision,
     fleet: Sequence[Instance],
     first: Sequence[Instance],
     waypoint: Waypoint,
@@ -317,20 +350,20 @@ def _stuck(
             f"{names(failed)} failed and stay out of rotation; of {waypoint.desired} instances at"
             f" most {allowed.unavailable} may be unavailable, so no other can be deployed"
         )
-        return Decision(admit=admit, failed=text, failed_id="PR-614", progress=progress)
+        return replace(kept, failed=text, failed_id="PR-614", progress=progress)
     missing = [i for i in fleet if not is_available(i, rules, now)]
     why = (
         f"{first[0].host} cannot be taken out: {len(missing)} of {waypoint.desired} instances"
         f" unavailable ({states(missing[:SHOWN])})"
     )
-    return _waiting(admit, rules, progress, now, why)
+    return _waiting(kept, rules, progress, now, why)
 
 
 def _waiting(
-    admit: tuple[str, ...], rules: Rules, progress: ProgressTracker, now: float, waiting: str
+    kept: Decision, rules: Rules, progress: ProgressTracker, now: float, waiting: str
 ) -> Decision:
     """Wait, or fail once the progress deadline is over."""
     if now - progress.since <= rules.progress_deadline:
-        return Decision(admit=admit, progress=progress)
+        return replace(kept, progress=progress)
     text = no_progress(rules, waiting)
-    return Decision(admit=admit, failed=text, failed_id="PR-605", progress=progress)
+    return replace(kept, failed=text, failed_id="PR-605", progress=progress)

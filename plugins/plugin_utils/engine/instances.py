@@ -128,6 +128,26 @@ def can_stop(instance: Instance, rules: Rules, now: float) -> bool:
     return drained >= rules.drain_timeout or (instance.active == 0 and drained >= rules.settle)
 
 
+def can_park(instance: Instance, rules: Rules, now: float) -> bool:
+    """Whether clients that are bound to a draining instance are to go elsewhere, too: no request is
+    in flight, or half of `drain_timeout` is over. Those in flight then have the other half.
+    """
+    if instance.draining_since is None or not instance.bound:
+        return False
+    return instance.active == 0 or now - instance.draining_since >= rules.drain_timeout / 2
+
+
+def can_deploy(instance: Instance, rules: Rules, now: float) -> bool:
+    """Whether tasks may work on a draining instance: nobody is sent there, and its requests are
+    finished, or their time is over.
+    """
+    if instance.bound or not can_stop(instance, rules, now):
+        return False
+    parked = instance.parked_since
+    late = parked is None or now - parked >= rules.drain_timeout / 2
+    return instance.active == 0 or late
+
+
 def drains_to_cancel(
     fleet: Sequence[Instance], may_stay: Container[str], floor: int
 ) -> tuple[str, ...]:

@@ -79,6 +79,12 @@ class Instance:
     weight: int = 0  # its traffic weight while in rotation, summed over the load balancers
     draining_since: float | None = None  # since when it is to be stopped
     silent_since: float | None = None  # since when its host has not answered
+    # Out of rotation, where load balancers bind clients: whether those that are bound to it are
+    # still sent there; whether one of them parks it, and so does not check it; and since when all
+    # of them do.
+    bound: bool = False
+    parked: bool = False
+    parked_since: float | None = None
     host: str = ""
     detail: str = ""  # why it is not ready, or how it ended
     was_ready: bool = False  # it failed, and had been ready before

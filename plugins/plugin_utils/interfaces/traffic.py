@@ -23,6 +23,8 @@ class Target(t.NamedTuple):
     # Whether it belongs to the side that the stage leads to, for balancers that keep clients on
     # their side; None: not known, it stays where it is.
     new: bool | None = None
+    # OUT alone, of a driver that `binds`: also without the requests of clients bound to it.
+    parked: bool = False
 
 
 class Server(t.NamedTuple):
@@ -55,6 +57,8 @@ class Server(t.NamedTuple):
     # What it belongs to at an orchestrator, in `PlatformDriver.workloads` or not; "": not known.
     workload: str = ""
     backup: bool = False  # it gets requests only while no other entry can
+    # OUT, of a driver that `binds`: no client is sent there, and it is not checked.
+    parked: bool = False
 
     @property
     def by_hand(self) -> bool:
@@ -169,6 +173,12 @@ class TrafficDriver(BaseDriver):
     """Whether adopted entries that are out stay in its configuration."""
     shares_check: bool = False
     """Whether all instances are asked by the present `rollout_health`, whatever their revision."""
+    fixed: bool = False
+    """Whether the entries are those of the balancer's own configuration: they are only taken out of
+    rotation and put in."""
+    binds: bool = False
+    """Whether an entry out of rotation still gets requests of clients that are bound to it, until
+    it is parked."""
     drain_timeout: float = 30.0
     """Seconds that requests in flight have until an instance is stopped."""
     settle_time: float = 0.0

@@ -28,7 +28,10 @@ SUCCESS = re.compile(
 # what HAProxy calls servers whose check has failed, or has not passed often enough yet
 _USUAL = re.compile(r"(UP|DRAIN|DOWN) \d+/\d+|DOWN|MAINT.*")
 _AGENT = 0x06  # `srv_agent_state`: configured, and not disabled at runtime
-WRONG_BACKEND = ("No such backend", "No such proxy", "Can't find backend", "Backend must use")
+# `srv_check_state`: https://github.com/haproxy/haproxy/blob/v2.6.0/include/haproxy/check-t.h#L39
+_CHECK_CONFIGURED = 0x02
+STATIC = "Backend must use a dynamic load balancing"
+WRONG_BACKEND = ("No such backend", "No such proxy", "Can't find backend", STATIC)
 
 
 class Admin(enum.IntFlag):
@@ -76,6 +79,7 @@ class Row:
     tls: bool
     check_port: int  # 0: the server's own
     backup: bool
+    checked: bool  # whether HAProxy checks it, unless it is in maintenance
     check: str  # how HAProxy's last check failed; empty: it passed, or there was none yet
     effective: int  # the weight by which it gets new requests now
     agent: bool  # an agent check may change its state and its weight
@@ -194,6 +198,7 @@ def _row(line: Mapping[str, str], state: Sequence[str], serves: bool) -> Row:
         tls=len(state) > 20 and state[20] == "1",
         check_port=int(state[21]) if len(state) > 21 else 0,
         backup=line.get("bck") == "1",
+        checked=bool(int(state[13]) & _CHECK_CONFIGURED),
         check=_failed_check(line),
         effective=int(line["weight"] or 0) if serves else 0,
         agent=int(state[14]) & _AGENT == _AGENT,

@@ -202,9 +202,25 @@ class Driver(TrafficDriver):
         added = (
             "" if self.slots else server_options(context.health, options["ca_path"] or SYSTEM_CA)
         )
-        self.pool = ServerPool(self.backend, context.service, self.slots, added)
+        self.fixed = self.binds = context.in_place
+        self.pool = self._pool(added)
         # by balancer and backend, the marks of which service uses which prepared servers
         self._marks: dict[str, Mapping[str, Marks]] = {}
+
+    def _pool(self, server_options: str) -> ServerPool:
+        """Return the pool; in place, options for which it is given servers are refused."""
+        if not self.fixed:
+            return ServerPool(self.backend, self.context.service, self.slots, server_options)
+        for name in ("preview", "cohort"):
+            if self.options[name]:
+                raise InputError(
+                    f"rollout_traffic.{name}: in place, the servers are those of HAProxy's"
+                    " configuration, and a rollout adds none; remove it",
+                    "PR-107",
+                )
+        from ._haproxy_in_place import FixedPool  # few services are deployed in place
+
+        return FixedPool(self.backend, self.context.service, "", "")
 
     def _balancers(self, pattern: str | None, sockets: Sequence[str]) -> dict[str, tuple[str, str]]:
         """Return by balancer its host, and its socket there."""
@@ -286,21 +302,26 @@ class Driver(TrafficDriver):
         """Raise unless every balancer answers, is recent enough and lets the backend be changed.
 
         Touch nothing: `add server` without an address is always refused, and its text says what
-        else is missing.
+        else is missing. With prepared servers, too: where none can be added, no weight can be set.
         """
-        probe = (
-            f"set server {self.backend}/- state ready"
-            if self.slots
-            else f"add server {self.backend}/-"
-        )
+        turns, adds = f"set server {self.backend}/- state ready", f"add server {self.backend}/-"
+        probes = [turns] if self.fixed else [turns, adds] if self.slots else [adds]
         texts = self._ask(
             {
-                name: {"lines": ["show info", probe], "folders": self._folders(name)}
+                name: {"lines": ["show info", *probes], "folders": self._folders(name)}
                 for name in self.balancers
             }
         )
-        for name, (info, refusal) in texts.items():
+        for name, (info, *refusals) in texts.items():
             self._check_version(name, info)
+            refusal = " ".join(refusals)
+            if self.slots and api.STATIC in refusal:
+                raise TrafficError(
+                    f"rollout_traffic.{self.option}: {self.backend!r} at load balancer {name} has a"
+                    " `balance` algorithm with weights that cannot be changed while HAProxy runs;"
+                    " use roundrobin, leastconn, random or first, or add `hash-type consistent`",
+                    "PR-304",
+                )
             if any(text in refusal for text in api.WRONG_BACKEND):
                 raise TrafficError(
                     f"rollout_traffic.{self.option}: {self.backend!r} at load balancer {name}:"
@@ -315,7 +336,7 @@ class Driver(TrafficDriver):
                 )
         for name, view in self._look(self.balancers).items():
             slots = [row for row in view if self.pool.slot(row)]
-            if self.slots and not slots:
+            if self.slots and not slots and not self.fixed:
                 raise TrafficError(
                     f"rollout_traffic.slots: backend {self.backend} at load balancer {name} has no"
                     f" server named {self.slots}*",
@@ -413,7 +434,7 @@ class Driver(TrafficDriver):
 
         A prepared server with an address that no instance can have is used by something else.
         """
-        if not self.slots:
+        if not self.slots or self.fixed:
             return {}
         slot, free = self.pool.slot, self.pool.free
         return {
@@ -459,7 +480,11 @@ class Driver(TrafficDriver):
         return {name: self.pool.servers(view) for name, view in views.items()}
 
     def _plan(self, name: str, view: View, targets: Mapping[Endpoint, Target]) -> UpdatePlan:
-        return UpdatePlan(self.pool, name, view, targets)
+        if not self.fixed:
+            return UpdatePlan(self.pool, name, view, targets)
+        from ._haproxy_in_place import TurnPlan  # as above
+
+        return TurnPlan(self.pool, name, view, targets)
 
     def _places(self, view: View) -> dict[str, str]:
         """Return where each server is, by its backend and name."""
@@ -492,13 +517,13 @@ class Driver(TrafficDriver):
 
     def _check_version(self, name: str, info: str) -> None:
         version = re.search(r"^Version: (\d+)\.(\d+)", info, re.MULTILINE)
-        least = (2, 4) if self.slots else (2, 6)
+        least = (2, 4) if self.slots or self.fixed else (2, 6)
         if not version or (int(version[1]), int(version[2])) < least:
             seen = version[0] if version else info[:80]
             raise TrafficError(
                 f"rollout_traffic.socket: load balancer {name} answers {clean(seen)!r}; HAProxy"
                 f" {least[0]}.{least[1]} or later is"
-                f" needed{'' if self.slots else ' (2.4 with rollout_traffic.slots)'}",
+                f" needed{'' if self.slots or self.fixed else ' (2.4 with rollout_traffic.slots)'}",
                 "PR-302",
             )
 

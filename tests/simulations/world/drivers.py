@@ -363,6 +363,7 @@ class Traffic(TrafficDriver):
     def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         self._world, self._context = worlds[-1], context
         self._pool = self._world.pool(context.service)
+        self.binds = context.in_place
         self._previews = [Preview(PreviewPool(context))] if options.get("preview") else []
 
     def previews(self) -> Sequence[Preview]:
@@ -443,6 +444,9 @@ class Traffic(TrafficDriver):
             left = target.rotation is Rotation.IN and before <= 0
             entry.restored = entry.restored and left
             entry.rotation, entry.weight = target.rotation, target.weight
+            if entry.parked and not target.parked:
+                entry.since = world.now  # which it is checked
+            entry.parked = target.parked
         for at, entry in list(balancer.entries.items()):
             if at in wanted or not entry.ours:
                 continue
@@ -473,6 +477,7 @@ class Traffic(TrafficDriver):
         """Return whether an instance passes the balancer's own check: it accepts connections."""
         return (
             instance is not None
+            and not entry.parked
             and instance.told is None
             and self._world.now - max(instance.up, entry.since) >= PROVE
             and self._world.reachable(instance)
@@ -502,6 +507,7 @@ class Traffic(TrafficDriver):
                 service=self._context.service if entry.ours else "",
                 requests=int(entry.requests),
                 errors=int(entry.errors),
+                parked=entry.parked,
             )
         return shown
 

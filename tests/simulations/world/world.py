@@ -139,6 +139,7 @@ class Entry:
     errors: float = 0.0
     restored: bool = False  # by the balancer itself, and not changed by a controller since
     formerly: str = ""  # the instance that it was for in the restored state
+    parked: bool = False  # not checked, and clients that are bound to it are sent elsewhere
 
 
 @dataclass
@@ -640,7 +641,7 @@ class World:
             entry = balancer.entries.get(at)
             if max(balancer.disturbed, *(one.away for one in pool)) >= quiet:
                 continue
-            if entry and entry.rotation is Rotation.IN:
+            if entry and not entry.parked:
                 self.broken(f"tasks work on {host.name}, and {balancer.name} sends requests there")
             ill = max(one.blind for one in pool) > quiet
             if not (ill or self.serving(balancer)) and any(map(self.serving, pool)):

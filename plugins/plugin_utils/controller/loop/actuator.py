@@ -24,6 +24,8 @@ from .preview import PreviewPool
 from .recorder import Recorder
 from .stops import Stops
 
+NOTHING = Decision()
+
 
 class Actuator:
     """Changes the load balancers, the preview pools and the platform of one service."""
@@ -75,7 +77,7 @@ class Actuator:
         draining = self._session.record.draining
         draining.update(dict.fromkeys(decision.drain, self._now()))
         stay_out = (*decision.standby, *out)
-        targets = self._targets(snapshot, decision.admit, stay_out, decision.retire)
+        targets = self._targets(snapshot, decision, stay_out)
         stop = self.stops.due(decision.retire)
         forget = self._to_forget(snapshot.fleet, starts, stop, decision.reached)
         self._commit(decision, bool(starts or targets or forget))
@@ -153,7 +155,8 @@ class Actuator:
 
     def _commit(self, decision: Decision, acts: bool) -> None:
         """Write the decision down, unless it only repeats the one before."""
-        decided = (decision.admit, decision.standby, decision.drain, decision.retire)
+        turned = decision.admit, decision.standby, decision.drain, decision.park, decision.enter
+        decided = (*turned, decision.retire)
         if acts or decided != self._last or self._recorder.due:
             self._recorder.commit()
             self._last = decided
@@ -161,25 +164,23 @@ class Actuator:
     def _targets(
         self,
         snapshot: Snapshot,
-        admit: Collection[str] = (),
+        decision: Decision = NOTHING,
         stay_out: Collection[str] = (),
-        leaving: Collection[str] = (),
     ) -> fleets.Targets | None:
         """Return what the load balancers are to show, if that is not what they show."""
         if snapshot.table is None:
             return None
         out = {*self._session.record.draining, *stay_out}
         never_ready = self._observer.never_ready()
-        targets = self._shown(snapshot, snapshot.table, admit, out, leaving, never_ready)
+        targets = self._shown(snapshot, snapshot.table, decision, out, never_ready)
         return targets if fleets.differs(snapshot.table, targets) else None
 
     def _shown(
         self,
         snapshot: Snapshot,
         table: Table,
-        admit: Collection[str],
+        decision: Decision,
         out: Collection[str],
-        leaving: Collection[str],
         never_ready: Collection[str] = (),
     ) -> fleets.Targets:
         """Return what the load balancers are to show."""
@@ -189,9 +190,9 @@ class Actuator:
         targets = fleets.targets(
             reports,
             table,
-            admit,
+            decision.admit,
             out,
-            leaving,
+            decision.retire,
             split=self.split,
             regions=self._regions,
             never_ready=never_ready,
@@ -199,6 +200,9 @@ class Actuator:
             postponed=snapshot.postponed,
             idle=snapshot.idle,
             unborn=unborn,
+            fixed=self._traffic.fixed,
+            park=decision.park if self._traffic.binds else (),
+            enter=decision.enter,
         )
         record = self._session.record
         if record.stable is not None:
@@ -233,7 +237,7 @@ class Actuator:
     def _undo_switch(self, snapshot: Snapshot, error: TrafficError) -> None:
         """Undo a switch; raises RolloutFailed, or `error` if nothing was changed."""
         before: Table = snapshot.table or {}
-        shown = self._shown(snapshot, before, (), self._session.record.draining, ())
+        shown = self._shown(snapshot, before, NOTHING, self._session.record.draining)
         if not fleets.differs(self._traffic.observe(), shown):
             raise error  # it was refused, and may succeed in the next iteration
         failed = []

@@ -55,9 +55,9 @@ def admit(loop: ReconcileLoop, revision: str | None) -> bool:
         out = loop.out_of_rotation(revision)
         if out:
             admitted = True
-            loop.actuator.apply(
-                loop.observer.snapshot, Decision(admit=tuple(i.id for i in out if can_admit(i)))
-            )
+            enter = tuple(i.id for i in out if i.parked)
+            admitted_now = tuple(i.id for i in out if can_admit(i))
+            loop.actuator.apply(loop.observer.snapshot, Decision(admit=admitted_now, enter=enter))
         return ", ".join(i.id for i in out)
 
     if left := loop.until("putting in rotation", admit_healthy, loop.rules.progress_deadline):
@@ -182,7 +182,8 @@ def hold_drained(loop: ReconcileLoop) -> None:
 
     Meanwhile the user's tasks deploy in place. A reloaded load balancer forgets which hosts are
     drained, and which others are out of rotation, as one is on which tasks failed. Those that were
-    in rotation return to it where they are found healthy.
+    in rotation return to it where they are found healthy. Nobody is sent to what is drained, not
+    even clients that are bound to it.
     """
     stay: Rotations | None = None
     while not loop.guard.stopped:
@@ -190,7 +191,8 @@ def hold_drained(loop: ReconcileLoop) -> None:
             snapshot = loop.observer.observe_unchecked()
             stay = stay or _rotations(loop, snapshot)
             _report_forgotten(loop, snapshot, stay.out)
-            loop.actuator.apply(snapshot, Decision(admit=stay.inside), out=stay.out)
+            park = tuple(loop.session.record.draining)
+            loop.actuator.apply(snapshot, Decision(admit=stay.inside, park=park), out=stay.out)
             loop.recorder.note_success()
         except TRANSIENT as exc:
             loop.recorder.note_error(str(exc))

@@ -32,6 +32,8 @@ def assemble(
     silent: Mapping[str, float] = MappingProxyType({}),
     unready: Container[str] = (),
     targets: Sequence[Region] = (),
+    fixed: bool = False,
+    parked: Mapping[str, float] | None = None,
     unborn: Container[str] = (),
 ) -> list[Instance]:
     """Return the fleet as the engine sees it.
@@ -48,6 +50,8 @@ def assemble(
         silent: Since when their hosts have not answered, by instance.
         unready: Instances that were not ready when their hosts last answered.
         targets: Of the rollout, perhaps with load balancers of their own.
+        fixed: Whether the load balancers' entries are those of their configuration.
+        parked: Since when bound clients were sent nowhere, by instance; None: none are bound.
         unborn: Instances that have never been ready, and were put in rotation by nobody.
     """
     reports = list(reports)
@@ -69,9 +73,10 @@ def assemble(
             shown = _of_target(table, report, targets) if table and parted else table
             entries = [servers[endpoint] for servers in previews if endpoint in servers]
         more = statuses.get(name), draining.get(name), name in known, name in crashes
-        instance = _instance(report, shown, *more)
+        instance = _instance(report, shown, *more, fixed=fixed, parked=parked)
         if shown and name in unborn and instance.state is not State.READY:
-            instance = _instance(report, _without_foreign(shown, report), *more)
+            others = _without_foreign(shown, report)
+            instance = _instance(report, others, *more, fixed=fixed, parked=parked)
         if (instance.state is State.FAILED or instance.crashed) and (
             name in seen_ready or instance.in_rotation
         ):
@@ -149,6 +154,9 @@ def _instance(
     since: float | None,
     known: bool,
     crashed: bool,
+    *,
+    fixed: bool,
+    parked: Mapping[str, float] | None,
 ) -> Instance:
     """Return one instance as the engine sees it."""
     status = _both(report, status or HealthStatus(Health.PENDING, report.created))
@@ -166,7 +174,7 @@ def _instance(
             else Rotation.ABSENT
         )
         lb_healthy, active, weight, unproven = True, 0, int(rotation is Rotation.IN), ""
-        served = False
+        served = bound = parked_anywhere = False
     else:
         entries = [servers.get(labels.endpoint) for servers in table.values()]
         # an entry that is not managed stays where it is, and sends no requests; that of another
@@ -184,7 +192,12 @@ def _instance(
         inside = [entry for entry in entries if entry and entry.rotation is Rotation.IN]
         weight = sum(entry.weight for entry in inside)
         served = any(entry.lb_healthy for entry in inside)
-        unproven = why_unhealthy(entries, table) if state is State.READY else ""
+        unproven = ""
+        if state is State.READY:
+            unproven = why_unhealthy(entries, table, labels.endpoint if fixed else None)
+        parked_anywhere = any(entry.parked for entry in entries if entry)
+        left_open = any(not entry.parked for entry in entries if entry)
+        bound = parked is not None and rotation is Rotation.OUT and left_open
     return Instance(
         id=labels.id,
         revision=labels.revision,
@@ -200,6 +213,9 @@ def _instance(
         draining_since=(
             since if since is not None or report.process is not Process.STOPPING else report.created
         ),
+        bound=bound,
+        parked=parked_anywhere,
+        parked_since=parked.get(labels.id) if parked and parked_anywhere and not bound else None,
         host=labels.host,
         detail=report.detail or status.detail or unproven,
         crashed=crashed,
@@ -235,15 +251,21 @@ def placement(entries: Sequence[Server | None]) -> tuple[Rotation, bool, int]:
     return rotation, lb_healthy, sum(entry.active for entry in known)
 
 
-def why_unhealthy(entries: Iterable[Server | None], balancers: Iterable[str]) -> str:
+def why_unhealthy(
+    entries: Iterable[Server | None], balancers: Iterable[str], place: Endpoint | None = None
+) -> str:
     """Return why a load balancer's own check of an instance fails, or what it calls the entry; ""
     if none says so.
+
+    `place`: where the instance listens, if a rollout adds no entry of it.
     """
     for balancer, entry in zip(balancers, entries, strict=True):
         if entry and entry.detail:
             return f"load balancer {balancer}: {entry.detail}"
         if entry and entry.status and not entry.lb_healthy:
             return f"load balancer {balancer} shows it as {entry.status}"
+        if entry is None and place:
+            return f"load balancer {balancer}: it has no server for {place}"
     return ""
 
 
@@ -263,6 +285,9 @@ def targets(
     ready: Collection[str] = (),
     postponed: Mapping[str, Collection[str]] = MappingProxyType({}),
     idle: Mapping[str, Collection[str]] = MappingProxyType({}),
+    fixed: bool = False,
+    park: Collection[str] = (),
+    enter: Collection[str] = (),
     unborn: Collection[str] = (),
 ) -> dict[str, dict[Endpoint, Target]]:
     """Return what each load balancer is to show.
@@ -275,7 +300,8 @@ def targets(
     where others do that are `ready`, whatever entry another had at its endpoint. What is
     `postponed` at a load balancer stays in rotation there for now, although it is `out`; what is
     `idle` at one leaves it. What is `unborn` has no entry where another is in rotation that no
-    rollout has made: another program has its endpoint.
+    rollout has made: another program has its endpoint. Where entries are `fixed`, an instance
+    without one gets none. What is parked stays so, unless it is to `enter`.
     """
     admitted, kept_out, gone = set(admit), set(out), set(leaving)
     wanted = [
@@ -293,6 +319,7 @@ def targets(
             for r in wanted
             if (not regions or shows(name, r.labels.host, regions))
             and (r.labels.id not in unborn or not _has_foreign(r, servers))
+            and (not fixed or r.labels.endpoint in servers)
         ]
         entries[name] = _entries(
             present,
@@ -304,7 +331,8 @@ def targets(
     shown = {}
     for name, mine in entries.items():
         peers = [other for peer, other in entries.items() if owners[peer] == owners[name]]
-        shown[name] = _targets(mine, splits[name], _weights(mine, peers, splits[name]))
+        weights = _weights(mine, peers, splits[name])
+        shown[name] = _targets(mine, splits[name], weights, park, enter)
     return shown
 
 
@@ -446,7 +474,11 @@ def _weights(
 
 
 def _targets(
-    entries: Sequence[_Entry], split: WeightSplit | None, weights: tuple[int, int]
+    entries: Sequence[_Entry],
+    split: WeightSplit | None,
+    weights: tuple[int, int],
+    park: Collection[str],
+    enter: Collection[str],
 ) -> dict[Endpoint, Target]:
     """Return what one load balancer is to show, with these weights of new and old instances."""
     of_new, of_old = weights
@@ -461,8 +493,14 @@ def _targets(
             labels.id,
             labels.generation,
             new and not (split and split.waypoint.is_baseline),
+            rotation is Rotation.OUT
+            and (labels.id in park or (_is_parked(server) and labels.id not in enter)),
         )
     return targets
+
+
+def _is_parked(server: Server | None) -> bool:
+    return server is not None and server.parked
 
 
 class _Entry(t.NamedTuple):
@@ -544,6 +582,8 @@ def differs(table: Table, wanted: Mapping[str, Mapping[Endpoint, Target]]) -> bo
         for at, server in shown.items():
             rotation, weight = targets[at].rotation, targets[at].weight
             if server.rotation is not rotation:
+                return True
+            if rotation is Rotation.OUT and server.parked is not targets[at].parked:
                 return True
             if rotation is Rotation.IN and server.weight != weight:
                 return True

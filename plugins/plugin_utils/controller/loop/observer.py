@@ -99,6 +99,7 @@ class Observer:
         self._answered: set[str] = set()  # hosts that have since the last snapshot
         self._unready: set[str] = set()  # instances that were not ready when their hosts last did
         self._out: dict[str, float] = {}  # draining instances, by when they were out of rotation
+        self._parked: dict[str, float] = {}  # instances, by when bound clients were sent nowhere
         self.table_at = float("-inf")  # when load balancers were last observed
         self.next_platform = self._next_counters = float("-inf")  # when to observe them next
         self._pause = timing.PLATFORM[0]
@@ -416,7 +417,10 @@ class Observer:
             unready=self._unready,
             targets=self._targets,
             unborn=self.unborn(),
+            fixed=bool(self._traffic and self._traffic.fixed),
+            parked=self._parked_since(now),
         )
+        self._parked = {i.id: i.parked_since for i in fleet if i.parked_since is not None}
         ready = {i.id: i.ready_since for i in fleet if i.ready_since is not None}
         unready = {i.id for i in fleet if i.state in UNREADY and i.host in self._answered}
         self._unready = (self._unready | unready) - ready.keys()
@@ -437,6 +441,12 @@ class Observer:
             return NOTHING
         unborn, pool = self.unborn().difference(ready), self._traffic.pool_name
         return fleets.unmanaged(table, self.reports, pool, unborn)
+
+    def _parked_since(self, now: float) -> Mapping[str, float] | None:
+        """Return since when instances are parked, if they are; None: no load balancer parks any."""
+        if self._traffic is None or not self._traffic.binds:
+            return None
+        return {r.labels.id: self._parked.get(r.labels.id, now) for r in self.reports}
 
     def _watch(self) -> None:
         """Have the instances checked."""

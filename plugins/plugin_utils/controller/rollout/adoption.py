@@ -8,9 +8,28 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ...engine.budget import whole
-from ...engine.model import Composition, Instance, Process
+from ...engine.model import UNKNOWN, Composition, Deployment, Instance, Process
 from ...engine.shares import counted
 from ..step.context import StepContext
+
+
+def declare(step: StepContext) -> None:
+    """Note what runs in place before the first rollout, where the variables say it.
+
+    What tasks have deployed is known better.
+    """
+    record, declared = step.record, step.settings.adopt
+    known = record.stable is not None and record.stable.revision != UNKNOWN
+    if declared is None or not step.in_place or known or record.open:
+        return
+    reports = [report for report in step.loop.platform.sync() if report.labels.generation == 0]
+    record.generation = max(record.generation, 1)
+    replicas = step.loop.platform.capacity()
+    record.stable = Composition(declared.revision, record.generation, replicas)
+    record.deployed |= {
+        report.labels.id: Deployment(declared.revision, record.generation, report.created)
+        for report in reports
+    }
 
 
 def adopt(step: StepContext) -> None:

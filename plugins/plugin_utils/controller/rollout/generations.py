@@ -65,10 +65,10 @@ class Generations(StepPart):
         ):
             return ""
         return (
-            f"the settings that {stable.revision} was rolled out with are unknown, since an earlier"
-            " version of progressive.rollout did not keep them: a rollback starts its instances"
-            " with the current settings. If these are new, abort, and run restart.yml with the"
-            " previous ones first, which keeps them"
+            f"the settings that {stable.revision} was rolled out with are unknown, since the"
+            " journal does not have them: a rollback starts its instances with the current"
+            " settings. If these are new, abort, and run restart.yml with the previous ones first,"
+            " which keeps them"
         )
 
     def changed_references(self, revision: str, generation: int) -> list[str]:

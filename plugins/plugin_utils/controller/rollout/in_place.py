@@ -119,11 +119,16 @@ class InPlace(StepPart):
         }
         allowed, rules = self.stages.allowed(rollout.replicas), self.loop.rules_for(stage, rollout)
         self.loop.observer.returning = set(names)
-        admit = partial(engine.admit_batch, allowed=allowed, names=names)
+        details: dict[str, str] = {}  # before what is late is taken out again
+
+        def admit(fleet: Sequence[Instance], *args: t.Any) -> Decision:
+            details.update({i.id: i.detail for i in fleet if i.draining_since is None})
+            return engine.admit_batch(fleet, *args, allowed=allowed, names=names)
+
         if names and self._run_stage(rollout, replace(stage, gates=(), name=rollout.name), admit):
             for instance in self.loop.fleet:
                 if instance.id in names and not is_available(instance, rules, clock.now()):
-                    why = instance.detail or "not in rotation in time"
+                    why = details.get(instance.id) or "not in rotation in time"
                     out = instance.draining_since is not None
                     self.deployments.fail(instance, f"not healthy: {why}", out=out)
 

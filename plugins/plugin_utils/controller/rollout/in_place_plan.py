@@ -3,16 +3,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...base.errors import InputError, RolloutFailed
 from ...base.text import count
 from ...engine import in_place as engine
-from ...engine.model import Phase
+from ...engine.model import Phase, State
 from ...engine.strategy import rolling
 from ...state.record import Rollout
 from ..step.context import Result, StepContext, StepPart
 from .deployments import Deployments, with_reasons
 from .request import requested, supersedes
 from .stages import InPlaceStages, deploy_target, final_waypoint
+
+SHOWN = 6  # hosts or servers that a message names
 
 
 class InPlacePlan(StepPart):
@@ -78,7 +82,56 @@ class InPlacePlan(StepPart):
                 " remove it",
                 "PR-107",
             )
+        if settings.adopt and settings.adopt.servers:
+            raise InputError(
+                "rollout_adopt.servers: in place, the load balancers' servers are those of"
+                " rollout_platform.hosts; remove it",
+                "PR-107",
+            )
         self._check_budget()
+
+    def check_entries(self) -> None:
+        """Refuse load balancers whose configuration has no server of an instance, or one that gets
+        no requests: a rollout in place neither adds a server nor changes a weight.
+        """
+        if not self.loop.traffic.fixed:
+            return
+        instances = [report.labels for report in self.loop.platform.sync()]
+        for balancer, servers in self.loop.traffic.observe().items():
+            missing = [i for i in instances if i.endpoint not in servers]
+            if missing:
+                lacking = _listed([f"{i.host} ({i.endpoint})" for i in missing])
+                known = _listed([f"{server.name} {at}" for at, server in sorted(servers.items())])
+                raise InputError(
+                    f"rollout_platform.hosts: load balancer {balancer} has no server for {lacking};"
+                    f" it has {known or 'none with an address'}. Add what is missing to its"
+                    " configuration, or correct ansible_host or rollout_platform.port",
+                    "PR-342",
+                )
+            idle = [servers[i.endpoint].name for i in instances if not servers[i.endpoint].weight]
+            if idle:
+                raise InputError(
+                    f"rollout_traffic: {_listed(idle)} at load balancer {balancer} has weight 0 and"
+                    " so gets no requests, and a rollout in place changes no weight; set it to 1 or"
+                    " more, or leave the host out of rollout_platform.hosts",
+                    "PR-343",
+                )
+
+    def unproven(self) -> list[str]:
+        """Return which hosts would not get in again, a line each: they pass our checks, and fail
+        that of a load balancer, as observed.
+        """
+        ready = {i.id for i in self.loop.fleet if i.state is State.READY}
+        places = {
+            r.labels.endpoint: r.labels.host for r in self.loop.reports if r.labels.id in ready
+        }
+        return [
+            f"{self.settings.service}: {host} is ready, and would not get into rotation: load"
+            f" balancer {balancer}: {servers[at].detail} [PR-345]"
+            for balancer, servers in (self.loop.table or {}).items()
+            for at, host in places.items()
+            if at in servers and servers[at].detail and not servers[at].parked
+        ]
 
     def _check_budget(self) -> None:
         budget, platform = self.settings.budget, self.loop.platform
@@ -152,3 +205,8 @@ class InPlacePlan(StepPart):
         return self.step.report(
             would and bool(batches), **shown, diff={"before": "", "after": "".join(lines)}
         )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the first names of a list."""
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if names[SHOWN:] else "")
