@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import suppress
+import typing as t
 
 from ansible_collections.progressive.rollout.tests.support.playbook import ROLLOUT
 from ansible_collections.progressive.rollout.tests.support.shop import (
@@ -39,8 +39,9 @@ def test_a_second_service_with_slots_on_one_backend_is_refused() -> None:
 
 
 def test_what_runs_at_the_only_port_keeps_its_requests_after_remove() -> None:
-    """And plan, run and status name a server by hand with its share."""
+    """And status names a server by hand."""
     front = BehindHAProxy()
+    running: list[dict[str, t.Any]] = []
     per_host = {
         "rollout_replicas": "per_host",
         "rollout_budget": {"max_surge": 0, "max_unavailable": 1},
@@ -50,20 +51,17 @@ def test_what_runs_at_the_only_port_keeps_its_requests_after_remove() -> None:
             platform = {**shop.variables["rollout_platform"], "ports": "8100"}
             shop.variables["rollout_platform"] = platform
             shop.to("1")
-            places = front.serving()
-            front.ask("add server shop/app1 127.0.0.1:9 weight 50;set server shop/app1 state ready")
+            places, running = front.serving(), shop.living()
             assert shop.run("progressive.rollout.remove").rc == 0
-            front.ask("set server shop/app1 state maint")
             with Load(front.url, rate=50) as load:
                 failed = shop.run(ROLLOUT, {"rollout_revision": "2", "rollout_failure_limit": 1})
                 assert failed.rc != 0 and "taken by another program" in failed.output
                 assert failures(load.stop()) == []
             assert front.serving() == places and len(places) == 2
-            front.ask("set server shop/app1 state ready")
+            front.ask("add server shop/app1 127.0.0.1:9 weight 50;set server shop/app1 state ready")
             shown = shop.run(STATUS)
             assert "1 server of backend shop that no rollout manages: app1" in shown.output
-            for record in shop.living():
-                with suppress(ProcessLookupError):
-                    os.killpg(record["pid"], signal.SIGKILL)
     finally:
+        for record in running:  # nothing else keeps records of them any more
+            os.killpg(record["pid"], signal.SIGKILL)
         front.close()
