@@ -76,6 +76,9 @@ class ActionModule(StepAction):
             )
             return answer(step, False, last["number"], running, line)
         rollout = command_request.accept(step, asked, last)
+        if command == "pause":
+            ways = (f"{name} would {what}" for what, name in commands.ways_out(rollout))
+            effect += f"; then {', '.join(ways)}"
         if step.check_mode:
             return answer(
                 step, True, None, running, f"command '{command}' would be recorded; {effect}"

@@ -9,6 +9,7 @@ import math
 import typing as t
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -360,3 +361,24 @@ def test_a_held_rollout_is_not_continued_with_other_settings(held: Shop) -> None
     assert held.running == {"1": 3, "hangs": 1}
     done = held.to("hangs", on_failure="hold", platform=other, supersede=True)
     assert done["rollout"]["outcome"] == "promoted" and held.running == {"hangs": 3}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_share_rises_by_commands_of_promotion_only(shop: Shop, seed: int) -> None:
+    """Whatever else operators send to a canary that waits at a pause, and whichever run obeys."""
+    dice = Random(seed)
+    shop.to("1")
+    shop.to("2", **CANARY)
+    for _command in range(8):
+        word = dice.choice(("pause", "resume", "hold", "retry", "exclude", "include"))
+        host = dice.choice(("web1", "web2")) if word in ("exclude", "include") else None
+        with suppress(RolloutError):
+            shop.command(word, host)
+        if dice.random() < 0.3:
+            with suppress(RolloutError):
+                shop.to("2", **CANARY)
+        assert shop.running["2"] <= 1 and journal(shop.world).open, word
+    for word in ("retry", "promote", "promote"):
+        with suppress(RolloutError):
+            shop.command(word)
+    assert shop.running == {"2": 3}

@@ -335,7 +335,9 @@ class Supervisor:
         """
         self._held = True
         self._waiting = float("-inf") if long else self._waiting
-        self._wait(Phase.PAUSED, why, True, person)
+        # what is switched already is not taken for a stage before the switch
+        kept = self.stage.waiting if self.rollout.waiting else self._moving
+        self._wait(Phase.PAUSED if self.stage.part != FINISH else kept, why, True, person)
         return Proceed.HOLD
 
     def _wait(self, phase: Phase, what: str, parks: bool, person: bool) -> None:
@@ -385,8 +387,9 @@ class Supervisor:
     def _ways_out(self) -> Iterator[tuple[str, str]]:
         """Yield the commands that end the present wait, each with what it does."""
         if self.rollout.paused:
-            yield "continue", "resume"
-        elif self._phase_for_commands == Phase.HOLDING:
+            yield from commands.ways_out(self.rollout)
+            return
+        if self._phase_for_commands == Phase.HOLDING:
             yield "stop the old instances now", "skip"
         elif (not self._held or self._doubt) and not self._is_at(RELEASE):
             yield "continue", "promote"
@@ -437,7 +440,8 @@ class Supervisor:
             return None  # sent while no run was active: this run does as they say
         if command.get("until", math.inf) < self._now():
             return None  # the run that sent it does not wait any more
-        refused = commands.refusal(phase, name, bool(command.get("force")))
+        force, paused = bool(command.get("force")), bool(self.rollout.paused)
+        refused = commands.refusal(phase, name, force, paused)
         if name in commands.OF_HOSTS:
             refused = refused or self._report.refuse(command)
         return refused or commands.overtaken(command, sent)
@@ -448,7 +452,7 @@ class Supervisor:
 
         Another command may just have been obeyed, and a freeze waits for no command.
         """
-        if self.rollout.paused or self._doubt:
+        if (self.rollout.paused or self._doubt) and self.stage.part != FINISH:
             return Phase.PAUSED
         if not self.rollout.phase.waits:
             return self.rollout.phase
@@ -485,11 +489,12 @@ class Supervisor:
     def _continue(self, command: Mapping[str, t.Any]) -> bool:
         """End what holds the stage, as the command says; return whether to skip the stage."""
         rollout, name, by = self.rollout, command["word"], command["by"]
-        was_paused, rollout.paused = bool(rollout.paused), {}
+        rollout.paused = {}
         self._waiting, self._waits_for = None, ""
-        doubted, self._doubt = self._background.pass_((), by), ""
-        if name == "resume" and (was_paused or doubted):
+        if name == "resume":
             return False
+        self._background.pass_((), by)
+        self._doubt = ""
         rollout.force = rollout.force or bool(command.get("force"))
         rollout.full = rollout.full or name == "promote_full"
         everything = name in ("skip", "promote_full")

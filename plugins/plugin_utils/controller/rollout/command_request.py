@@ -96,8 +96,9 @@ def fitting(record: Record, command: str, before: str, force: bool) -> Rollout:
     """Return the rollout in progress, if the command fits after a pending one (`before`)."""
     rollout, last = record.open, record.rollout
     phase = rollout.phase if rollout else Phase.FINISHED
-    phase = commands.ahead(phase, before) if before else phase
-    why = commands.refusal(phase, command, force)
+    paused = bool(rollout and rollout.paused)
+    phase, paused = commands.ahead(phase, before, paused) if before else (phase, paused)
+    why = commands.refusal(phase, command, force, paused)
     if rollout is None or why:
         state = f" {last.revision} is {phase.replace('_', ' ')}" if last else ""
         raise _refused(command.replace("_", " "), f"{record.service}{state}", why)
