@@ -9,17 +9,22 @@ import math
 import typing as t
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from random import Random
+from unittest import mock
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.action import begin, finish, promote
+from ansible_collections.progressive.rollout.plugins.action import begin, control, finish, promote
 from ansible_collections.progressive.rollout.plugins.action import replace as replaces
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     RolloutError,
     RolloutFailed,
 )
-from ansible_collections.progressive.rollout.tests.simulations.world.machine import Machine
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout import (
+    takeover,
+)
+from ansible_collections.progressive.rollout.tests.simulations.world.machine import Job, Machine
 from ansible_collections.progressive.rollout.tests.simulations.world.runs import (
     DRIVERS,
     Run,
@@ -27,6 +32,7 @@ from ansible_collections.progressive.rollout.tests.simulations.world.runs import
     journal,
     lease,
 )
+from ansible_collections.progressive.rollout.tests.simulations.world.store import MemoryStore
 from ansible_collections.progressive.rollout.tests.simulations.world.world import (
     BALANCERS,
     Fault,
@@ -92,6 +98,12 @@ class Shop:
         """Send a command to the canary of revision 2, and continue it."""
         given = {**GIVEN, **CANARY, "revision": "2"}
         self.play(lambda run: run.control(word, given, host=host))
+
+    def beside(self, work: Callable[[Run], t.Any]) -> Job:
+        """Begin a run, which works while others do."""
+        process = self.machine.process("beside")
+        run = Run(self.world, process, "controller")
+        return self.machine.start(process, lambda: work(run), "main")
 
     def on(self, host: str) -> int:
         """How many instances live on a host."""
@@ -382,3 +394,103 @@ def test_the_share_rises_by_commands_of_promotion_only(shop: Shop, seed: int) ->
         with suppress(RolloutError):
             shop.command(word)
     assert shop.running == {"2": 3}
+
+
+def canary_beside(shop: Shop, **more: t.Any) -> Job:
+    """Let a run work on a canary until it waits at its pause."""
+    shop.to("1")
+    given = {**GIVEN, **CANARY, "revision": "2", "wait": 600, **more}
+    job = shop.beside(lambda run: run.rollout(given))
+    for _second in range(60):
+        if shop.world.phase() == "paused":
+            break
+        shop.machine.sleep(1.0)
+    return job
+
+
+def taken(shop: Shop) -> list[tuple[str, bool, bool]]:
+    """Return each command in the timeline: whether it was refused, or had no effect."""
+    rollout = journal(shop.world).rollout
+    assert rollout
+    return [
+        (event["word"], bool(event["refused"]), "ineffective" in event)
+        for event in MemoryStore("shop", shop.world.journals["shop"]).timeline(rollout.id)
+        if event["kind"] == "word"
+    ]
+
+
+def test_a_sender_whose_command_is_obeyed_reads_so(shop: Shop) -> None:
+    job = canary_beside(shop)
+    sent = shop.play(lambda run: run.control("pause", GIVEN))
+    assert "has obeyed; then resume would wait at " in sent["msg"]
+    assert "has obeyed" in shop.play(lambda run: run.control("promote", GIVEN))["msg"]
+    job.join()
+    assert shop.running == {"2": 3}
+
+
+@contextmanager
+def overtaken(word: str) -> Iterator[None]:
+    """Another operator is a moment faster: that command is sent just before the next one."""
+
+    def send(step: t.Any, rollout: t.Any, asked: t.Mapping[str, t.Any]) -> int:
+        takeover.post(step, rollout, word)
+        return t.cast(int, sends(step, rollout, asked))
+
+    sends = control.send
+    with mock.patch.object(control, "send", send):
+        yield
+
+
+def test_a_sender_whose_command_the_run_refuses_fails(shop: Shop) -> None:
+    job = canary_beside(shop)
+    with overtaken("abort"), pytest.raises(RolloutError, match="set target 2: shop 2") as refused:
+        shop.play(lambda run: run.control("set_target", GIVEN, count=2))
+    assert refused.value.id == "PR-700"
+    job.join()
+    assert shop.running == {"1": 3}
+    assert taken(shop) == [("abort", False, False), ("set_target", True, False)]
+
+
+def test_a_resume_behind_a_promote_leaves_a_trace(shop: Shop) -> None:
+    job = canary_beside(shop)
+    shop.play(lambda run: run.control("pause", GIVEN))
+    with overtaken("promote"):
+        sent = shop.play(lambda run: run.control("resume", GIVEN))
+    assert "without effect: the rollout continues already" in sent["msg"]
+    job.join()
+    assert shop.running == {"2": 3}
+    assert taken(shop)[1:] == [("promote", False, False), ("resume", False, True)]
+
+
+def ending(shop: Shop) -> Job:
+    """Let a run end its rollout, with a host that falls silent before it has stopped an
+    instance.
+    """
+    shop.to("1")
+    job = shop.beside(lambda run: run.rollout({**GIVEN, "revision": "2"}))
+    while shop.world.phase() == "finished" or shop.running["1"] != 1:
+        shop.machine.sleep(0.1)
+    shop.world.hosts["web3"].away = math.inf
+    while shop.world.recorded("rollout")["step"] != "finish":
+        shop.machine.sleep(1.0)
+    return job
+
+
+def test_a_host_is_left_out_while_a_rollout_ends(shop: Shop) -> None:
+    job = ending(shop)
+    began = shop.machine.time
+    sent = shop.play(lambda run: run.control("exclude", GIVEN, host="web3"))
+    assert "has obeyed" in sent["msg"]
+    job.join()
+    assert shop.machine.time - began < timing.LAST_LOOK / 2, "nothing waits for the host any more"
+    assert taken(shop) == [("exclude", False, False)]
+    assert shop.running == {"2": 3, "1": 1} and journal(shop.world).open is None
+
+
+def test_an_abort_while_a_rollout_ends_fails_at_once(shop: Shop) -> None:
+    job = ending(shop)
+    with pytest.raises(RolloutError, match="the rollout was at its end") as refused:
+        shop.play(lambda run: run.control("abort", GIVEN))
+    assert refused.value.id == "PR-700"
+    job.join()
+    assert taken(shop) == [("abort", True, False)]

@@ -397,19 +397,21 @@ def test_every_command_in_every_phase(
             silent.rollout.paused.keys(),
         )
     assert walk.record.obeyed == len(walk.said)
-    ignored = phase == "progressing" and command in ("resume", "retry")
+    met = phase == "progressing" and command in ("resume", "retry")
     told = {
         "kind": "word",
         "word": command,
         "by": "ann",
         "why": "a hunch",
-        "refused": why_not,
+        "refused": "" if met else why_not,
+        "number": len(walk.said),
     } | number
+    told |= {"ineffective": "the rollout continues already"} if met else {}
     told |= {"host": "web3"} if place_named else {}
     assert walk.rollout.excluded == (["web3"] if command == "exclude" else [])
-    assert walk.kinds("word") == silent.kinds("word") + ([] if ignored else [told])
+    assert walk.kinds("word") == [*silent.kinds("word"), told]
     about = " to 5" if number else " web3" if place_named else ""
-    assert ignored or f"{command}{about} sent by ann: a hunch" in "\n".join(walk.lines)
+    assert f"{command}{about} sent by ann: a hunch" in "\n".join(walk.lines)
 
 
 @pytest.mark.parametrize(("phase", "place"), PLACES)
@@ -474,9 +476,24 @@ def test_what_was_said_to_a_held_one_is_done_by_the_run_that_goes_on(
 ) -> None:
     """Its begin makes it progressing; the command says nothing to the gates it comes to."""
     walk = Walk(now, approval())
-    walk.say(command)
+    walk.say(command, phase="held")
     assert walk.turn() == "waits"
-    assert not walk.kinds("word")
+    assert [(taken["refused"], "ineffective" in taken) for taken in walk.kinds("word")] == [
+        ("", False)
+    ]
+
+
+def test_a_resume_behind_a_promote_is_recorded_as_without_effect(now: SimpleNamespace) -> None:
+    """Both are sent within two seconds at a pause."""
+    walk = paused_at_a_pause(now)
+    walk.say("promote")
+    walk.say("resume")
+    assert walk.turn() == "passed"
+    assert [taken.get("ineffective") for taken in walk.kinds("word")[-2:]] == [
+        None,
+        "the rollout continues already",
+    ]
+    assert "resume sent by ann; without effect: the rollout continues already" in walk.lines
 
 
 # Two commands at once: sent within a second, or while nobody ran it.
@@ -597,7 +614,10 @@ def test_a_hold_that_was_ended_before_it_was_read_is_not_obeyed(now: SimpleNames
     walk.say("hold")
     walk.say("resume")
     assert walk.turn(arrived=False) == "goes"
-    assert [taken["refused"] for taken in walk.kinds("word")] == ["resume sent by ann after it"]
+    assert [taken["refused"] for taken in walk.kinds("word")] == [
+        "resume sent by ann after it",
+        "",
+    ]
     walk.say("hold")
     with pytest.raises(RolloutFailed):
         walk.turn()

@@ -14,7 +14,6 @@ from ..base.text import columns, moment, printable, span
 from ..engine.model import Phase, Rotation
 from ..inputs import values
 from ..state import commands
-from ..state.command_line import WITH_PLAYBOOK
 from ..state.record import Record, Rollout
 from .messages import at, ended, no_rollout, numbered
 
@@ -229,6 +228,8 @@ def next_step(rollout: Rollout) -> str:
     if rollout.phase == Phase.ROLLING_BACK:
         return "rerun to finish the rollback"
     if rollout.paused:
+        from ..state.command_line import WITH_PLAYBOOK  # of paused rollouts alone
+
         ways = [
             f"{command}.yml to {effect}"
             for effect, command in commands.ways_out(rollout)

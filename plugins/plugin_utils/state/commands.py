@@ -252,6 +252,14 @@ def ways_out(rollout: Rollout) -> Iterator[tuple[str, str]]:
     yield "roll back", "abort"
 
 
+def outcome(command: Mapping[str, t.Any], refused: str, ineffective: str) -> str:
+    """Return a command and what became of it, for people."""
+    sent = sentence(command)
+    if refused:
+        return f"{sent}; refused: {refused} [PR-700]"
+    return f"{sent}; without effect: {ineffective}" if ineffective else sent
+
+
 def sentence(command: Mapping[str, t.Any]) -> str:
     """Return a command, who sent it and why, for people."""
     number = f" to {command['replicas']}" if command.get("replicas") else ""

@@ -237,6 +237,7 @@ class Run:
         given: Mapping[str, t.Any],
         host: str | None = None,
         force: bool | None = None,
+        count: int | None = None,
         **options: t.Any,
     ) -> Result:
         """`control.yml`: where no run obeys, this one continues the rollout."""
@@ -247,6 +248,7 @@ class Run:
             command=word,
             host=host,
             force=force,
+            count=count,
             continues=True,
         )
         if not sent["continues"]:

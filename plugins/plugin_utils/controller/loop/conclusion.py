@@ -12,6 +12,7 @@ from ...engine.model import Composition, State
 from ...engine.wording import states
 from ...state import events
 from . import timing
+from .late_commands import reader
 from .reconcile_loop import ReconcileLoop
 
 
@@ -24,10 +25,12 @@ def stop_orphaned(loop: ReconcileLoop) -> None:
     if not loop.platform.capabilities.starts_instances:
         return  # its instances are drained for the user's tasks, and never stopped
     draining, rollout = loop.session.record.draining, loop.session.record.open
-    excluded = rollout.excluded if rollout else ()
     deadline = loop.now() + timing.LAST_LOOK
+    read_commands = reader(loop, rollout) if rollout else lambda: None
 
     def stop() -> str:
+        read_commands()
+        excluded = rollout.excluded if rollout else ()
         loop.observer.catch_up()
         snapshot = loop.observe()
         left = [i for i in snapshot.fleet if i.id in draining and i.state.counted]

@@ -26,6 +26,7 @@ from ...state.record import GateRecord, GateState, Rollout, RolloutKind
 from . import timing
 from .gate_runner import ANSWER, Describe, GateResult, GateRunner, GateStatus
 
+MET = ("retry", "resume")  # by a rollout that progresses
 # gates: a person decides, time passes, measurements decide
 APPROVAL, PAUSE, ANALYSIS = "approval", "pause", "analysis"
 
@@ -416,30 +417,31 @@ class Supervisor:
         skip = False
         sent_by_now = commands.not_withdrawn(self.session.commands())
         for command in sent_by_now:
-            refused = self._refusal(command, sent_by_now)
+            concerns = self._concerns(command)
+            met = self._phase_for_commands == Phase.PROGRESSING and command["word"] in MET
+            refused = "" if met or not concerns else self._refusal(command, sent_by_now)
             self.session.record.obeyed = command["number"]
-            if refused is None:
+            if not concerns:
                 continue
-            self._report.event(events.CommandTaken.of(command, refused))
-            sent = commands.sentence(command)
-            self._report.note(f"{sent}{f'; refused: {refused} [PR-700]' if refused else ''}")
-            skip = (not refused and self._obey(command, sent)) or skip
+            # sent where the rollout was held, it has had its effect: this run continues
+            held = met and command.get("phase") == Phase.HELD
+            ineffective = "the rollout continues already" if met and not held else ""
+            self._report.event(events.CommandTaken.of(command, refused, ineffective))
+            self._report.note(commands.outcome(command, refused, ineffective))
+            obeyed = not (refused or met)
+            skip = (obeyed and self._obey(command, commands.sentence(command))) or skip
         return skip
 
-    def _refusal(
-        self, command: Mapping[str, t.Any], sent: Sequence[Mapping[str, t.Any]]
-    ) -> str | None:
-        """Return why a command is refused, "" if it is not; None if it is not for now.
+    def _concerns(self, command: Mapping[str, t.Any]) -> bool:
+        """Return whether a command is for this rollout, and its sender still wants it."""
+        return (command["rollout"], True) == (
+            self.rollout.id,
+            command.get("until", math.inf) >= self._now(),
+        )
 
-        `sent`: all commands that were.
-        """
+    def _refusal(self, command: Mapping[str, t.Any], sent: Sequence[Mapping[str, t.Any]]) -> str:
+        """Return why a command is refused, "" if it is not; `sent`: all commands that were."""
         name, phase = command["word"], self._phase_for_commands
-        if command["rollout"] != self.rollout.id:
-            return None
-        if name in ("retry", "resume") and phase == Phase.PROGRESSING:
-            return None  # sent while no run was active: this run does as they say
-        if command.get("until", math.inf) < self._now():
-            return None  # the run that sent it does not wait any more
         force, paused = bool(command.get("force")), bool(self.rollout.paused)
         refused = commands.refusal(phase, name, force, paused)
         if name in commands.OF_HOSTS:

@@ -52,8 +52,12 @@ class Heard:
             self.waits = str(event.get("what", "")) if event.get("person") else ""
         elif kind == "parked":
             self.waits = str(event.get("reason", ""))
-        elif kind in ("stage", "resume", "end") or (kind == "word" and not event.get("refused")):
+        elif kind in ("stage", "resume", "end") or (kind == "word" and _effective(event)):
             self.waits = ""
+
+
+def _effective(command: Mapping[str, t.Any]) -> bool:
+    return not (command.get("refused") or command.get("ineffective"))
 
 
 class Follower(StepPart):
