@@ -689,7 +689,7 @@ MESSAGES: Mapping[str, Message] = {
         "The message names the member. Correct it, and release again under another name.",
     ),
     "PR-636": Message(
-        "The release has not ended with a promotion.",
+        "The release has not ended with a promotion, or was aborted and not all members are back.",
         "The message names the members that are held or wait. Run `release.yml` again to continue,"
         " or with `rollout_command=abort` to take all back.",
     ),
@@ -697,6 +697,11 @@ MESSAGES: Mapping[str, Message] = {
         "The release of a member that cannot go back with it was taken back before the member was"
         " promoted. Nothing was touched.",
         "Roll the member back with `abort.yml`; then release it again under another name.",
+    ),
+    "PR-638": Message(
+        "The service is a member of a release in progress, and was to be rolled out without it: the"
+        " release would replace it soon after. Nothing was touched.",
+        "Run `release.yml`, wait for the end of the release, or abort it.",
     ),
     # -- operator commands
     "PR-700": Message(

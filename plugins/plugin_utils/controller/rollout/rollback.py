@@ -55,9 +55,9 @@ class Rollback(StepPart):
 
     def abort(self, rollout: Rollout, command: Mapping[str, t.Any]) -> t.NoReturn:
         """Obey an operator who aborts the rollout, whatever its plan is now; as `carry_out`."""
-        why, sentence = command.get("why") or None, commands.sentence(command)
+        sentence = commands.sentence(command)
         self.record.obeyed = command["number"]
-        self.loop.event(events.CommandTaken(word="abort", by=command["by"], why=why, refused=""))
+        self.loop.event(events.CommandTaken.of(command, ""))
         self.loop.print_line(f"{self.settings.service} {rollout.revision}: {sentence}")
         self.carry_out(rollout, Aborted(sentence))
 
