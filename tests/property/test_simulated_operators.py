@@ -396,15 +396,21 @@ def test_the_share_rises_by_commands_of_promotion_only(shop: Shop, seed: int) ->
     assert shop.running == {"2": 3}
 
 
+def until(shop: Shop, reached: Callable[[], bool]) -> None:
+    """Let time pass until a state is reached."""
+    for _tenth in range(600):
+        if reached():
+            return
+        shop.machine.sleep(0.1)
+    raise AssertionError("it does not come")
+
+
 def canary_beside(shop: Shop, **more: t.Any) -> Job:
     """Let a run work on a canary until it waits at its pause."""
     shop.to("1")
     given = {**GIVEN, **CANARY, "revision": "2", "wait": 600, **more}
     job = shop.beside(lambda run: run.rollout(given))
-    for _second in range(60):
-        if shop.world.phase() == "paused":
-            break
-        shop.machine.sleep(1.0)
+    until(shop, lambda: shop.world.phase() == "paused")
     return job
 
 
@@ -468,11 +474,9 @@ def ending(shop: Shop) -> Job:
     """
     shop.to("1")
     job = shop.beside(lambda run: run.rollout({**GIVEN, "revision": "2"}))
-    while shop.world.phase() == "finished" or shop.running["1"] != 1:
-        shop.machine.sleep(0.1)
+    until(shop, lambda: shop.world.phase() != "finished" and shop.running["1"] == 1)
     shop.world.hosts["web3"].away = math.inf
-    while shop.world.recorded("rollout")["step"] != "finish":
-        shop.machine.sleep(1.0)
+    until(shop, lambda: shop.world.recorded("rollout")["step"] == "finish")
     return job
 
 
@@ -494,3 +498,16 @@ def test_an_abort_while_a_rollout_ends_fails_at_once(shop: Shop) -> None:
     assert refused.value.id == "PR-700"
     job.join()
     assert taken(shop) == [("abort", True, False)]
+
+
+def test_a_fix_waits_for_the_rollout_that_goes_back(shop: Shop) -> None:
+    shop.to("1")
+    shop.lives = lambda revision, number: (
+        Life(start=math.inf, stop=5.0) if revision == "2" else Life()
+    )
+    job = shop.beside(lambda run: run.rollout({**GIVEN, "revision": "2"}))
+    until(shop, lambda: shop.world.phase() == "rolling_back")
+    assert shop.to("3", supersede=True)["rollout"]["outcome"] == "promoted"
+    job.join()
+    assert isinstance(job.result, RolloutFailed) and "back to 1" in str(job.result)
+    assert shop.running == {"3": 3}

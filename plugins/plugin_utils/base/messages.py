@@ -509,7 +509,8 @@ MESSAGES: Mapping[str, Message] = {
     ),
     "PR-501": Message(
         "Another run holds the service's lease.",
-        "Wait for it, abort its rollout (abort.yml), or supersede it.",
+        "Wait for its end, abort its rollout (abort.yml), or supersede it. A run that takes its"
+        " service back is only waited for.",
     ),
     "PR-502": Message("A step was run on several hosts of a play.", "Set `run_once: true` on it."),
     "PR-503": Message(
@@ -716,7 +717,7 @@ MESSAGES: Mapping[str, Message] = {
         "The message has the reason.",
     ),
     "PR-703": Message(
-        "The other run did not give way in time.",
+        "The other run did not give way, or did not end, in time.",
         "Check what it is doing (status.yml), and run again.",
     ),
     "PR-704": Message(
