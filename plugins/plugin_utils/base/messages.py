@@ -704,6 +704,11 @@ MESSAGES: Mapping[str, Message] = {
         " release would replace it soon after. Nothing was touched.",
         "Run `release.yml`, wait for the end of the release, or abort it.",
     ),
+    "PR-639": Message(
+        "`rollout_service` is given for all members of a release, with `-e` or as a fact, so that"
+        " shared variables would have the same name for each of them. Nothing was touched.",
+        "Remove it: each member's service is in `rollout_release.members`.",
+    ),
     # -- operator commands
     "PR-700": Message(
         "The command does not fit the phase of the rollout, or its rollout has ended.",
