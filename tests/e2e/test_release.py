@@ -269,6 +269,15 @@ def test_the_example_releases_four_services_in_order(playground: Playground) -> 
     assert {name: {"2.4.2"} for name in given["rollout_members"]} == running(playground)
 
 
+def test_the_name_of_a_member_is_refused_before_it_is_shown(playground: Playground) -> None:
+    given = release(playground, "1", "1")
+    given["rollout_release"]["members"] = {"web\x1b[31m\u202e": {}}
+    refused = playground.run(RELEASE, given)
+    assert refused.rc != 0 and "[PR-120]" in refused.failed.msg, refused.output
+    assert "\x1b[31m" not in refused.output and "\u202e" not in refused.output
+    assert playground.files() == set()
+
+
 def test_shared_variables_have_the_name_and_revision_of_each_member(
     playground: Playground,
 ) -> None:

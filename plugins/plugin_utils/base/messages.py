@@ -78,7 +78,8 @@ MESSAGES: Mapping[str, Message] = {
     ),
     "PR-112": Message(
         "The text has an unknown placeholder or an unmatched brace.",
-        "Correct the placeholder, or double the brace.",
+        "Correct the placeholder, or double the brace and put `!unsafe` before the text, so that"
+        ' Ansible does not render it: `CONFIG: !unsafe \'{{"level": "info"}}\'`.',
     ),
     "PR-113": Message(
         "A file or directory named by an option does not exist on the controller, or cannot be read"

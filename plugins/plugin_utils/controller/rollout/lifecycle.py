@@ -540,15 +540,19 @@ class Lifecycle(StepPart):
         ):
             return self._uncompared(rollout)
         from ...analysis import spec  # of rollouts that were analysed
-        from ...analysis.progress import left_open
+        from ...analysis.progress import left_open, unmeasured
 
-        context = self.step.context
+        context, texts = self.step.context, []
         standard = spec.standard(context.counted, bool(context.access_log))
-        texts = [
-            left_open(spec.parse(gate.options, gate.variable, standard), record.memory or {})
-            for gate in self.settings.plan.background
-            if (record := rollout.background.get(gate.key)) and record.state == GateState.WAITING
-        ]
+        for gate in self.settings.plan.background:
+            record = rollout.background.get(gate.key)
+            if record is not None and record.state != GateState.WAITING:
+                continue
+            analysis = spec.parse(gate.options, gate.variable, standard)
+            memory = (record.memory if record else None) or {}
+            # what a user asked for, and could be measured beside a stable side, is not silence
+            own = not gate.by_default and rollout.previous and not rollout.full
+            texts += [left_open(analysis, memory), unmeasured(analysis, memory) if own else ""]
         text = "; ".join(text for text in texts if text)
         return f"{WITHOUT_VERDICT}: {text}" if text else ""
 
