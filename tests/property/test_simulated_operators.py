@@ -24,6 +24,9 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loo
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout import (
     takeover,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands import (
+    not_withdrawn,
+)
 from ansible_collections.progressive.rollout.tests.simulations.world.machine import Job, Machine
 from ansible_collections.progressive.rollout.tests.simulations.world.runs import (
     DRIVERS,
@@ -511,3 +514,36 @@ def test_a_fix_waits_for_the_rollout_that_goes_back(shop: Shop) -> None:
     job.join()
     assert isinstance(job.result, RolloutFailed) and "back to 1" in str(job.result)
     assert shop.running == {"3": 3}
+
+
+STORM = ("pause", "resume", "promote", "skip", "hold", "retry", "abort", "set_target", "exclude")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_command_of_a_storm_leaves_its_trace(shop: Shop, seed: int) -> None:
+    """Three operators send what they like, at once and one after the other."""
+    dice = Random(f"storm {seed}")
+    words = [[dice.choice(STORM) for _command in range(6)] for _sender in range(3)]
+    pauses = [[dice.choice((0.0, 0.5, 3.0)) for _command in range(6)] for _sender in range(3)]
+    job = canary_beside(shop, wait=60)
+
+    def send(run: Run, sender: int) -> None:
+        for word, seconds in zip(words[sender], pauses[sender], strict=True):
+            shop.machine.sleep(seconds)
+            more = {"count": 2} if word == "set_target" else {}
+            host = "web1" if word == "exclude" else None
+            with suppress(RolloutError):
+                run.control(word, {**GIVEN, **CANARY, "revision": "2"}, host=host, **more)
+
+    senders = [shop.beside(lambda run, sender=sender: send(run, sender)) for sender in range(3)]
+    for one in (*senders, job):
+        one.join()
+    for word in ("retry", "promote", "promote_full"):
+        with suppress(RolloutError):
+            shop.command(word)
+    rollout, store = journal(shop.world).rollout, MemoryStore("shop", shop.world.journals["shop"])
+    assert rollout and rollout.over, rollout
+    assert shop.running in ({"2": 3}, {"1": 3})
+    sent = [one for one in not_withdrawn(store.commands(0)) if one["rollout"] == rollout.id]
+    answered = {event.get("number") for event in store.timeline(rollout.id)}
+    assert [one for one in sent if one["number"] not in answered] == []

@@ -3,62 +3,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection
 
 from ...state import commands, events
 from ...state.record import Rollout
-from . import exclusion, timing
+from . import timing
 from .reconcile_loop import ReconcileLoop
 
 
-def take_commands(loop: ReconcileLoop, rollout: Rollout) -> list[str]:
+END = "the rollout was at its end"
+
+
+def take_commands(
+    loop: ReconcileLoop, rollout: Rollout, awaited: Collection[str] = ()
+) -> list[str]:
     """Take the commands that no run has read yet, and return a line about each.
 
-    A host can still be left out, or brought back. What would change anything else is refused, and
-    what was to let the rollout continue is met. The lines are for people once that is recorded:
-    after a kill before, the next run takes the commands.
+    A host can be left out where the end waits for it alone (`awaited`). What would change anything
+    else is refused, and what was to let the rollout continue is met. The lines are for people once
+    that is recorded: after a kill before, the next run takes the commands.
     """
     lines = []
     for command in commands.not_withdrawn(loop.session.commands()):
+        loop.session.record.obeyed = command["number"]
         name = command["word"]
         if command["rollout"] != rollout.id or name not in commands.COMMANDS:
-            loop.session.record.obeyed = command["number"]
             continue
-        end, refused, ineffective = "the rollout was at its end", "", ""
-        if name in commands.OF_HOSTS:
-            refused = exclusion.refusal(
-                command,
-                rollout,
-                loop.platform,
-                loop.settings.budget,
-                fleet=loop.observe_fleet(),
-                targets=loop.targets,
-            )
-            if not refused:
-                rollout.excluded = commands.left_out(rollout, [command])
-        elif name in commands.CHANGING:
-            refused = end
-        else:
-            ineffective = end
-        loop.session.record.obeyed = command["number"]
+        refused, ineffective = (END, "") if name in commands.CHANGING else ("", END)
+        if name == "exclude" and command["place"] in {*awaited}.difference(rollout.excluded):
+            rollout.excluded = commands.left_out(rollout, [command])
+            refused = ""
         loop.event(events.CommandTaken.of(command, refused, ineffective))
         title = f"{loop.settings.service} {rollout.revision}"
         lines.append(f"{title}: {commands.outcome(command, refused, ineffective)}")
     return lines
 
 
-def reader(loop: ReconcileLoop, rollout: Rollout) -> Callable[[], None]:
-    """Return a function that takes commands every second, records them and says so."""
-    due = loop.now()
+class LateCommands:
+    """Takes commands every second while a rollout's end waits for hosts."""
 
-    def read() -> None:
-        nonlocal due
-        if loop.now() < due:
-            return
-        due = loop.now() + timing.COMMANDS
-        if lines := take_commands(loop, rollout):
-            loop.commit()
-        for line in lines:
-            loop.print_line(line)
+    def __init__(self, loop: ReconcileLoop, rollout: Rollout | None) -> None:
+        self._loop, self._rollout, self._due = loop, rollout, loop.now()
 
-    return read
+    def take(self, awaited: Collection[str]) -> Collection[str]:
+        """Take the commands, record them and say so; return the hosts that are left out."""
+        if self._rollout is None:
+            return ()
+        if self._loop.now() >= self._due:
+            self._due = self._loop.now() + timing.COMMANDS
+            if lines := take_commands(self._loop, self._rollout, awaited):
+                self._loop.commit()
+            for line in lines:
+                self._loop.print_line(line)
+        return self._rollout.excluded
