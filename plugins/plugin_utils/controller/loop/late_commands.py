@@ -10,7 +10,6 @@ from ...state.record import Rollout
 from . import timing
 from .reconcile_loop import ReconcileLoop
 
-
 END = "the rollout was at its end"
 
 
