@@ -70,7 +70,7 @@ class _Wait:
         deadline = clock.monotonic() + self._timeout
         try:
             while True:
-                self._tell(rollout)
+                self._send(rollout)
                 self._step.guard.check()
                 clock.sleep(LOOK)
                 try:
@@ -84,7 +84,7 @@ class _Wait:
         finally:
             self._withdraw()
 
-    def _tell(self, rollout: Rollout | None) -> None:
+    def _send(self, rollout: Rollout | None) -> None:
         """Tell the run of a rollout that goes forward to give way, once."""
         if rollout is None or not _gives_way(rollout):
             does = "is about to end" if rollout is None else f"takes {rollout.revision} back"
