@@ -226,8 +226,10 @@ class _Begin(StepPart):
 
     def _refuse_alone(self) -> None:
         """Refuse to roll a member of a release in progress out without its release."""
+        from ..plugin_utils.controller.step.release import in_progress  # of rollouts that begin
+
         service = self.record.service
-        if name := self.step.release.waits_for(service):
+        if name := in_progress(self.step, service):
             raise RolloutFailed(
                 f"rollout_release: {service} is a member of release {name}, which is in progress"
                 " and replaces what is rolled out now; run release.yml, or wait for its end",

@@ -268,20 +268,28 @@ class ReleaseLink:
             return engine.must_go_back(release, mine.member) if release and mine else ""
         return ""
 
-    def waits_for(self, service: str) -> str:
-        """Return of which release in progress a service is a member; empty: of none."""
-        with suppress(StoreError):  # a damaged record of releases keeps no service
-            for release in self.releases.read().values():
-                members = {member.service for member in release.members.values()}
-                if service in members and not release.phase.over:
-                    return release.name
-        return ""
-
     def _joined(self) -> Release | None:
         """Return the release of the rollout; None: it has none."""
         if (mine := self._mine) is None:
             return None
         return self._step.store_retry.call(self.releases.read).get(mine.release)
+
+
+def in_progress(step: StepContext, service: str) -> str:
+    """Return of which release in progress a service is a member; empty: of none.
+
+    Over the connections of the step: every rollout asks, and few services have releases.
+    """
+    context = replace(step.context, service=JOURNAL, transport=step.transport)
+    me = step.session.identity
+    with suppress(StoreError):  # a damaged record of releases keeps no service
+        for release in (
+            Releases(step.settings.store.make(context), me.token, me.holder).read().values()
+        ):
+            members = {member.service for member in release.members.values()}
+            if service in members and not release.phase.over:
+                return release.name
+    return ""
 
 
 def begun(known: Known, membership: Membership, now: float) -> Release:
