@@ -7,7 +7,7 @@ import typing as t
 from dataclasses import replace
 from functools import cached_property, partial
 
-from ..plugin_utils.base.errors import InputError, LeaseHeld
+from ..plugin_utils.base.errors import Aborted, InputError, LeaseHeld, RolloutFailed
 from ..plugin_utils.config.step_options import (
     PLAY_HOSTS,
     REACHED,
@@ -26,6 +26,7 @@ from ..plugin_utils.controller.rollout.validation import Validation, fewer
 from ..plugin_utils.controller.step import reason
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext, StepPart
+from ..plugin_utils.engine.model import Phase
 from ..plugin_utils.engine.strategy import Plan, rolling
 from ..plugin_utils.inputs.options import Options
 from ..plugin_utils.state import commands
@@ -35,6 +36,7 @@ if t.TYPE_CHECKING:
     from ..plugin_utils.controller.rollout.dry_run import DryRun
     from ..plugin_utils.controller.rollout.in_place import InPlace
     from ..plugin_utils.controller.rollout.lifecycle import Lifecycle
+    from ..plugin_utils.state.record import Rollout
 
 
 class ActionModule(StepAction):
@@ -104,6 +106,8 @@ class _Begin(StepPart):
         rollout = self.record.open
         if rollout is None:
             self.step.notify_release()  # what a killed run did not
+        if self._retreat:
+            return self._go_back(rollout)
         if rollout is None or supersedes(self.step, revision, rollout):
             return self._open(revision, replicas)
         if not self.step.in_place and (command := commands.pending_abort(self.step.session)):
@@ -144,7 +148,7 @@ class _Begin(StepPart):
         self.step.session.read()
         platform_change.refuse(self.step)
         self.step.session.foresee_exclusions()
-        if not in_play and commands.pending_abort(self.step.session):
+        if not in_play and (commands.pending_abort(self.step.session) or self._retreat):
             return revision, replicas  # nothing of the plan is ahead
         self.validation.check_order(revision)
         self.validation.check_window()
@@ -155,6 +159,25 @@ class _Begin(StepPart):
         if in_play:
             self.in_place.plan.check_entries()
         return revision, replicas
+
+    def _go_back(self, rollout: Rollout | None) -> Result:
+        """Take the rollout back, as its release demands, whatever its plan is now."""
+        if rollout is None:
+            return self.step.report(False, msg=f"{self.record.service}: {self._retreat}")
+        if rollout.phase == Phase.ROLLING_BACK:
+            return self.lifecycle.resume(rollout, rollout.replicas)
+        if self.step.check_mode:
+            return self.dry_run.rollback()
+        from ..plugin_utils.controller.rollout.rollback import Rollback  # here alone
+
+        Rollback(self.step).carry_out(rollout, Aborted(self._retreat, "PR-635"))
+
+    @cached_property
+    def _retreat(self) -> str:
+        """Why the release of the rollout in progress takes it back; "": it does not."""
+        rollout = self.record.open
+        joined = rollout is not None and rollout.release is not None and not self.step.in_place
+        return self.step.release.retreat() if joined else ""
 
     def _repairs(self, revision: str) -> bool:
         """Return whether the stable revision is only repaired or scaled: by no strategy, so that it
@@ -206,6 +229,8 @@ class _Begin(StepPart):
 
             step.print_line(f"{record.service}: {adopted.effect(record)}")
         joins = membership is not None and kind.forward
+        if membership is None and record.open is None and kind.forward:
+            self._refuse_alone()
         release = step.release.join(membership, revision) if membership and joins else None
         if step.check_mode:
             return self.dry_run.open(kind, revision, generation, replicas, plan)
@@ -215,6 +240,18 @@ class _Begin(StepPart):
         open_ = partial(self.lifecycle.open, plan=plan, why=self.why, release=release)
         open_(kind, revision, generation, replicas, base)
         return step.report(True, **fewer(record.service, base, replicas, step.loop.targets))
+
+    def _refuse_alone(self) -> None:
+        """Refuse to roll a member of a release in progress out without its release."""
+        from ..plugin_utils.controller.step.release import in_progress  # of rollouts that begin
+
+        service = self.record.service
+        if name := in_progress(self.step, service):
+            raise RolloutFailed(
+                f"rollout_release: {service} is a member of release {name}, which is in progress"
+                " and replaces what is rolled out now; run release.yml, or wait for its end",
+                "PR-638",
+            )
 
     def _kind_of_same(self, revision: str, generation: int, replicas: int) -> RolloutKind | None:
         """Return the kind of a rollout of the stable revision; None: there is nothing to do."""

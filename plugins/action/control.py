@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from ..plugin_utils.base import clock
 from ..plugin_utils.config import remembered
 from ..plugin_utils.config.step_options import COMMAND, CONTINUED, COUNT, FORCE, HOST, WHY
-from ..plugin_utils.controller.rollout import command_request, takeover
+from ..plugin_utils.controller.rollout import command_answer, command_request, takeover
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
 from ..plugin_utils.inputs.options import FLAG, Field, Options, whole
 from ..plugin_utils.interfaces.store import Lease
 from ..plugin_utils.state import commands, identity
-from ..plugin_utils.state.record import Record
+from ..plugin_utils.state.record import Record, Rollout
 
 
 class ActionModule(StepAction):
@@ -69,27 +69,40 @@ class ActionModule(StepAction):
         else:
             effect = "no run is active, it takes effect on the next run"
         last = pending(step, record)
+        then = ""
         if last and command_request.same(last, asked):
-            line = (
-                f"command '{command}' was sent by {last['by']} before and is still pending;"
-                f" {effect}"
-            )
-            return answer(step, False, last["number"], running, line)
-        rollout = command_request.accept(step, asked, last)
-        if step.check_mode:
-            return answer(
-                step, True, None, running, f"command '{command}' would be recorded; {effect}"
-            )
-        asked |= {
-            "rollout": rollout.id,
-            "by": me.holder,
-            "at": round(clock.now(), 3),
-            "request": me.request,
-            "host": me.host,
-        }
-        return answer(
-            step, True, store.post(asked), running, f"command '{command}' recorded; {effect}"
-        )
+            done = f"was sent by {last['by']} before and is still pending"
+            changed, number, rollout = False, last["number"], record.open
+        else:
+            rollout = command_request.accept(step, asked, last)
+            ways = [f"{name} would {what}" for what, name in commands.ways_out(rollout)]
+            then = f"; then {', '.join(ways)}" if command == "pause" else ""
+            if step.check_mode:
+                line = f"command '{command}' would be recorded; {effect}{then}"
+                return answer(step, True, None, running, line)
+            done, changed, number = "recorded", True, send(step, rollout, asked)
+        # a run that sends itself a command obeys in its next step
+        other = lease and running and lease.details.get("run") != me.run
+        if lease and other and rollout and not step.check_mode:
+            effect = command_answer.await_answer(step, rollout, asked, number, lease)
+        line = f"command '{command}' {done}; {effect}{then}"
+        return answer(step, changed, number, running, line)
+
+
+def send(step: StepContext, rollout: Rollout, asked: Mapping[str, t.Any]) -> int:
+    """Write a command into the journal; return its number."""
+    me = step.session.identity
+    sent = {
+        **asked,
+        "rollout": rollout.id,
+        "phase": rollout.phase.value,
+        "by": me.holder,
+        "at": round(clock.now(), 3),
+        "request": me.request,
+        "host": me.host,
+    }
+    number: int = step.session.store.post(sent)
+    return number
 
 
 def pending(step: StepContext, record: Record) -> Mapping[str, t.Any] | None:

@@ -23,6 +23,7 @@ COMMANDS = {
     "begin": "Begin the release, or continue it.",
     "next": "Return the member whose turn it is.",
     "end": "Fail if the release is held or was taken back.",
+    "taken_back": "Fail unless the release was taken back, but for members that cannot go back.",
     "abort": "Take the release back. Its members do so when they are run.",
     "show": "Return the release.",
 }
@@ -65,12 +66,16 @@ class ActionModule(StepAction):
         lines = report.lines(release, clock.wall())
         if changed and step.check_mode:
             step.show(["check mode: nothing is changed; the release would be as follows", *lines])
-        if command == "end":
+        if command in ("end", "taken_back"):
             step.show(lines)
-            bad = (ReleasePhase.HELD, ReleasePhase.GOING_BACK, ReleasePhase.BACK)
-            if release.phase in bad:
-                raise RolloutFailed(report.ended(release), "PR-636")
-        return step.report(changed, release=report.data(release), lines=lines, turn=turn)
+        bad = (ReleasePhase.HELD, ReleasePhase.GOING_BACK, ReleasePhase.BACK)
+        if command == "end" and release.phase in bad:
+            raise RolloutFailed(report.ended(release), "PR-636")
+        if command == "taken_back" and release.phase is not ReleasePhase.BACK:
+            raise RolloutFailed(report.not_taken_back(release), "PR-636")
+        done = command == "begin" and release.phase is ReleasePhase.PROMOTED
+        known = {"msg": f"release {release.name} is promoted; nothing to do"} if done else {}
+        return step.report(changed, release=report.data(release), lines=lines, turn=turn, **known)
 
 
 def _obey(step: StepContext, membership: Membership) -> tuple[bool, Release | None]:

@@ -23,8 +23,8 @@ options:
     description: The command. Required, except with O(withdraw).
     type: str
     choices:
-      pause: Stop before the next action, without a deadline, until told to continue.
-      resume: Continue after a pause, or where the rollout is held.
+      pause: Stop before the next action, at a gate, too, without a deadline, until V(resume) or V(promote).
+      resume: Undo V(pause), or continue where the rollout is held. Lets it pass no gate.
       promote: Let the rollout continue where it waits for an operator.
       promote_full: Continue to the end, without further pauses or gates.
       skip: Continue with the next stage without waiting for this one's gates.

@@ -25,6 +25,7 @@ options:
       begin: Begin the release, or continue it.
       next: Return the member whose turn it is.
       end: Fail if the release is held or was taken back.
+      taken_back: Fail unless the release was taken back, but for members that cannot go back.
       abort: Take the release back. Its members do so when they are run.
       show: Return the release.
     default: show

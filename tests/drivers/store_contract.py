@@ -135,8 +135,8 @@ class StoreContract:
         form = (
             r"service shop: the lease is held by ann@desk pid 7 \(ansible-playbook rollout\.yml\)"
             r" since "
-            r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ until \d\d:\d\d:\d\dZ \(another \d\d s\); wait, or"
-            r" end that run"
+            r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ until \d\d:\d\d:\d\dZ \(another \d\d s\); wait"
+            r" for its end"
         )
         assert re.fullmatch(form, str(caught.value))
         make().release("b")

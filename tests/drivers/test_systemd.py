@@ -38,6 +38,7 @@ from ansible_collections.progressive.rollout.tests.drivers import platform_contr
 from ansible_collections.progressive.rollout.tests.support.connect import connect
 from ansible_collections.progressive.rollout.tests.support.contexts import Knows, tell
 from ansible_collections.progressive.rollout.tests.support.hosts import Hosts
+from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 SLEEP = ["/bin/sleep", "1000"]
@@ -233,9 +234,15 @@ def test_what_rollouts_left_is_removed_and_units_run_on(bench: Bench) -> None:
     ], "what the unit needs"
     assert bench.systemctl("show", "--property=MainPID", bench.unit()) == pid
     bench.systemctl("restart", bench.unit())
+    page = SNIPPETS["docs/how-to/leave.md"]["units"]
+    bench.run(page.replace("shop@", f"{bench.service}@"))
+    state = bench.systemctl("show", "--property=ActiveState", bench.unit())
+    assert state.strip() == "ActiveState=inactive"
+    gone = f"/etc/systemd/system/multi-user.target.wants/{bench.unit()}"
+    assert gone not in listing(), "it does not come back with its host"
     bench.run(
-        f"systemctl disable --quiet --now {bench.unit()}; rm -r {ENV}/{bench.unit()}"
-        f" /etc/systemd/system/{bench.service}@.service; systemctl daemon-reload"
+        f"rm -r {ENV}/{bench.unit()} /etc/systemd/system/{bench.service}@.service;"
+        " systemctl daemon-reload"
     )
 
 

@@ -49,7 +49,7 @@ def test_a_word_is_written_down_for_whoever_runs_the_rollout(playground: Playgro
     assert pause.changed and pause.result["running"] and pause.result["number"] == 1
     assert pause.msg.startswith(
         "shop 1: command 'pause' recorded; the run of "
-    ) and pause.msg.endswith(" obeys shortly")
+    ) and pause.msg.endswith(" obeys shortly; then resume would continue, abort would roll back")
     told = "no run is active, it takes effect on the next run"
 
     again, resume, twice, abort, early, misspelt, forced = say(

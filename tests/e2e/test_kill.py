@@ -95,7 +95,7 @@ def test_a_second_rollout_is_refused_and_told_by_whom(front: BehindHAProxy, shop
     assert other.rc != 0
     assert re.search(
         rf"the lease is held by \S+@\S+ pid {run.process.pid} \(ansible-playbook .*rollout\) "
-        r"since \d{4}-\d\d-\d\dT[\d:]+Z until [\d:]+Z \(another \d+ s\); wait, or end that run",
+        r"since \d{4}-\d\d-\d\dT[\d:]+Z until [\d:]+Z \(another \d+ s\); wait for its end",
         other.failed.msg,
     ), other.failed.msg
     assert run.wait().rc == 0

@@ -49,7 +49,12 @@ def release(
     """The variables of a release."""
     given = {m: of_member(playground, m, revision, **dict(of_one.get(m, {}))) for m in members}
     declared = {"name": name, "members": dict(members)}
-    return {"rollout_release": declared, "rollout_members": given, "rollout_revision": None}
+    return {
+        "rollout_release": declared,
+        "rollout_members": given,
+        "rollout_revision": None,
+        "rollout_service": None,
+    }
 
 
 def recorded(playground: Playground, name: str) -> dict[str, t.Any]:
@@ -262,3 +267,42 @@ def test_the_example_releases_four_services_in_order(playground: Playground) -> 
     assert [name in shown.output for name in given["rollout_members"]] == [True] * 4
     assert "2.4.3" not in playground.journal("all.releases")["releases"]
     assert {name: {"2.4.2"} for name in given["rollout_members"]} == running(playground)
+
+
+def test_the_name_of_a_member_is_refused_before_it_is_shown(playground: Playground) -> None:
+    given = release(playground, "1", "1")
+    given["rollout_release"]["members"] = {"web\x1b[31m\u202e": {}}
+    refused = playground.run(RELEASE, given)
+    assert refused.rc != 0 and "[PR-120]" in refused.failed.msg, refused.output
+    assert "\x1b[31m" not in refused.output and "\u202e" not in refused.output
+    assert playground.files() == set()
+
+
+def test_shared_variables_have_the_name_and_revision_of_each_member(
+    playground: Playground,
+) -> None:
+    given = {
+        "rollout_service": None,
+        "rollout_revision": None,
+        "rollout_replicas": 1,
+        "revisions": {"api": "7", "worker": "8"},
+        "ports_of": PORTS,
+        "rollout_platform": {
+            **playground.variables["rollout_platform"],
+            "ports": "{{ ports_of[rollout_service] }}",
+            "env": {"NAME": "{{ rollout_service }} {{ rollout_revision }}"},
+        },
+        "rollout_release": {"name": "1", "members": MEMBERS},
+        "rollout_members": {
+            name: {"rollout_revision": f"{{{{ revisions['{name}'] }}}}"} for name in MEMBERS
+        },
+    }
+    for_all = playground.run(RELEASE, {**given, "rollout_service": "shop"})
+    assert for_all.rc != 0 and "[PR-639]" in for_all.failed.msg and playground.files() == set()
+    outcome = playground.run(RELEASE, given)
+    assert outcome.rc == 0, outcome.output
+    assert running(playground) == {"api": {"7"}, "worker": {"8"}}
+    for record in playground.living():
+        name = record["id"].rpartition("-")[0]
+        low, high = map(int, PORTS[name].split("-"))
+        assert low <= record["port"] <= high, record

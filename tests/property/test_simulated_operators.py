@@ -9,16 +9,25 @@ import math
 import typing as t
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from random import Random
+from unittest import mock
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.action import begin, finish, promote
+from ansible_collections.progressive.rollout.plugins.action import begin, control, finish, promote
 from ansible_collections.progressive.rollout.plugins.action import replace as replaces
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     RolloutError,
     RolloutFailed,
 )
-from ansible_collections.progressive.rollout.tests.simulations.world.machine import Machine
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout import (
+    takeover,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands import (
+    not_withdrawn,
+)
+from ansible_collections.progressive.rollout.tests.simulations.world.machine import Job, Machine
 from ansible_collections.progressive.rollout.tests.simulations.world.runs import (
     DRIVERS,
     Run,
@@ -26,6 +35,7 @@ from ansible_collections.progressive.rollout.tests.simulations.world.runs import
     journal,
     lease,
 )
+from ansible_collections.progressive.rollout.tests.simulations.world.store import MemoryStore
 from ansible_collections.progressive.rollout.tests.simulations.world.world import (
     BALANCERS,
     Fault,
@@ -91,6 +101,12 @@ class Shop:
         """Send a command to the canary of revision 2, and continue it."""
         given = {**GIVEN, **CANARY, "revision": "2"}
         self.play(lambda run: run.control(word, given, host=host))
+
+    def beside(self, work: Callable[[Run], t.Any]) -> Job:
+        """Begin a run, which works while others do."""
+        process = self.machine.process("beside")
+        run = Run(self.world, process, "controller")
+        return self.machine.start(process, lambda: work(run), "main")
 
     def on(self, host: str) -> int:
         """How many instances live on a host."""
@@ -360,3 +376,174 @@ def test_a_held_rollout_is_not_continued_with_other_settings(held: Shop) -> None
     assert held.running == {"1": 3, "hangs": 1}
     done = held.to("hangs", on_failure="hold", platform=other, supersede=True)
     assert done["rollout"]["outcome"] == "promoted" and held.running == {"hangs": 3}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_share_rises_by_commands_of_promotion_only(shop: Shop, seed: int) -> None:
+    """Whatever else operators send to a canary that waits at a pause, and whichever run obeys."""
+    dice = Random(seed)
+    shop.to("1")
+    shop.to("2", **CANARY)
+    for _command in range(8):
+        word = dice.choice(("pause", "resume", "hold", "retry", "exclude", "include"))
+        host = dice.choice(("web1", "web2")) if word in ("exclude", "include") else None
+        with suppress(RolloutError):
+            shop.command(word, host)
+        if dice.random() < 0.3:
+            with suppress(RolloutError):
+                shop.to("2", **CANARY)
+        assert shop.running["2"] <= 1 and journal(shop.world).open, word
+    for word in ("retry", "promote", "promote"):
+        with suppress(RolloutError):
+            shop.command(word)
+    assert shop.running == {"2": 3}
+
+
+def until(shop: Shop, reached: Callable[[], bool]) -> None:
+    """Let time pass until a state is reached."""
+    for _tenth in range(600):
+        if reached():
+            return
+        shop.machine.sleep(0.1)
+    raise AssertionError("it does not come")
+
+
+def canary_beside(shop: Shop, **more: t.Any) -> Job:
+    """Let a run work on a canary until it waits at its pause."""
+    shop.to("1")
+    given = {**GIVEN, **CANARY, "revision": "2", "wait": 600, **more}
+    job = shop.beside(lambda run: run.rollout(given))
+    until(shop, lambda: shop.world.phase() == "paused")
+    return job
+
+
+def taken(shop: Shop) -> list[tuple[str, bool, bool]]:
+    """Return each command in the timeline: whether it was refused, or had no effect."""
+    rollout = journal(shop.world).rollout
+    assert rollout
+    return [
+        (event["word"], bool(event["refused"]), "ineffective" in event)
+        for event in MemoryStore("shop", shop.world.journals["shop"]).timeline(rollout.id)
+        if event["kind"] == "word"
+    ]
+
+
+def test_a_sender_whose_command_is_obeyed_reads_so(shop: Shop) -> None:
+    job = canary_beside(shop)
+    sent = shop.play(lambda run: run.control("pause", GIVEN))
+    assert "has obeyed; then resume would wait at " in sent["msg"]
+    assert "has obeyed" in shop.play(lambda run: run.control("promote", GIVEN))["msg"]
+    job.join()
+    assert shop.running == {"2": 3}
+
+
+@contextmanager
+def overtaken(word: str) -> Iterator[None]:
+    """Another operator is a moment faster: that command is sent just before the next one."""
+
+    def send(step: t.Any, rollout: t.Any, asked: t.Mapping[str, t.Any]) -> int:
+        takeover.post(step, rollout, word)
+        return t.cast(int, sends(step, rollout, asked))
+
+    sends = control.send
+    with mock.patch.object(control, "send", send):
+        yield
+
+
+def test_a_sender_whose_command_the_run_refuses_fails(shop: Shop) -> None:
+    job = canary_beside(shop)
+    with overtaken("abort"), pytest.raises(RolloutError, match="set target 2: shop 2") as refused:
+        shop.play(lambda run: run.control("set_target", GIVEN, count=2))
+    assert refused.value.id == "PR-700"
+    job.join()
+    assert shop.running == {"1": 3}
+    assert taken(shop) == [("abort", False, False), ("set_target", True, False)]
+
+
+def test_a_resume_behind_a_promote_leaves_a_trace(shop: Shop) -> None:
+    job = canary_beside(shop)
+    shop.play(lambda run: run.control("pause", GIVEN))
+    with overtaken("promote"):
+        sent = shop.play(lambda run: run.control("resume", GIVEN))
+    assert "without effect: the rollout continues already" in sent["msg"]
+    job.join()
+    assert shop.running == {"2": 3}
+    assert taken(shop)[1:] == [("promote", False, False), ("resume", False, True)]
+
+
+def ending(shop: Shop) -> Job:
+    """Let a run end its rollout, with a host that falls silent before it has stopped an
+    instance.
+    """
+    shop.to("1")
+    job = shop.beside(lambda run: run.rollout({**GIVEN, "revision": "2"}))
+    until(shop, lambda: shop.world.phase() != "finished" and shop.running["1"] == 1)
+    shop.world.hosts["web3"].away = math.inf
+    until(shop, lambda: shop.world.recorded("rollout")["step"] == "finish")
+    return job
+
+
+def test_a_host_is_left_out_while_a_rollout_ends(shop: Shop) -> None:
+    job = ending(shop)
+    began = shop.machine.time
+    sent = shop.play(lambda run: run.control("exclude", GIVEN, host="web3"))
+    assert "has obeyed" in sent["msg"]
+    job.join()
+    assert shop.machine.time - began < timing.LAST_LOOK / 2, "nothing waits for the host any more"
+    assert taken(shop) == [("exclude", False, False)]
+    assert shop.running == {"2": 3, "1": 1} and journal(shop.world).open is None
+
+
+def test_an_abort_while_a_rollout_ends_fails_at_once(shop: Shop) -> None:
+    job = ending(shop)
+    with pytest.raises(RolloutError, match="the rollout was at its end") as refused:
+        shop.play(lambda run: run.control("abort", GIVEN))
+    assert refused.value.id == "PR-700"
+    job.join()
+    assert taken(shop) == [("abort", True, False)]
+
+
+def test_a_fix_waits_for_the_rollout_that_goes_back(shop: Shop) -> None:
+    shop.to("1")
+    shop.lives = lambda revision, number: (
+        Life(start=math.inf, stop=5.0) if revision == "2" else Life()
+    )
+    job = shop.beside(lambda run: run.rollout({**GIVEN, "revision": "2"}))
+    until(shop, lambda: shop.world.phase() == "rolling_back")
+    assert shop.to("3", supersede=True)["rollout"]["outcome"] == "promoted"
+    job.join()
+    assert isinstance(job.result, RolloutFailed) and "back to 1" in str(job.result)
+    assert shop.running == {"3": 3}
+
+
+STORM = ("pause", "resume", "promote", "skip", "hold", "retry", "abort", "set_target", "exclude")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_command_of_a_storm_leaves_its_trace(shop: Shop, seed: int) -> None:
+    """Three operators send what they like, at once and one after the other."""
+    dice = Random(f"storm {seed}")
+    words = [[dice.choice(STORM) for _command in range(6)] for _sender in range(3)]
+    pauses = [[dice.choice((0.0, 0.5, 3.0)) for _command in range(6)] for _sender in range(3)]
+    job = canary_beside(shop, wait=60)
+
+    def send(run: Run, sender: int) -> None:
+        for word, seconds in zip(words[sender], pauses[sender], strict=True):
+            shop.machine.sleep(seconds)
+            more = {"count": 2} if word == "set_target" else {}
+            host = "web1" if word == "exclude" else None
+            with suppress(RolloutError):
+                run.control(word, {**GIVEN, **CANARY, "revision": "2"}, host=host, **more)
+
+    senders = [shop.beside(lambda run, sender=sender: send(run, sender)) for sender in range(3)]
+    for one in (*senders, job):
+        one.join()
+    for word in ("retry", "promote", "promote_full"):
+        with suppress(RolloutError):
+            shop.command(word)
+    rollout, store = journal(shop.world).rollout, MemoryStore("shop", shop.world.journals["shop"])
+    assert rollout and rollout.over, rollout
+    assert shop.running in ({"2": 3}, {"1": 3})
+    sent = [one for one in not_withdrawn(store.commands(0)) if one["rollout"] == rollout.id]
+    answered = {event.get("number") for event in store.timeline(rollout.id)}
+    assert [one for one in sent if one["number"] not in answered] == []

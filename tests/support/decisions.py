@@ -48,12 +48,14 @@ EPSILON = Fraction(1, 200)  # of all requests: weights are whole numbers
 
 
 def check_parts(point: Waypoint, new: int, old: int, each: Fraction) -> None:
-    """14: each of so many new ones gets no more than it is to get where all are there, and each of
-    so many old ones no more than it had before; or an even part.
+    """14: each of so many new ones gets no more than it is to get where all are there, or had at a
+    lower weight, and each of so many old ones no more than it had before; or an even part.
     """
     share, even = Fraction(point.weight or 0, 100), Fraction(1, new + old)
     rest = (1 - each * new) / old
     planned = share / max(1, max(point.carrying, new) if point.carrying else point.new)
+    carried = max((Fraction(w, 100 * max(1, n)) for w, n in point.carried), default=Fraction(0))
+    planned = max(planned, min(carried, share / new))
     usual = max(
         Fraction(1, max(1, point.desired)), (1 - share) / point.old if point.old else Fraction(0)
     )

@@ -23,6 +23,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands
     COMMANDS,
     FITTING,
     GIVE_WAY,
+    PAUSABLE,
     WITHDRAW,
     ahead,
     not_withdrawn,
@@ -40,7 +41,7 @@ BY_DESIGN = {
     "progressing": {"pause", "promote_full", "skip", "abort", "hold", "scale", "set_target"}
     | OF_HOSTS,
     "paused": {
-        "resume",
+        "pause",
         "promote",
         "promote_full",
         "skip",
@@ -52,8 +53,8 @@ BY_DESIGN = {
     | OF_HOSTS,
     "awaiting_promotion": {"promote", "promote_full", "skip", "pause", "abort", "hold", "scale"}
     | OF_HOSTS,
-    "promoting": {"abort", "hold", "scale"} | OF_HOSTS,
-    "holding": {"abort", "skip", "promote_full", "hold", "scale"} | OF_HOSTS,
+    "promoting": {"pause", "abort", "hold", "scale"} | OF_HOSTS,
+    "holding": {"pause", "abort", "skip", "promote_full", "hold", "scale"} | OF_HOSTS,
     "held": {"retry", "resume", "abort", "scale"} | OF_HOSTS,
     "rolling_back": {"hold"} | OF_HOSTS,
     "finished": set(),
@@ -85,7 +86,7 @@ def test_a_refusal_names_what_would_make_sense(phase: Phase, command: str) -> No
 
 @pytest.mark.parametrize(("phase", "command"), list(itertools.product(PHASES, COMMANDS)))
 def test_a_command_that_is_not_obeyed_yet_leads_to_a_phase(phase: Phase, command: str) -> None:
-    assert ahead(phase, command) in PHASES
+    assert ahead(phase, command)[0] in PHASES
 
 
 @pytest.mark.parametrize(("phase", "command"), list(itertools.product(PHASES, COMMANDS)))
@@ -102,14 +103,22 @@ def test_a_command_is_judged_by_the_phase_where_none_was_said_before_it(
 
 
 def test_a_pause_that_is_not_obeyed_yet_can_be_taken_back() -> None:
-    assert refusal(Phase.PROGRESSING, "resume") and not refusal(
-        ahead(Phase.PROGRESSING, "pause"), "resume"
-    )
+    phase, paused = ahead(Phase.PROGRESSING, "pause")
+    assert refusal(Phase.PROGRESSING, "resume") and not refusal(phase, "resume", paused=paused)
     assert refusal(Phase.PROGRESSING, "retry") and not refusal(
-        ahead(Phase.PROGRESSING, "hold"), "retry"
+        ahead(Phase.PROGRESSING, "hold")[0], "retry"
     )
-    assert ahead(Phase.PAUSED, "promote") == "progressing"
-    assert ahead(Phase.HOLDING, "skip") == "promoting"
+    assert ahead(Phase.PAUSED, "promote") == ("progressing", False)
+    assert ahead(Phase.HOLDING, "skip") == ("promoting", False)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_resume_undoes_a_pause_and_nothing_else(phase: Phase) -> None:
+    assert bool(refusal(phase, "resume", paused=True)) == (phase not in (*PAUSABLE, Phase.HELD))
+    assert bool(refusal(phase, "resume")) == (phase != Phase.HELD)
+    assert bool(refusal(phase, "pause")) == (
+        phase in (Phase.HELD, Phase.ROLLING_BACK, Phase.FINISHED)
+    )
 
 
 def test_the_page_of_commands_has_the_same_table() -> None:
@@ -127,7 +136,8 @@ def test_the_page_of_commands_has_the_same_table() -> None:
         for row in rows
     }
     assert written == {
-        command: [phase for phase in PHASES if not refusal(phase, command)] for command in COMMANDS
+        command: [phase for phase in PHASES if not refusal(phase, command, paused=True)]
+        for command in COMMANDS
     }
 
 

@@ -62,3 +62,11 @@ def test_what_continues_is_told_which_rollout_it_is(shop: Service) -> None:
     assert (
         rollout and shop.step(control, {"command": "promote"})["settings"]["rollout"] == rollout.id
     )
+
+
+def test_a_pause_at_a_gate_says_what_each_command_would_do(shop: Service) -> None:
+    assert sent(shop, "pause") == (
+        f"{NEXT}; then resume would wait at step 2 gate as before, promote would pass step 2"
+        " gate and continue, abort would roll back",
+        False,
+    )

@@ -23,8 +23,11 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model i
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.progress import Rules
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import rolling
+from hypothesis import given
+from hypothesis import strategies as st
 
 NOW = 1000.0
+STATES = [*(kind.value for kind in State), "gone"]
 
 
 def state(instance: str, name: str, at: float) -> dict[str, t.Any]:
@@ -48,6 +51,20 @@ def test_what_instances_took_in_this_rollout_comes_before_what_they_took_in_the_
     two.take(state("old", "stopped", 5.5))
     assert two.times(before) == MedianTimes(9.0, 1.5)
     assert two.times() is None  # a stop alone tells nothing of starts
+
+
+def test_an_instance_in_place_takes_what_each_of_its_ways_took() -> None:
+    """It was ready before it was drained, and starts after that."""
+    events = [("ready", 0), ("draining", 30), ("stopped", 35), ("starting", 36), ("ready", 40)]
+    again = [("draining", 100), ("ready", 101), ("draining", 200), ("gone", 203)]
+    took = durations(*(state("a", name, float(at)) for name, at in events + again))
+    assert took.times() == MedianTimes(4.0, 5.0)
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(STATES), st.floats(0, 99))))
+def test_no_instance_takes_less_than_no_time(seen: list[tuple[str, str, float]]) -> None:
+    times = durations(*(state(*one) for one in seen)).times(MedianTimes(1.0, 1.0))
+    assert times and min(times.start, times.stop) >= 0
 
 
 def instance(name: str, generation: int, kind: State, age: float = 500.0) -> Instance:

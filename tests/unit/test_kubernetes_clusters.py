@@ -185,7 +185,7 @@ def test_a_canary_has_its_part_in_each_cluster(balanced: bool) -> None:
     given = {"strategy": "canary", "steps": [{"set_replicas": "25%"}, {"pause": {}}]}
     shop.play(revision="2", **given)
     assert [server.counts() for server in (shop.eu, shop.us)] == [{"1": 3, "2": 1}] * 2
-    shop.say("resume")
+    shop.say("promote")
     shop.play(revision="2", **given)
     is_ordinary(shop.eu, "2", 4)
     is_ordinary(shop.us, "2", 4)

@@ -154,6 +154,9 @@ def test_without_instances_to_compare_with_errors_are_still_told() -> None:
         == "errors 8 of 480 (1.7 %) against 0 of 0"
     )
     assert progress.left_open(analysis, {}) == ""
+    assert progress.unmeasured(analysis, {"errors": metric.memory}) == ""
+    assert progress.unmeasured(analysis, {}) == "no measurement of errors"
+    assert progress.unmeasured(replace(analysis, dry_run=True), {}) == ""
     assert progress.left_open(replace(analysis, dry_run=True), {"errors": metric.memory}) == ""
 
 

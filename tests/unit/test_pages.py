@@ -182,7 +182,7 @@ USED = {
     },
     f"{HOW_TO}/containers.md": {"containers.yml"},
     f"{HOW_TO}/control.md": {"control", "back_in_steps", "set_target", "exclude", "follow"},
-    f"{HOW_TO}/leave.md": {"remove"},
+    f"{HOW_TO}/leave.md": {"remove", "units"},
     "docs/examples/kubernetes/README.md": {"setup", "rollout", "patch", "in_git"},
     f"{HOW_TO}/drain-an-instance.md": {"drain.yml", "drain"},
     f"{HOW_TO}/envoy.md": {"envoy-files", "envoy.json", "envoy.yml", "cohort.yml"},

@@ -164,6 +164,17 @@ def test_a_switch_that_nothing_compared_says_which_requests_failed(
     assert says or not rollout.reason
 
 
+@pytest.mark.parametrize("dry", [False, True])
+def test_an_analysis_that_never_measured_is_named_at_the_end(shop: Service, dry: bool) -> None:
+    """It was asked for, and the rollout was over before its first measurement."""
+    asked = {"dry_run": dry, "metrics": [{**OK, "initial_delay": "1h"}]}
+    shop.play(revision="2", analysis=asked)
+    rollout = shop.journal.rollout
+    assert rollout and rollout.outcome == "promoted"
+    named = "without a verdict: no measurement of " + OK["name"]
+    assert rollout.reason == ("" if dry else named)
+
+
 def test_instances_are_ready_since_what_the_step_before_saw(shop: Service) -> None:
     shop.step(begin, **CANARY)
     shop.step(replaces, **CANARY)

@@ -4,10 +4,21 @@
 from __future__ import annotations
 
 import itertools
+import random
+from collections.abc import Iterator
 from fractions import Fraction
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import Waypoint
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.budget import Budget
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.shares import Target
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.strategy import (
+    Plan,
+    RolloutTarget,
+    Step,
+    Waypoint,
+    stages,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.targets import divide
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.weights import (
     EVEN,
     MOST,
@@ -168,6 +179,71 @@ def test_where_each_is_to_have_an_even_part_none_ever_has_more(
         max(Fraction(each, whole), Fraction(rest, whole))
         <= max(Fraction(1, desired), Fraction(1, new + old)) + HALF / 100
     )
+
+
+# On the way from one share to the next
+# --------------------------------------------------------------------------------------------------
+
+STEPS = st.lists(st.integers(1, 99), min_size=1, max_size=5, unique=True).map(sorted)
+
+
+def way(replicas: int, surge: int, steps: list[int]) -> list[Waypoint]:
+    """The waypoints of a canary with these shares."""
+    plan = Plan("canary", tuple(Step(f"step {weight}", weight=weight) for weight in steps))
+    target = RolloutTarget(2, replicas, Budget(surge, 0).resolve(replicas), replicas, stable=1)
+    return [stage.waypoint for stage in stages(plan, target)]
+
+
+def walked(listed: list[Waypoint], order: random.Random) -> Iterator[tuple[Waypoint, int, int]]:
+    """Yield each composition on the way: new ones start and old ones leave in any order."""
+    new, old = 0, listed[0].desired
+    for point in listed:
+        while new < point.new or old > point.old:
+            more = new < point.new and (new + old <= point.desired or order.random() < 0.5)
+            if more or old <= point.old:
+                new += 1
+            else:
+                old -= 1
+            if new:
+                yield point, new, old
+
+
+@examples(500)
+@given(st.integers(1, 30), st.integers(1, 30), STEPS, st.randoms(use_true_random=False))
+@example(4, 4, [25, 26], random.Random(0))
+@example(20, 20, [5, 6], random.Random(0))
+@example(3, 3, [33, 34], random.Random(0))
+@example(4, 4, [10, 20, 30], random.Random(0))
+@example(3, 3, [5, 25, 26, 50, 70], random.Random(0))
+def test_the_share_never_falls_on_the_way_forward(
+    replicas: int, surge: int, steps: list[int], order: random.Random
+) -> None:
+    """And where an instance fails, it falls by what that instance carried."""
+    before = Fraction(0)
+    for point, new, old in walked(way(replicas, surge, steps), order):
+        split = WeightSplit(point)
+        share = achieved(split.weights(new, old), new, old)
+        assert share >= before - HALF, (point, new, old)
+        before = share
+        if new > 1:
+            left = achieved(split.weights(new - 1, old), new - 1, old)
+            assert left >= share - share / new - HALF
+
+
+def test_raising_a_share_by_one_percent_keeps_what_instances_carry() -> None:
+    point = way(4, 4, [25, 26])[1]
+    assert (point.weight, point.new) == (26, 2)
+    assert [round(achieved(WeightSplit(point).weights(new, 4), new, 4)) for new in (1, 2)] == [
+        25,
+        26,
+    ]
+
+
+def test_each_target_keeps_what_its_instances_carry() -> None:
+    targets = [Target(name, frozenset({name})) for name in ("eu", "us")]
+    divided = divide(way(8, 8, [25, 26])[1], targets)
+    for _target, part in divided.parts:
+        assert round(achieved(WeightSplit(part).weights(1, 4), 1, 4)) == 25
 
 
 # A way back

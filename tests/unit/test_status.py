@@ -210,6 +210,11 @@ def test_what_is_paused_says_by_whom_and_why() -> None:
     assert first.endswith(". Paused by ann: lunch") and lease.endswith(
         "resume.yml to continue, or abort.yml to roll back"
     )
+    paused.rollout.gates = {"step 1": GateRecord(60.0)}
+    assert lines(paused, None, [])[1].endswith(
+        "resume.yml to wait at step 1 as before, promote.yml to pass step 1 and continue, or"
+        " abort.yml to roll back"
+    )
 
 
 def test_an_ended_one() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 import sys
 import time
 import typing as t
@@ -355,7 +356,8 @@ COMES_TO = {
     ("progressing", "pause"): "stays",
     ("progressing", "promote_full"): "skips",
     ("progressing", "skip"): "skips",
-    ("paused", "resume"): "passed",
+    ("paused", "pause"): "stays",
+    ("paused", "resume"): "waits",  # at the gate, as before: only a pause is undone
     ("paused", "promote"): "passed",
     ("paused", "promote_full"): "skips",
     ("paused", "skip"): "skips",
@@ -363,6 +365,8 @@ COMES_TO = {
     ("awaiting_promotion", "promote_full"): "skips",
     ("awaiting_promotion", "skip"): "skips",
     ("awaiting_promotion", "pause"): "stays",
+    ("promoting", "pause"): "stays",
+    ("holding", "pause"): "stays",
     ("holding", "promote_full"): "passed",
     ("holding", "skip"): "passed",
 }
@@ -384,11 +388,7 @@ def test_every_command_in_every_phase(
         "scale": "renumbers",
         "set_target": "renumbers",
     }.get(command) or COMES_TO.get((phase, command), "")
-    if place is paused and command == "resume":
-        expected = "waits"  # at the gate that it then comes to
-    if place is paused_at_a_pause and command == "resume":
-        expected = "waits"  # the pause was by a command: it goes on as if it had not been sent
-    why_not = refusal(phase, command)
+    why_not = refusal(Phase(phase), command, paused=bool(walk.rollout.paused))
     came_to = outcome(walk)
     assert came_to == (outcome(silent) if why_not or place_named else expected)
     if why_not:
@@ -397,19 +397,21 @@ def test_every_command_in_every_phase(
             silent.rollout.paused.keys(),
         )
     assert walk.record.obeyed == len(walk.said)
-    ignored = phase == "progressing" and command in ("resume", "retry")
+    met = phase == "progressing" and command in ("resume", "retry")
     told = {
         "kind": "word",
         "word": command,
         "by": "ann",
         "why": "a hunch",
-        "refused": why_not,
+        "refused": "" if met else why_not,
+        "number": len(walk.said),
     } | number
+    told |= {"ineffective": "the rollout continues already"} if met else {}
     told |= {"host": "web3"} if place_named else {}
     assert walk.rollout.excluded == (["web3"] if command == "exclude" else [])
-    assert walk.kinds("word") == silent.kinds("word") + ([] if ignored else [told])
+    assert walk.kinds("word") == [*silent.kinds("word"), told]
     about = " to 5" if number else " web3" if place_named else ""
-    assert ignored or f"{command}{about} sent by ann: a hunch" in "\n".join(walk.lines)
+    assert f"{command}{about} sent by ann: a hunch" in "\n".join(walk.lines)
 
 
 @pytest.mark.parametrize(("phase", "place"), PLACES)
@@ -474,9 +476,24 @@ def test_what_was_said_to_a_held_one_is_done_by_the_run_that_goes_on(
 ) -> None:
     """Its begin makes it progressing; the command says nothing to the gates it comes to."""
     walk = Walk(now, approval())
-    walk.say(command)
+    walk.say(command, phase="held")
     assert walk.turn() == "waits"
-    assert not walk.kinds("word")
+    assert [(taken["refused"], "ineffective" in taken) for taken in walk.kinds("word")] == [
+        ("", False)
+    ]
+
+
+def test_a_resume_behind_a_promote_is_recorded_as_without_effect(now: SimpleNamespace) -> None:
+    """Both are sent within two seconds at a pause."""
+    walk = paused_at_a_pause(now)
+    walk.say("promote")
+    walk.say("resume")
+    assert walk.turn() == "passed"
+    assert [taken.get("ineffective") for taken in walk.kinds("word")[-2:]] == [
+        None,
+        "the rollout continues already",
+    ]
+    assert "resume sent by ann; without effect: the rollout continues already" in walk.lines
 
 
 # Two commands at once: sent within a second, or while nobody ran it.
@@ -524,6 +541,67 @@ def test_resume_at_a_pause_and_pause_again_stays(now: SimpleNamespace) -> None:
     assert walk.turn() == "stays"
 
 
+PAUSABLE = [place for phase, place in PLACES if phase not in ("rolling_back",)]
+PROMOTING = ("promote", "promote_full", "skip")
+
+
+@pytest.mark.parametrize("place", PAUSABLE)
+def test_a_pause_holds_anywhere_until_resume_alone(
+    now: SimpleNamespace, place: Callable[[SimpleNamespace], Walk]
+) -> None:
+    walk = place(now)
+    at_gate = dict(walk.rollout.gates)
+    walk.say("pause")
+    assert [walk.turn(), walk.turn(60)] == ["stays", "stays"]
+    hints = [hint for hint in walk.hints if hint.startswith("to ")][-3:]
+    assert any(hint.endswith("run resume") for hint in hints)
+    walk.next_run()
+    walk.say("resume")
+    if at_gate and walk.rollout.phase != "holding":
+        assert walk.turn() == "waits" and not walk.rollout.paused
+    else:
+        assert walk.turn(arrived=False) == "goes" and not walk.rollout.paused
+
+
+def test_a_pause_at_a_gate_names_what_each_command_does(now: SimpleNamespace) -> None:
+    walk = at_a_pause(now)
+    walk.say("pause")
+    walk.turn()
+    assert [hint for hint in walk.hints if hint.startswith("to ")][-3:] == [
+        "to wait at approval as before: run resume",
+        "to pass approval and continue: run promote",
+        "to roll back: run abort",
+    ]
+
+
+@pytest.mark.parametrize("place", [at_a_pause, awaiting_promotion])
+@pytest.mark.parametrize("seed", range(60))
+def test_commands_other_than_promotion_pass_no_gate(
+    now: SimpleNamespace, place: Callable[[SimpleNamespace], Walk], seed: int
+) -> None:
+    """Several senders, in any order, across runs, with a doubting background analysis, too."""
+    dice = random.Random(seed)
+    walk = place(now)
+    if seed % 2:
+        walk.background = (told("watch", says(Answer(PERSON, "looks worse"))),)
+        walk.next_run()
+    for _command in range(20):
+        for _sender in range(dice.randint(1, 3)):
+            walk.say(
+                dice.choice(("pause", "resume", "pause", "resume", "retry")),
+                by=dice.choice(("ann", "bob", "eve")),
+            )
+        assert walk.turn(dice.choice((0.3, 1.0, 60.0))) in ("stays", "waits")
+        if dice.random() < 0.2:
+            walk.next_run()
+    assert all(record.state == "waiting" for record in walk.rollout.gates.values())
+    assert all(record.state == "waiting" for record in walk.rollout.background.values())
+    walk.say("resume")
+    walk.say(dice.choice(PROMOTING))
+    walk.turn()
+    assert any(event["word"] in PROMOTING and not event["refused"] for event in walk.kinds("word"))
+
+
 def test_a_hold_that_was_ended_before_it_was_read_is_not_obeyed(now: SimpleNamespace) -> None:
     """Otherwise the run would end held, and tell people to resume what is to be rolled back."""
     walk = progressing(now)
@@ -536,7 +614,10 @@ def test_a_hold_that_was_ended_before_it_was_read_is_not_obeyed(now: SimpleNames
     walk.say("hold")
     walk.say("resume")
     assert walk.turn(arrived=False) == "goes"
-    assert [taken["refused"] for taken in walk.kinds("word")] == ["resume sent by ann after it"]
+    assert [taken["refused"] for taken in walk.kinds("word")] == [
+        "resume sent by ann after it",
+        "",
+    ]
     walk.say("hold")
     with pytest.raises(RolloutFailed):
         walk.turn()
@@ -547,8 +628,8 @@ def test_it_is_known_what_a_command_not_obeyed_yet_leads_to(
     now: SimpleNamespace, command: str
 ) -> None:
     """So that `control` takes a pause that follows on it."""
-    assert refusal(commands.ahead("paused", command), "pause") == ""
-    assert refusal(commands.ahead("holding", command), "abort") == ""
+    assert refusal(commands.ahead(Phase.PAUSED, command, paused=True)[0], "pause") == ""
+    assert refusal(commands.ahead(Phase.HOLDING, command, paused=True)[0], "abort") == ""
 
 
 # -- gates -----------------------------------------------------------------------------------------
@@ -1083,7 +1164,6 @@ def test_a_doubt_does_not_keep_a_standby_set(now: SimpleNamespace) -> None:
 @pytest.mark.parametrize(
     ("command", "came_to"),
     [
-        ("resume", "waits"),
         ("promote", "passed"),
         ("promote_full", "skips"),
         ("skip", "skips"),
@@ -1101,7 +1181,7 @@ def test_a_command_ends_a_doubt(
     walk.say(command)
     assert outcome(walk) == came_to
     assert walk.kinds("word")[-1]["refused"] == ""
-    if came_to in ("waits", "passed", "skips"):
+    if came_to in ("passed", "skips"):
         assert replace(walk.rollout.background["analysis"], since=0) == GateRecord(
             0, GateState.PASSED, "passed by ann", "ann", person=True
         )
@@ -1110,18 +1190,22 @@ def test_a_command_ends_a_doubt(
         assert outcome(walk) in ("waits", "passed")  # it is not asked any more
 
 
-def test_pause_said_in_a_doubt_is_refused_and_a_pause_before_it_stays_after_it(
-    now: SimpleNamespace,
-) -> None:
+def test_a_pause_in_a_doubt_and_its_end_leave_the_doubt(now: SimpleNamespace) -> None:
+    """Only a command of promotion passes an analysis that a person has to decide."""
     walk = doubtful(now)
-    walk.say("pause")
+    walk.say("resume")
     assert walk.turn(arrived=False) == "stays" and walk.kinds("word")[-1]["refused"]
+    walk.say("pause")
+    assert walk.turn(arrived=False) == "stays" and not walk.kinds("word")[-1]["refused"]
+    walk.say("resume")
+    assert walk.turn(arrived=False) == "stays" and not walk.kinds("word")[-1]["refused"]
+    assert (walk.rollout.paused, walk.lines[-1]) == ({}, DOUBTFUL)
     walk = watched(now, WAITS, DOUBT)
     walk.say("pause")
     # it is watched while it is paused
     assert [walk.turn(arrived=False) for _dummy in range(2)] == ["stays"] * 2
     assert walk.rollout.waiting
-    walk.say("resume")  # ends both
+    walk.say("promote")  # ends both
     assert walk.turn(arrived=False) == "goes"
 
 
@@ -1137,7 +1221,7 @@ def test_a_doubt_in_a_freeze_waits_for_a_person_and_then_for_its_end(now: Simple
     walk = watched(now, DOUBT)
     walk.frozen((0, HOUR))
     assert walk.turn(arrived=False) == "stays"
-    walk.say("resume")
+    walk.say("promote")
     assert walk.turn(arrived=False) == "stays" and "frozen" in walk.lines[-1]
     assert walk.turn(HOUR, arrived=False) == "goes"
 

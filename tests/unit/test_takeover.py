@@ -140,14 +140,41 @@ def test_for_another_number_of_replicas_it_names_the_playbook_that_scales() -> N
     "rival",
     [
         Rival(supersede=False),
-        Rival(phase=Phase.ROLLING_BACK),
-        Rival(kind=RolloutKind.ROLLBACK),
         Rival(held=AlreadyRunning("shop", {"task": "Begin", "host": "web1", "worker_pid": 1})),
     ],
-    ids=["nobody asked for it", "on its way back", "a rollback", "the same run"],
+    ids=["nobody asked for it", "the same run"],
 )
 def test_otherwise_nothing_is_said(rival: Rival) -> None:
     with pytest.raises(LeaseHeld) as caught:
         rival.begin("3")
     assert rival.said == [] and rival.looks == 1
     assert ("supersede it (rollout_supersede: true)" in str(caught.value)) == (not rival.supersede)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"phase": Phase.ROLLING_BACK}, {"kind": RolloutKind.ROLLBACK}, {"phase": Phase.FINISHED}],
+    ids=["on its way back", "a rollback", "at its end"],
+)
+def test_a_run_that_cannot_give_way_is_waited_for(given: dict[str, t.Any]) -> None:
+    rival = Rival(gives_way=3, **given)
+    assert rival.begin("3") == "" and rival.looks == 4
+    assert rival.said == [] and rival.told[0].startswith("shop 3: waiting for the run that ")
+    with pytest.raises(LeaseHeld, match="it did not end within") as caught:
+        Rival(**given).begin("3")
+    assert caught.value.id == "PR-703"
+    with pytest.raises(LeaseHeld) as caught:
+        Rival(supersede=False, **given).begin("3")
+    assert "abort" not in str(caught.value), "its service is going back"
+
+
+def test_a_rollout_that_begins_meanwhile_is_told_to_give_way() -> None:
+    rival = Rival(gives_way=6, phase=Phase.FINISHED)
+
+    def check() -> None:
+        if rival.looks == 3 and rival.record.rollout:
+            rival.record.rollout.phase = Phase.PROGRESSING
+
+    rival.guard.check = check
+    assert rival.begin("3") == ""
+    assert [command["word"] for command in rival.said] == ["give_way", "withdraw"]

@@ -152,7 +152,7 @@ def refuse_held(service: str, held: Mapping[str, Any], now: float) -> Refused:
     """Return the refusal of a lease that another run holds."""
     return Refused(
         "held",
-        f"service {service}: the lease is held by {whose(held, now)}; wait, or end that run",
+        f"service {service}: the lease is held by {whose(held, now)}; wait for its end",
     )
 
 

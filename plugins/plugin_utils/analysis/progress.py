@@ -218,6 +218,18 @@ def left_open(analysis: Analysis, memory: Mapping[str, t.Any]) -> str:
     return ", ".join(text for text in texts if text)
 
 
+def unmeasured(analysis: Analysis, memory: Mapping[str, t.Any]) -> str:
+    """Return the metrics that decide and never had a measurement, with the arguments of
+    `left_open`.
+    """
+    names = [
+        metric.name
+        for metric in (() if analysis.dry_run else analysis.metrics)
+        if metric.decides and not memory.get(metric.name, {}).get("tally", {}).get("count")
+    ]
+    return f"no measurement of {', '.join(names)}" if names else ""
+
+
 def uncompared(new: Counts, old: Counts) -> str:
     """Return the errors of both sides of a rollout that nothing compared, if the new one has more.
 

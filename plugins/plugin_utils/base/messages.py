@@ -78,7 +78,8 @@ MESSAGES: Mapping[str, Message] = {
     ),
     "PR-112": Message(
         "The text has an unknown placeholder or an unmatched brace.",
-        "Correct the placeholder, or double the brace.",
+        "Correct the placeholder, or double the brace and put `!unsafe` before the text, so that"
+        ' Ansible does not render it: `CONFIG: !unsafe \'{{"level": "info"}}\'`.',
     ),
     "PR-113": Message(
         "A file or directory named by an option does not exist on the controller, or cannot be read"
@@ -603,7 +604,8 @@ MESSAGES: Mapping[str, Message] = {
     ),
     "PR-501": Message(
         "Another run holds the service's lease.",
-        "Wait for it, abort its rollout (abort.yml), or supersede it.",
+        "Wait for its end, abort its rollout (abort.yml), or supersede it. A run that takes its"
+        " service back is only waited for.",
     ),
     "PR-502": Message("A step was run on several hosts of a play.", "Set `run_once: true` on it."),
     "PR-503": Message(
@@ -783,7 +785,7 @@ MESSAGES: Mapping[str, Message] = {
         "The message names the member. Correct it, and release again under another name.",
     ),
     "PR-636": Message(
-        "The release has not ended with a promotion.",
+        "The release has not ended with a promotion, or was aborted and not all members are back.",
         "The message names the members that are held or wait. Run `release.yml` again to continue,"
         " or with `rollout_command=abort` to take all back.",
     ),
@@ -791,6 +793,16 @@ MESSAGES: Mapping[str, Message] = {
         "The release of a member that cannot go back with it was taken back before the member was"
         " promoted. Nothing was touched.",
         "Roll the member back with `abort.yml`; then release it again under another name.",
+    ),
+    "PR-638": Message(
+        "The service is a member of a release in progress, and was to be rolled out without it: the"
+        " release would replace it soon after. Nothing was touched.",
+        "Run `release.yml`, wait for the end of the release, or abort it.",
+    ),
+    "PR-639": Message(
+        "`rollout_service` is given for all members of a release, with `-e` or as a fact, so that"
+        " shared variables would have the same name for each of them. Nothing was touched.",
+        "Remove it: each member's service is in `rollout_release.members`.",
     ),
     # -- operator commands
     "PR-700": Message(
@@ -805,7 +817,7 @@ MESSAGES: Mapping[str, Message] = {
         "The message has the reason.",
     ),
     "PR-703": Message(
-        "The other run did not give way in time.",
+        "The other run did not give way, or did not end, in time.",
         "Check what it is doing (status.yml), and run again.",
     ),
     "PR-704": Message(

@@ -57,6 +57,9 @@ class Waypoint:
     rebalance: bool = False  # whether instances move from crowded to emptier hosts (`rebalance.py`)
     # how many new instances take the whole weight: those beyond them do not raise it; 0: all
     carrying: int = 0
+    # the weights of the stages before, and how many new instances carried each: what an instance
+    # had there, it keeps on the way to a higher weight
+    carried: tuple[tuple[int, int], ...] = ()
     # before a switch: the weight of new instances that serve already
     weight_before: int = 0
     # how many stable instances carried all requests before the rollout; 0: not known
@@ -305,7 +308,19 @@ def rolling(generation: int, desired: int) -> Waypoint:
 
 def stages(plan: Plan, target: RolloutTarget) -> tuple[Stage, ...]:
     """Return the stages of a plan. A first deployment is always rolling. Raises InvalidSteps."""
-    return tuple((LISTS[plan.strategy] if target.before else _rolling)(plan, target))
+    return tuple(_rising((LISTS[plan.strategy] if target.before else _rolling)(plan, target)))
+
+
+def _rising(listed: Iterable[Stage]) -> Iterator[Stage]:
+    """Yield the stages, each with what new instances carried in those before."""
+    carried: dict[tuple[int, int], None] = {}
+    for stage in listed:
+        point = stage.waypoint
+        own = (point.weight or 0, point.carrying or point.new)
+        before = tuple(part for part in carried if part != own)
+        yield replace(stage, waypoint=replace(point, carried=before))
+        if point.weight and point.new and not point.is_baseline:
+            carried[own] = None
 
 
 def remaining(listed: Sequence[Stage], passed: Collection[str]) -> Sequence[Stage]:

@@ -78,6 +78,7 @@ def _part(waypoint: Waypoint, target: Target, targets: int) -> Waypoint:
         old=kept if old else 0,
         desired=own(waypoint.desired),
         carrying=own(waypoint.carrying),
+        carried=tuple((weight, own(count)) for weight, count in waypoint.carried),
         before=own(waypoint.before),
         parts=(),
     )

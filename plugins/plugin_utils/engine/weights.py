@@ -3,7 +3,8 @@
 numbers are.
 
 Capacity comes before traffic: a new instance never gets more than its part of the weight, however
-few of them exist yet; the old ones carry the rest. Where too few are in service for that, those
+few of them exist yet, or than it had at a lower weight, so that the share does not fall on the
+way to a higher one; the old ones carry the rest. Where too few are in service for that, those
 that get least get more until all get the same: so none gets more than an even part, or than it had.
 On a rollback the old instances are those judged bad, and their weight only falls.
 """
@@ -52,6 +53,12 @@ class WeightSplit:
         each = share / max(1, point.carrying or point.new)
         return each, max(even, (1 - share) / point.old if point.old else even)
 
+    @property
+    def carried(self) -> Fraction:
+        """The greatest part of the requests that each new instance had at a lower weight."""
+        parts = (Fraction(weight, 100 * max(1, n)) for weight, n in self.waypoint.carried)
+        return max(parts, default=Fraction(0))
+
     def weights(self, new: int, old: int, left: Fraction = Fraction(1)) -> tuple[int, int]:
         """Return the weight of each new and each old instance, with so many in rotation at a load
         balancer.
@@ -78,6 +85,7 @@ def _weights(split: WeightSplit, new: int, old: int, left: Fraction) -> tuple[in
         bad = split.bad(new, old, left)
         return _whole((1 - bad) / new, bad / old)
     new_part, old_part = split.parts
+    new_part = max(new_part, min(split.carried, Fraction(point.weight or 0, 100) / new))
     if point.carrying:  # more than carry the weight do not raise it
         new_part = min(new_part, Fraction(point.weight or 0, 100) / new)
     if new_part * new + old_part * old < 1:

@@ -16,6 +16,10 @@ _BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _WORD = re.compile(r"(?<!\$)\{([A-Za-z_]\w*)\}")  # not `${name}`, which is label_replace's
 
 
+# Ansible takes doubled braces for a template of its own unless they are marked.
+BRACES = "write {{ or }} for a brace, and !unsafe before the text: NAME: !unsafe '{{...}}'"
+
+
 class Template:
     """A text with placeholders, parsed once. `{{` and `}}` are braces.
 
@@ -23,7 +27,7 @@ class Template:
     """
 
     pattern = _BRACES
-    hint = "; write {{ or }} for a brace"
+    hint = f"; {BRACES}"
 
     def __init__(self, text: str, variable: str, names: Collection[str] = OF_GATES) -> None:
         self.variable = variable

@@ -143,8 +143,10 @@ def _command(event: Event) -> Annotation:
     number = event.get("replicas")
     what = f" to {number}" if isinstance(number, int) else f" {_text(event, 'host')}".rstrip()
     title = f"Command {word.replace('_', ' ')}{what}"
-    why = "; ".join(x for x in (_text(event, "why"), f"refused: {refused}" if refused else "") if x)
-    decides = word in DECIDING and not refused
+    idle = _text(event, "ineffective")
+    came_to = f"refused: {refused}" if refused else f"without effect: {idle}" if idle else ""
+    why = "; ".join(x for x in (_text(event, "why"), came_to) if x)
+    decides = word in DECIDING and not (refused or idle)
     return Annotation(0, "person", title, _text(event, "by"), why, decides=decides)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from ..base.errors import InputError
 from ..inputs import values
 from ..inputs.options import DURATION, PATH, TEXT, Field, Kind, Options, duration, group
-from ..inputs.placeholders import Template
+from ..inputs.placeholders import BRACES, Template
 
 # options that do not shape an instance
 HOST_OPTIONS = ("hosts", "ports", "path", "prepare_timeout", "zone")
@@ -89,7 +89,7 @@ def environment(given: t.Any, variable: str) -> dict[str, str]:
             names = ", ".join(PLACEHOLDERS)
             raise InputError(
                 f"{variable}.{name}: its value has a brace that begins no known placeholder"
-                f" ({names}); write {{{{ or }}}} for a brace",
+                f" ({names}); {BRACES}",
                 "PR-112",
             ) from None
     return env

@@ -7,7 +7,7 @@ import typing as t
 from collections.abc import Mapping
 
 from ..base.text import columns, moment, printable, span
-from ..engine.release import Place, Release, ReleasePhase, ordered
+from ..engine.release import OUT, Place, Release, ReleasePhase, ordered
 from ..inputs import shapes
 
 NOTES = 5  # of the log, the last ones
@@ -67,6 +67,22 @@ def ended(release: Release) -> str:
     phase = release.phase.replace("_", " ")
     why = f": {release.reason}" if release.reason else ""
     return f"release {release.name} is {phase}{why}; {places(release)}. Run release.yml again"
+
+
+def not_taken_back(release: Release) -> str:
+    """Return which members of a release that is to be taken back are not back."""
+    if release.phase is ReleasePhase.PROMOTED:
+        return (
+            f"release {release.name} is promoted, and no abort takes it back; use rollback.yml for"
+            " each member"
+        )
+    left = [m for m in ordered(release.members.values()) if m.place in OUT]
+    stay = ", ".join(f"{m.name} {_place(m.place)}" for m in left) or places(release)
+    return (
+        f"release {release.name} is {release.phase.replace('_', ' ')}, and not all members are"
+        f" back: {stay}. Run the same command again; the message of each member above says what"
+        " keeps it"
+    )
 
 
 def of_service(known: Mapping[str, Release], service: str) -> Release | None:

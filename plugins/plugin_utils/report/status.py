@@ -13,6 +13,7 @@ from ..base.errors import InputError
 from ..base.text import columns, moment, printable, span
 from ..engine.model import Phase, Rotation
 from ..inputs import values
+from ..state import commands
 from ..state.record import Record, Rollout
 from .messages import at, ended, no_rollout, numbered
 
@@ -231,7 +232,14 @@ def next_step(rollout: Rollout) -> str:
     if rollout.phase == Phase.ROLLING_BACK:
         return "rerun to finish the rollback"
     if rollout.paused:
-        return "resume.yml to continue, or abort.yml to roll back"
+        from ..state.command_line import WITH_PLAYBOOK  # of paused rollouts alone
+
+        ways = [
+            f"{command}.yml to {effect}"
+            for effect, command in commands.ways_out(rollout)
+            if command in WITH_PLAYBOOK
+        ]
+        return f"{', '.join(ways[:-1])}, or {ways[-1]}"
     if rollout.waiting and rollout.phase != Phase.HOLDING:
         return "rerun to keep waiting, promote.yml to continue, or abort.yml to roll back"
     return "rerun to continue, or rollback.yml to roll back"

@@ -8,7 +8,7 @@ Journals and timelines have had the name of a command under `word` from the begi
 from __future__ import annotations
 
 import typing as t
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from ..engine.model import Phase
 
@@ -17,8 +17,11 @@ if t.TYPE_CHECKING:
     from .record import Rollout
 
 COMMANDS: Mapping[str, str] = {
-    "pause": "Stop before the next action, without a deadline, until told to continue.",
-    "resume": "Continue after a pause, or where the rollout is held.",
+    "pause": (
+        "Stop before the next action, at a gate, too, without a deadline, until V(resume) or"
+        " V(promote)."
+    ),
+    "resume": "Undo V(pause), or continue where the rollout is held. Lets it pass no gate.",
     "promote": "Let the rollout continue where it waits for an operator.",
     "promote_full": "Continue to the end, without further pauses or gates.",
     "skip": "Continue with the next stage without waiting for this one's gates.",
@@ -41,7 +44,7 @@ CHANGING = ("pause", "abort", "hold", "scale", "set_target", *OF_HOSTS)  # not o
 GIVE_WAY = "give_way"  # sent by a run that supersedes this rollout: leave it as it is
 WITHDRAW = "withdraw"  # withdraws the command whose number is in `of`, unless it was obeyed
 
-# The commands that fit each phase.
+# The commands that fit each phase; `resume` fits those of PAUSABLE, too, after a `pause`.
 FITTING: Mapping[Phase, tuple[str, ...]] = {
     Phase.PROGRESSING: (
         "pause",
@@ -54,7 +57,7 @@ FITTING: Mapping[Phase, tuple[str, ...]] = {
         *OF_HOSTS,
     ),
     Phase.PAUSED: (
-        "resume",
+        "pause",
         "promote",
         "promote_full",
         "skip",
@@ -74,19 +77,24 @@ FITTING: Mapping[Phase, tuple[str, ...]] = {
         "scale",
         *OF_HOSTS,
     ),
-    Phase.PROMOTING: ("abort", "hold", "scale", *OF_HOSTS),
-    Phase.HOLDING: ("promote_full", "skip", "abort", "hold", "scale", *OF_HOSTS),
+    Phase.PROMOTING: ("pause", "abort", "hold", "scale", *OF_HOSTS),
+    Phase.HOLDING: ("pause", "promote_full", "skip", "abort", "hold", "scale", *OF_HOSTS),
     Phase.HELD: ("resume", "retry", "abort", "scale", *OF_HOSTS),
     Phase.ROLLING_BACK: ("hold", *OF_HOSTS),
     Phase.FINISHED: (),
 }
+
+PAUSABLE = (Phase.PAUSED, Phase.PROMOTING, Phase.HOLDING)  # the phases of a paused rollout
 
 # Why other commands do not fit, and which do.
 _IN_PHASE: Mapping[Phase, str] = {
     Phase.PROGRESSING: (
         "it is not waiting; use promote_full to skip all steps, or pause to stop here"
     ),
-    Phase.PAUSED: "it is paused, and has not failed; use resume to continue, or abort to roll back",
+    Phase.PAUSED: (
+        "it waits, and has not failed; use promote to continue where it waits, or abort to roll"
+        " back"
+    ),
     Phase.AWAITING_PROMOTION: (
         "it waits to switch traffic; use promote to switch it, or abort to roll back"
     ),
@@ -99,7 +107,14 @@ _IN_PHASE: Mapping[Phase, str] = {
     Phase.FINISHED: "no rollout is in progress; start one with rollout.yml or restart.yml",
 }
 _FOR_COMMAND: Mapping[tuple[Phase, str], str] = {
-    (Phase.PAUSED, "pause"): "it is already paused; use resume to continue",
+    (
+        Phase.PROGRESSING,
+        "resume",
+    ): "no operator has paused it; use pause to stop here, or abort to roll back",
+    (Phase.PAUSED, "resume"): (
+        "no operator has paused it, and resume passes no gate; use promote to continue where it"
+        " waits, or pause to stay there"
+    ),
     (Phase.PROMOTING, "promote"): "it is already being promoted; use abort to roll back",
     (Phase.PROMOTING, "promote_full"): "it is already being promoted; use abort to roll back",
     (
@@ -140,7 +155,6 @@ _FOR_COMMAND: Mapping[tuple[Phase, str], str] = {
 
 # The phase that a pending command leads to, where that matters to the next command.
 _AHEAD: Mapping[str, Phase] = {
-    "pause": Phase.PAUSED,
     "hold": Phase.HELD,
     "abort": Phase.ROLLING_BACK,
 }
@@ -196,12 +210,14 @@ def pending_abort(session: Session) -> Mapping[str, t.Any] | None:
     return next(aborts, None)
 
 
-def refusal(phase: Phase, command: str, force: bool = False) -> str:
+def refusal(phase: Phase, command: str, force: bool = False, paused: bool = False) -> str:
     """Return why a command does not fit a rollout in `phase` (finished: there is none), and which
     does; "" if it fits.
 
-    With `force`, promote fits before all instances are ready.
+    With `force`, promote fits before all instances are ready. `paused`: by an operator.
     """
+    if command == "resume" and paused and phase in PAUSABLE:
+        return ""
     if command == GIVE_WAY and phase not in (Phase.ROLLING_BACK, Phase.FINISHED):
         return ""
     if command in FITTING[phase] or (force and (phase, command) == (Phase.PROGRESSING, "promote")):
@@ -209,15 +225,39 @@ def refusal(phase: Phase, command: str, force: bool = False) -> str:
     return _FOR_COMMAND.get((phase, command)) or _IN_PHASE[phase]
 
 
-def ahead(phase: Phase, command: str) -> Phase:
-    """Return the phase by which to judge the next command, while `command` was sent in `phase` and
-    is still pending.
+def ahead(phase: Phase, command: str, paused: bool = False) -> tuple[Phase, bool]:
+    """Return the phase by which to judge the next command, and whether an operator has paused the
+    rollout then, while `command` was sent in `phase` and is still pending.
     """
     if command in ("scale", "set_target", *OF_HOSTS):
-        return phase
-    return _AHEAD.get(command) or (
-        Phase.PROMOTING if phase in (Phase.PROMOTING, Phase.HOLDING) else Phase.PROGRESSING
-    )
+        return phase, paused
+    ending = phase in (Phase.PROMOTING, Phase.HOLDING)
+    if command == "pause":
+        return phase if ending else Phase.PAUSED, True
+    return _AHEAD.get(command) or (Phase.PROMOTING if ending else Phase.PROGRESSING), False
+
+
+def ways_out(rollout: Rollout) -> Iterator[tuple[str, str]]:
+    """Yield what `resume`, `promote` and `abort` do to a paused rollout: effect and command."""
+    gate = next(iter(rollout.waiting), "").partition(":")[0] if rollout.phase.waits else ""
+    if rollout.phase in (Phase.PROMOTING, Phase.HOLDING):
+        yield "undo the pause", "resume"
+        if rollout.phase == Phase.HOLDING:
+            yield "stop the old instances now", "skip"
+    elif gate:
+        yield f"wait at {gate} as before", "resume"
+        yield f"pass {gate} and continue", "promote"
+    else:
+        yield "continue", "resume"
+    yield "roll back", "abort"
+
+
+def outcome(command: Mapping[str, t.Any], refused: str, ineffective: str) -> str:
+    """Return a command and what became of it, for people."""
+    sent = sentence(command)
+    if refused:
+        return f"{sent}; refused: {refused} [PR-700]"
+    return f"{sent}; without effect: {ineffective}" if ineffective else sent
 
 
 def sentence(command: Mapping[str, t.Any]) -> str:

@@ -301,7 +301,7 @@ class StableLost(Event):
 
 
 class CommandTaken(Event):
-    """An operator's command was obeyed or refused."""
+    """An operator's command was obeyed or refused, or had no effect."""
 
     kind = "word"
     word: t.Annotated[str, "the command"]
@@ -310,11 +310,15 @@ class CommandTaken(Event):
     replicas: t.Annotated[int | None, "of `scale` and `set_target`: how many"] = None
     host: t.Annotated[str | None, "of `exclude` and `include`: which host"] = None
     refused: t.Annotated[str, "why it was refused; empty if it was obeyed"]
+    ineffective: t.Annotated[str | None, "why it had no effect, though it was not refused"] = None
+    number: t.Annotated[int | None, "number of the command in the journal"] = None
 
     @classmethod
-    def of(cls, command: Mapping[str, t.Any], refused: str) -> CommandTaken:
+    def of(cls, command: Mapping[str, t.Any], refused: str, ineffective: str = "") -> CommandTaken:
         """Return the event of a command as the journal has it."""
         return cls(
+            number=command["number"],
+            ineffective=ineffective or None,
             word=command["word"],
             by=command["by"],
             why=command.get("why") or None,

@@ -80,15 +80,22 @@ class Releases:
         ]
 
     def _load(self) -> dict[str, Release]:
-        given = self._store.load().get("releases") or {}
         try:
+            given = self._store.load().get("releases") or {}
             return dict(shapes.read(dict[str, Release], given))
         except shapes.Misshapen as exc:
-            raise StoreError(
-                f"{self._store.place or 'the journal of the releases'} is damaged: {exc}; restore"
-                " it, or move it away when no release is in progress",
-                "PR-506",
-            ) from None
+            raise self._damaged(str(exc)) from None
+        except StoreError as exc:
+            if exc.id != "PR-506":
+                raise
+            raise self._damaged(str(exc).partition(";")[0]) from None
+
+    def _damaged(self, what: str) -> StoreError:
+        return StoreError(
+            f"{self._store.place or 'the journal of the releases'}: the record of the releases is"
+            f" damaged: {what}; restore it, or move it away when no release is in progress",
+            "PR-506",
+        )
 
     def _acquire(self) -> None:
         until = clock.monotonic() + LONGEST

@@ -64,6 +64,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._las
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._placement import place
 from ansible_collections.progressive.rollout.plugins.plugin_utils.remote.agents import Answer
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.releases import JOURNAL
 from ansible_collections.progressive.rollout.plugins.plugin_utils.stores._shared import (
     COMMANDS,
     LEASE,
@@ -556,7 +557,7 @@ class Store(MemoryStore):
 
     def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
         super().__init__(context.service, worlds[-1].journals[context.service])
-        self._world = worlds[-1]
+        self._world, self._context = worlds[-1], context
         self._followed = context.service == "shop"  # its promises are checked
         self._committed: Mapping[str, t.Any] = {}  # the last that was to be written
 
@@ -576,6 +577,8 @@ class Store(MemoryStore):
             raise StoreAway("the journal does not answer", "PR-508")
 
     def _read(self, names: Collection[str]) -> StoredTexts:
+        if self._context.service == JOURNAL and not self.journal.texts:
+            return super()._read(names)  # of no release: no moment for a fault of its own
         with self._world.call("read the journal", _away):
             self._away()
             return super()._read(names)

@@ -84,6 +84,8 @@ class ReleaseStory:
         self.world = ReleaseWorld(self.machine, self.members, self.together, seed)
         self.world.bad = self.dice.choice(["", "", *self.members])
         self.jobs: list[Job] = []
+        # by `release.yml`, which may be killed anywhere, and is run again, or by runs of their own
+        self.playbook = self.dice.random() < 0.5
 
     def _drawn(self) -> dict[str, dict[str, t.Any]]:
         dice, members = self.dice, dict[str, dict[str, t.Any]]()
@@ -138,10 +140,14 @@ class ReleaseStory:
             work = dice.choice([self._abort_release, self._abort_member])
             self.machine.at(at, lambda: t.cast(None, work()))
         for _round in range(dice.randint(1, 4)):
-            busy = [self._rollout(name) for name in self.members if dice.random() < 0.8]
-            for job in busy:
+            for job in self._busy():
                 self._await(job)
         self._end()
+
+    def _busy(self) -> list[Job]:
+        if self.playbook:
+            return [self._release()]
+        return [self._rollout(name) for name in self.members if self.dice.random() < 0.8]
 
     def _end(self) -> None:
         """Without faults, members that are run again bring the release to its end."""
@@ -156,6 +162,9 @@ class ReleaseStory:
                 break
             if release and release.phase is ReleasePhase.HELD and number > 2:
                 self._await(self._abort_release())
+            if self.playbook:
+                self._await(self._release())
+                continue
             for name in self.members:
                 self._await(self._rollout(name))
         self._check_end()
@@ -191,6 +200,10 @@ class ReleaseStory:
     def _rollout(self, name: str, revision: str = "2") -> Job:
         given = self._given(name, revision)
         return self._begin(f"rollout.yml {name} {revision}", lambda run: run.rollout(given))
+
+    def _release(self) -> Job:
+        members = {name: self._given(name) for name in self.members}
+        return self._begin("release.yml", lambda run: run.release(members))
 
     def _abort_release(self) -> Job:
         given = self._given(self.dice.choice(list(self.members)))

@@ -18,6 +18,7 @@ from ansible_collections.progressive.rollout.plugins.action import (
     control,
     info,
     plan,
+    release,
     rollback,
     scale,
 )
@@ -227,6 +228,26 @@ class Run:
         """The step `scale`, in a playbook of its own."""
         return self.step(scale, given)
 
+    def release(self, members: Mapping[str, Mapping[str, t.Any]], command: str = "begin") -> None:
+        """`release.yml`: one member after the other, as far as it comes."""
+        first = next(iter(members.values()))
+        if command != "abort":
+            for given in members.values():
+                self.step(release, given, command="check")
+        self.step(release, first, command=command)
+        turn: Mapping[str, t.Any] = {}
+        while True:
+            turn = self.step(release, first, command="next", turn=turn)["turn"]
+            if not turn["member"]:
+                break
+            failed = False
+            try:
+                self.rollout({**members[turn["member"]], "wait": 0})
+            except RolloutError:
+                failed = True
+            turn = {**turn, "failed": failed}
+        self.step(release, first, command="taken_back" if command == "abort" else "end")
+
     def look(self, what: str, given: Mapping[str, t.Any]) -> Result:
         """`status.yml` or `plan.yml`."""
         return self.step(info if what == "status" else plan, given, show=True)
@@ -237,6 +258,7 @@ class Run:
         given: Mapping[str, t.Any],
         host: str | None = None,
         force: bool | None = None,
+        count: int | None = None,
         **options: t.Any,
     ) -> Result:
         """`control.yml`: where no run obeys, this one continues the rollout."""
@@ -247,6 +269,7 @@ class Run:
             command=word,
             host=host,
             force=force,
+            count=count,
             continues=True,
         )
         if not sent["continues"]:

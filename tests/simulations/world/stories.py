@@ -36,7 +36,7 @@ from .world import AT_CALLS, HOSTS, Broken, Entry, Fault, Life, World
 LONGEST = 7200.0  # seconds that a run may take
 SETTINGS = {"1": "one", "2": "two", "3": "three"}  # by revision
 # commands that may pass a gate, and a rollback to the revision
-PASSES = ("promote", "promote_full", "skip", "resume", "retry", "rollback", FORCE)
+PASSES = ("promote", "promote_full", "skip", "retry", "rollback", FORCE)
 RARE = ("targets", "on_stable_lost", "notify", "autoscaler")
 TOLD = re.compile(r"ansible-playbook progressive\.rollout\.(\w+ .*)")
 

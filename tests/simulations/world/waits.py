@@ -140,7 +140,7 @@ class Waits:
             return  # nobody has to read it where what it withdraws was read before
         if (world.recorded("obeyed") or 0) < command["number"]:
             world.broken(f"{name} was sent {READ:g} s ago, and the run has not read it")
-        elif name == "abort" and rollout["phase"] not in ABORTED:
+        elif name == "abort" and rollout["phase"] not in ABORTED and rollout["step"] != "finish":
             world.broken(f"abort was sent {READ:g} s ago, and the rollout is {rollout['phase']}")
         elif name == "include" and command["place"] in rollout["excluded"]:
             world.broken(f"include was sent {READ:g} s ago, and {command['place']} is left out")

@@ -12,6 +12,7 @@ from ...engine.model import Composition, State
 from ...engine.wording import states
 from ...state import events
 from . import timing
+from .late_commands import LateCommands
 from .reconcile_loop import ReconcileLoop
 
 
@@ -24,8 +25,8 @@ def stop_orphaned(loop: ReconcileLoop) -> None:
     if not loop.platform.capabilities.starts_instances:
         return  # its instances are drained for the user's tasks, and never stopped
     draining, rollout = loop.session.record.draining, loop.session.record.open
-    excluded = rollout.excluded if rollout else ()
     deadline = loop.now() + timing.LAST_LOOK
+    late = LateCommands(loop, rollout)
 
     def stop() -> str:
         loop.observer.catch_up()
@@ -35,6 +36,8 @@ def stop_orphaned(loop: ReconcileLoop) -> None:
         drained = (i for i in answering if can_stop(i, loop.rules, loop.now()))
         loop.actuator.apply(snapshot, Decision(retire=ids(drained)))
         awaited = left if loop.now() < deadline else answering
+        staying = {i.host for i in snapshot.fleet if i.id not in draining and i.state.counted}
+        excluded = late.take({i.host for i in awaited} - staying)
         return states([i for i in awaited if i.host not in excluded])
 
     if draining and (

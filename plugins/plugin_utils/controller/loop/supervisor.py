@@ -26,6 +26,7 @@ from ...state.record import GateRecord, GateState, Rollout, RolloutKind
 from . import timing
 from .gate_runner import ANSWER, Describe, GateResult, GateRunner, GateStatus
 
+MET = ("retry", "resume")  # by a rollout that progresses
 # gates: a person decides, time passes, measurements decide
 APPROVAL, PAUSE, ANALYSIS = "approval", "pause", "analysis"
 
@@ -335,7 +336,9 @@ class Supervisor:
         """
         self._held = True
         self._waiting = float("-inf") if long else self._waiting
-        self._wait(Phase.PAUSED, why, True, person)
+        # what is switched already is not taken for a stage before the switch
+        kept = self.stage.waiting if self.rollout.waiting else self._moving
+        self._wait(Phase.PAUSED if self.stage.part != FINISH else kept, why, True, person)
         return Proceed.HOLD
 
     def _wait(self, phase: Phase, what: str, parks: bool, person: bool) -> None:
@@ -385,8 +388,9 @@ class Supervisor:
     def _ways_out(self) -> Iterator[tuple[str, str]]:
         """Yield the commands that end the present wait, each with what it does."""
         if self.rollout.paused:
-            yield "continue", "resume"
-        elif self._phase_for_commands == Phase.HOLDING:
+            yield from commands.ways_out(self.rollout)
+            return
+        if self._phase_for_commands == Phase.HOLDING:
             yield "stop the old instances now", "skip"
         elif (not self._held or self._doubt) and not self._is_at(RELEASE):
             yield "continue", "promote"
@@ -413,31 +417,33 @@ class Supervisor:
         skip = False
         sent_by_now = commands.not_withdrawn(self.session.commands())
         for command in sent_by_now:
-            refused = self._refusal(command, sent_by_now)
+            concerns = self._concerns(command)
+            met = self._phase_for_commands == Phase.PROGRESSING and command["word"] in MET
+            refused = "" if met or not concerns else self._refusal(command, sent_by_now)
             self.session.record.obeyed = command["number"]
-            if refused is None:
+            if not concerns:
                 continue
-            self._report.event(events.CommandTaken.of(command, refused))
-            sent = commands.sentence(command)
-            self._report.note(f"{sent}{f'; refused: {refused} [PR-700]' if refused else ''}")
-            skip = (not refused and self._obey(command, sent)) or skip
+            # sent where the rollout was held, it has had its effect: this run continues
+            held = met and command.get("phase") == Phase.HELD
+            ineffective = "the rollout continues already" if met and not held else ""
+            self._report.event(events.CommandTaken.of(command, refused, ineffective))
+            self._report.note(commands.outcome(command, refused, ineffective))
+            obeyed = not (refused or met)
+            skip = (obeyed and self._obey(command, commands.sentence(command))) or skip
         return skip
 
-    def _refusal(
-        self, command: Mapping[str, t.Any], sent: Sequence[Mapping[str, t.Any]]
-    ) -> str | None:
-        """Return why a command is refused, "" if it is not; None if it is not for now.
+    def _concerns(self, command: Mapping[str, t.Any]) -> bool:
+        """Return whether a command is for this rollout, and its sender still wants it."""
+        return (command["rollout"], True) == (
+            self.rollout.id,
+            command.get("until", math.inf) >= self._now(),
+        )
 
-        `sent`: all commands that were.
-        """
+    def _refusal(self, command: Mapping[str, t.Any], sent: Sequence[Mapping[str, t.Any]]) -> str:
+        """Return why a command is refused, "" if it is not; `sent`: all commands that were."""
         name, phase = command["word"], self._phase_for_commands
-        if command["rollout"] != self.rollout.id:
-            return None
-        if name in ("retry", "resume") and phase == Phase.PROGRESSING:
-            return None  # sent while no run was active: this run does as they say
-        if command.get("until", math.inf) < self._now():
-            return None  # the run that sent it does not wait any more
-        refused = commands.refusal(phase, name, bool(command.get("force")))
+        force, paused = bool(command.get("force")), bool(self.rollout.paused)
+        refused = commands.refusal(phase, name, force, paused)
         if name in commands.OF_HOSTS:
             refused = refused or self._report.refuse(command)
         return refused or commands.overtaken(command, sent)
@@ -448,7 +454,7 @@ class Supervisor:
 
         Another command may just have been obeyed, and a freeze waits for no command.
         """
-        if self.rollout.paused or self._doubt:
+        if (self.rollout.paused or self._doubt) and self.stage.part != FINISH:
             return Phase.PAUSED
         if not self.rollout.phase.waits:
             return self.rollout.phase
@@ -485,11 +491,12 @@ class Supervisor:
     def _continue(self, command: Mapping[str, t.Any]) -> bool:
         """End what holds the stage, as the command says; return whether to skip the stage."""
         rollout, name, by = self.rollout, command["word"], command["by"]
-        was_paused, rollout.paused = bool(rollout.paused), {}
+        rollout.paused = {}
         self._waiting, self._waits_for = None, ""
-        doubted, self._doubt = self._background.pass_((), by), ""
-        if name == "resume" and (was_paused or doubted):
+        if name == "resume":
             return False
+        self._background.pass_((), by)
+        self._doubt = ""
         rollout.force = rollout.force or bool(command.get("force"))
         rollout.full = rollout.full or name == "promote_full"
         everything = name in ("skip", "promote_full")

@@ -21,6 +21,7 @@ OUTDATED = 5.0  # after which what was observed is not acted on any more, but ob
 LATE = 10.0  # after which what load balancers and checks answered is asked for again
 RECENT = 1.0  # within which a look at load balancers tells what drains since then
 COMMANDS = 1.0  # between two reads of operator commands
+ANSWER = 5.0  # for which the sender of a command waits for the run that is to obey
 AUTOSCALER = 10.0  # between two questions how many instances the autoscaler wants
 # for which the highest of the numbers that the autoscaler wants counts: metrics come late, see
 # https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#stabilization-window

@@ -76,19 +76,28 @@ def accept(
     """Return the rollout in progress; raise if the command does not fit after a pending one."""
     command, record = asked["word"], step.record
     rollout = fitting(record, command, after["word"] if after else "", bool(asked.get("force")))
-    what, why = command.replace("_", " "), ""
+    why = ""
     if command == "scale":
         why = scale_refusal(rollout)
     if command == "set_target":
-        what, why = f"{what} {asked['replicas']}", target_refusal(rollout, asked["replicas"])
+        why = target_refusal(rollout, asked["replicas"])
     if command in commands.OF_HOSTS:
-        what, why = f"{what} {asked['place']}", host_refusal(step, rollout, asked)
+        why = host_refusal(step, rollout, asked)
     if why:
-        raise _refused(what, f"{record.service} {rollout.revision}", why)
+        raise refused(named(asked), f"{record.service} {rollout.revision}", why)
     return rollout
 
 
-def _refused(what: str, title: str, why: str) -> RolloutFailed:
+def named(asked: Mapping[str, t.Any]) -> str:
+    """Return a command as a refusal names it."""
+    command, name = asked["word"], asked["word"].replace("_", " ")
+    if command == "set_target":
+        return f"{name} {asked['replicas']}"
+    return f"{name} {asked['place']}" if command in commands.OF_HOSTS else name
+
+
+def refused(what: str, title: str, why: str) -> RolloutFailed:
+    """Return the error of a command that is refused."""
     return RolloutFailed(f"cannot {what}: {title}: {why}", "PR-700")
 
 
@@ -96,11 +105,12 @@ def fitting(record: Record, command: str, before: str, force: bool) -> Rollout:
     """Return the rollout in progress, if the command fits after a pending one (`before`)."""
     rollout, last = record.open, record.rollout
     phase = rollout.phase if rollout else Phase.FINISHED
-    phase = commands.ahead(phase, before) if before else phase
-    why = commands.refusal(phase, command, force)
+    paused = bool(rollout and rollout.paused)
+    phase, paused = commands.ahead(phase, before, paused) if before else (phase, paused)
+    why = commands.refusal(phase, command, force, paused)
     if rollout is None or why:
         state = f" {last.revision} is {phase.replace('_', ' ')}" if last else ""
-        raise _refused(command.replace("_", " "), f"{record.service}{state}", why)
+        raise refused(command.replace("_", " "), f"{record.service}{state}", why)
     return rollout
 
 

@@ -17,7 +17,7 @@ from ...engine.instances import is_orphaned
 from ...engine.model import Composition, Instance, Phase, State
 from ...engine.strategy import FINISH, InvalidSteps, Plan, Stage
 from ...interfaces.platform import Notable
-from ...state import commands, events
+from ...state import events
 from ...state.record import (
     WITHOUT_VERDICT,
     GateState,
@@ -491,6 +491,7 @@ class Lifecycle(StepPart):
         `settled`: the fleet is where it is to be, so that the platform can conclude the rollout.
         """
         from ..loop import conclusion  # most steps close nothing
+        from ..loop.late_commands import take_commands
 
         record, rollout = self.record, self.record.open
         if rollout is None:
@@ -517,35 +518,19 @@ class Lifecycle(StepPart):
         conclusion.remove_dead(self.loop)
         if rollout.release:
             self.step.release.note()
-        refused = self._refuse_late_commands(rollout)
+        late = take_commands(self.loop, rollout)
         self.loop.event(events.End(outcome=outcome, reason=reason))
         record.close(outcome, reason, clock.wall())
         prune(record)
         self.places.note()
         self.loop.commit()
-        for line in refused:
+        for line in late:
             self.loop.print_line(line)
         self.step.notify_release()
         promoted = outcome == Outcome.PROMOTED
         ended = outcome.replace("_", " ") + (f": {reason}" if reason else "")
         self._note(Notable.PROMOTED if promoted else Notable.ENDED, f"{ended}, {rollout.id}")
         self._report_end(rollout)
-
-    def _refuse_late_commands(self, rollout: Rollout) -> list[str]:
-        """Return which commands came when nothing was left to do; those to continue are met.
-
-        They are said once that is recorded: after a kill before, the next run may obey them.
-        """
-        lines = []
-        for command in commands.not_withdrawn(self.step.session.commands()):
-            self.record.obeyed = command["number"]
-            if command["rollout"] == rollout.id and command["word"] in commands.CHANGING:
-                refused = "the rollout was at its end"
-                self.loop.event(events.CommandTaken.of(command, refused))
-                title = f"{self.settings.service} {rollout.revision}"
-                sent = commands.sentence(command)
-                lines.append(f"{title}: {sent}; refused: {refused} [PR-700]")
-        return lines
 
     def _without_verdict(self, rollout: Rollout) -> str:
         """Return the errors that count against the new revision, though no analysis decided."""
@@ -555,15 +540,19 @@ class Lifecycle(StepPart):
         ):
             return self._uncompared(rollout)
         from ...analysis import spec  # of rollouts that were analysed
-        from ...analysis.progress import left_open
+        from ...analysis.progress import left_open, unmeasured
 
-        context = self.step.context
+        context, texts = self.step.context, []
         standard = spec.standard(context.counted, bool(context.access_log))
-        texts = [
-            left_open(spec.parse(gate.options, gate.variable, standard), record.memory or {})
-            for gate in self.settings.plan.background
-            if (record := rollout.background.get(gate.key)) and record.state == GateState.WAITING
-        ]
+        for gate in self.settings.plan.background:
+            record = rollout.background.get(gate.key)
+            if record is not None and record.state != GateState.WAITING:
+                continue
+            analysis = spec.parse(gate.options, gate.variable, standard)
+            memory = (record.memory if record else None) or {}
+            # what a user asked for, and could be measured beside a stable side, is not silence
+            own = not gate.by_default and rollout.previous and not rollout.full
+            texts += [left_open(analysis, memory), unmeasured(analysis, memory) if own else ""]
         text = "; ".join(text for text in texts if text)
         return f"{WITHOUT_VERDICT}: {text}" if text else ""
 

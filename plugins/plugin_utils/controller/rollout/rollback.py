@@ -38,7 +38,7 @@ class Rollback(StepPart):
         """Decide that the rollout is rolled back, because of a failure or an operator (`cause`)."""
         self.lifecycle.enter(rollout, Phase.ROLLING_BACK, reason)
         rollout.tally, rollout.paused, rollout.gates, rollout.background = None, {}, {}, {}
-        rollout.wanted = 0
+        rollout.wanted = rollout.wanted_new = 0  # neither is for the way back
         if isinstance(cause, Aborted):
             rollout.ending = Outcome.ABORTED
         if cause is not None:
@@ -55,9 +55,13 @@ class Rollback(StepPart):
 
     def abort(self, rollout: Rollout, command: Mapping[str, t.Any]) -> t.NoReturn:
         """Obey an operator who aborts the rollout, whatever its plan is now; as `carry_out`."""
-        why, sentence = command.get("why") or None, commands.sentence(command)
+        sentence = commands.sentence(command)
+        for earlier in commands.not_withdrawn(self.step.session.commands()):
+            mine = earlier["rollout"] == rollout.id and earlier["word"] in commands.COMMANDS
+            if mine and earlier["number"] < command["number"]:
+                self.loop.event(events.CommandTaken.of(earlier, "", f"{sentence} after it"))
         self.record.obeyed = command["number"]
-        self.loop.event(events.CommandTaken(word="abort", by=command["by"], why=why, refused=""))
+        self.loop.event(events.CommandTaken.of(command, ""))
         self.loop.print_line(f"{self.settings.service} {rollout.revision}: {sentence}")
         self.carry_out(rollout, Aborted(sentence))
 

@@ -17,22 +17,23 @@ LOOK = 0.5  # seconds between two attempts to take the lease
 
 
 def supersede(step: StepContext, revision: str, replicas: int, held: LeaseHeld) -> str:
-    """Tell a run whose rollout is superseded to give way, and take the lease that it holds.
+    """Take the lease that another run holds, once it has given way to this one, or has ended.
 
-    Raises LeaseHeld where the rollout is not to be superseded, or its run does not give way within
-    the progress deadline.
+    A rollout that is superseded is told to give way. One that goes back, and a run that is about
+    to end, are waited for. Raises LeaseHeld where the rollout is not to be superseded, or its run
+    holds the lease for longer than the progress deadline.
     """
     rollout = step.session.read().open
-    if (
-        rollout is None
-        or isinstance(held, AlreadyRunning)
-        or rollout.kind == RolloutKind.ROLLBACK
-        or commands.refusal(rollout.phase, commands.GIVE_WAY)
-    ):
-        raise held
-    if not supersedes(step, revision, rollout):
-        raise _advice(rollout, revision, replicas, held)
-    return _wait(step, rollout, revision, held)
+    if isinstance(held, AlreadyRunning) or not step.settings.supersede:
+        advised = rollout and _gives_way(rollout) and not isinstance(held, AlreadyRunning)
+        raise _advice(rollout, revision, replicas, held) if rollout and advised else held
+    return _Wait(step, revision, replicas, held).run(rollout)
+
+
+def _gives_way(rollout: Rollout) -> bool:
+    """Return whether a run of the rollout may be told to give way: it goes forward."""
+    back = rollout.kind == RolloutKind.ROLLBACK
+    return not back and not commands.refusal(rollout.phase, commands.GIVE_WAY)
 
 
 def _advice(rollout: Rollout, revision: str, replicas: int, held: LeaseHeld) -> LeaseHeld:
@@ -50,41 +51,71 @@ def _advice(rollout: Rollout, revision: str, replicas: int, held: LeaseHeld) -> 
     return held
 
 
-def _wait(step: StepContext, rollout: Rollout, revision: str, held: LeaseHeld) -> str:
-    """Tell the run to give way, and wait.
+class _Wait:
+    """The wait for a lease that another run holds."""
 
-    After that the command is withdrawn, or it would end a later run of a rollout that this one,
-    refused, does not supersede.
-    """
-    timeout = step.settings.rules.progress_deadline
-    until = round(clock.now() + timeout, 3)  # should the withdrawal fail
-    number = post(step, rollout, commands.GIVE_WAY, why=revision, until=until)
-    step.loop.print_line(
-        f"{step.settings.service} {revision}: told {rollout.revision} to give way; waiting up to"
-        f" {span(timeout)} ({held})"
-    )
-    try:
-        return _await_lease(step, timeout)
-    finally:
-        with suppress(RolloutError):  # an error of the wait is the one to tell
-            post(step, rollout, commands.WITHDRAW, of=number)
+    def __init__(self, step: StepContext, revision: str, replicas: int, held: LeaseHeld) -> None:
+        self._step, self._revision, self._replicas, self._held = step, revision, replicas, held
+        self._timeout = step.settings.rules.progress_deadline
+        self._until = round(clock.now() + self._timeout, 3)
+        self._sent: tuple[Rollout, int] | None = None  # which rollout was told, by which command
+        self._shown = ""
 
+    def run(self, rollout: Rollout | None) -> str:
+        """Wait, and tell what the other run does; take the lease.
 
-def _await_lease(step: StepContext, timeout: float) -> str:
-    """Take the lease as soon as the other run has released it; as `StepContext.begin_once`."""
-    deadline = clock.monotonic() + timeout
-    while True:
-        step.guard.check()
-        clock.sleep(LOOK)
+        After that the command is withdrawn, or it would end a later run of a rollout that this
+        one, refused, does not supersede.
+        """
+        deadline = clock.monotonic() + self._timeout
         try:
-            return step.begin_once()
-        except AlreadyRunning:
-            raise
-        except LeaseHeld as exc:
-            if clock.monotonic() >= deadline:
-                raise LeaseHeld(
-                    f"{exc}; told to give way, it did not within {span(timeout)}", "PR-703"
-                ) from None
+            while True:
+                self._send(rollout)
+                self._step.guard.check()
+                clock.sleep(LOOK)
+                try:
+                    return self._step.begin_once()
+                except AlreadyRunning:
+                    raise
+                except LeaseHeld as exc:
+                    if clock.monotonic() >= deadline:
+                        raise self._late(exc) from None
+                rollout = self._step.session.read().open
+        finally:
+            self._withdraw()
+
+    def _send(self, rollout: Rollout | None) -> None:
+        """Tell the run of a rollout that goes forward to give way, once."""
+        if rollout is None or not _gives_way(rollout):
+            does = "is about to end" if rollout is None else f"takes {rollout.revision} back"
+            return self._show(f"waiting for the run that {does}")
+        if self._sent and self._sent[0].id == rollout.id:
+            return None
+        if not supersedes(self._step, self._revision, rollout):
+            raise _advice(rollout, self._revision, self._replicas, self._held)
+        self._withdraw()
+        more = {"why": self._revision, "until": self._until}  # should the withdrawal fail
+        self._sent = rollout, post(self._step, rollout, commands.GIVE_WAY, **more)
+        return self._show(f"told {rollout.revision} to give way; waiting")
+
+    def _show(self, what: str) -> None:
+        if what != self._shown:
+            self._shown = what
+            title = f"{self._step.settings.service} {self._revision}"
+            self._step.loop.print_line(
+                f"{title}: {what}, up to {span(self._timeout)} ({self._held})"
+            )
+
+    def _late(self, held: LeaseHeld) -> LeaseHeld:
+        what = "told to give way, it did not" if self._sent else "it did not end"
+        return LeaseHeld(f"{held}; {what} within {span(self._timeout)}", "PR-703")
+
+    def _withdraw(self) -> None:
+        if self._sent:
+            rollout, number = self._sent
+            self._sent = None
+            with suppress(RolloutError):  # an error of the wait is the one to tell
+                post(self._step, rollout, commands.WITHDRAW, of=number)
 
 
 def post(step: StepContext, rollout: Rollout, command: str, **more: object) -> int:

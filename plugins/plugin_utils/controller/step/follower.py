@@ -52,8 +52,12 @@ class Heard:
             self.waits = str(event.get("what", "")) if event.get("person") else ""
         elif kind == "parked":
             self.waits = str(event.get("reason", ""))
-        elif kind in ("stage", "resume", "end") or (kind == "word" and not event.get("refused")):
+        elif kind in ("stage", "resume", "end") or (kind == "word" and _effective(event)):
             self.waits = ""
+
+
+def _effective(command: Mapping[str, t.Any]) -> bool:
+    return not (command.get("refused") or command.get("ineffective"))
 
 
 class Follower(StepPart):
@@ -123,10 +127,11 @@ class Follower(StepPart):
 
     def _waits(self, rollout: Rollout) -> Result:
         """Return the result where a person has to decide, and say with which commands."""
-        onward = ("continue", "resume" if rollout.paused else "promote")
+        onward = ("continue", "promote")
         if rollout.phase == Phase.HOLDING:
             onward = ("stop the old instances now", "skip")
-        for effect, command in (onward, ("roll back", "abort")):
+        ways = (onward, ("roll back", "abort"))
+        for effect, command in commands.ways_out(rollout) if rollout.paused else ways:
             self.step.print_line(f"to {effect}: {self.step.command(command)}")
         message = f"{self._title(rollout)}: {self._heard.waits}"
         return self.step.report(False, msg=message, outcome="", waiting=True)

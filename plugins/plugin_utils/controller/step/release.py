@@ -59,16 +59,19 @@ class ReleaseLink:
     def check(self, membership: Membership) -> None:
         """Refuse a member that its release would refuse, as far as is known before it begins."""
         known = self.releases.read()
-        release = self._of(known, membership, clock.wall())
+        release = self._of(known, membership, clock.wall(), continues=True)
+        self._check_promoted(release)
         if differ := engine.steps_differ(release, membership.member, self._steps()):
             raise InputError(f"rollout_release.with_canary: {differ}", "PR-134")
 
     def begin(self, membership: Membership) -> Release:
-        """Begin a release of which no member has begun, or return the one in progress."""
+        """Begin a release of which no member has begun, or return the one that has begun: it
+        continues, forward or back.
+        """
         now = clock.wall()
 
         def begins(known: Known) -> Known:
-            release = self._of(known, membership, now)
+            release = self._of(known, membership, now, continues=True)
             same = known.get(release.name) is release
             return known if same else {**known, release.name: release}
 
@@ -108,13 +111,34 @@ class ReleaseLink:
             return ()
         return tuple(step.name for step in plan.steps) if self._step.record.stable else ()
 
-    def _of(self, known: Known, membership: Membership, now: float) -> Release:
-        """Return the release to join; raises RolloutFailed."""
+    def _check_promoted(self, release: Release) -> None:
+        """Refuse a member of a promoted release that is to have another revision than it has."""
+        asked, stable = self._step.settings.revision, self._step.record.stable
+        if release.phase is not engine.ReleasePhase.PROMOTED or asked is None:
+            return
+        if stable is None or stable.revision != asked:
+            has = stable.revision if stable else "none"
+            raise RolloutFailed(
+                f"rollout_release: release {release.name} is promoted, and"
+                f" {self._step.settings.service} has the revision {has}, not {asked}; give"
+                " rollout_release another name",
+                "PR-634",
+            )
+
+    def _of(
+        self, known: Known, membership: Membership, now: float, continues: bool = False
+    ) -> Release:
+        """Return the release to join, or with `continues` to bring to its end, which a promoted
+        one has reached; raises RolloutFailed.
+        """
         release = known.get(membership.release)
         title = f"rollout_release: {self._step.settings.service} cannot join"
+        open_ = [engine.ReleasePhase.PROGRESSING, engine.ReleasePhase.HELD]
+        if continues:
+            open_ += [engine.ReleasePhase.GOING_BACK, engine.ReleasePhase.PROMOTED]
         if release is None:
             release = begun(known, membership, now)
-        elif release.phase.over or release.phase is engine.ReleasePhase.GOING_BACK:
+        elif release.phase not in open_:
             why = f": {release.reason}" if release.reason else ""
             raise RolloutFailed(
                 f"{title} release {release.name}, which is {shown(release)}{why}; give"
@@ -217,7 +241,11 @@ class ReleaseLink:
     def lines(self) -> list[str]:
         """Return the release of the service's last rollout for people."""
         mine = self._mine
-        release = self.releases.read().get(mine.release) if mine else None
+        try:
+            release = self.releases.read().get(mine.release) if mine else None
+        except StoreError as exc:  # the service has a journal of its own
+            name = mine.release if mine else ""
+            return [f"release {name}: its members are not known: {exc} [{exc.id}]"]
         return lines(release, clock.wall()) if release else []
 
     def holds(self) -> str:
@@ -230,11 +258,38 @@ class ReleaseLink:
         release, mine = self._joined(), self._mine
         return engine.abandoned(release, mine.member) if release and mine else ""
 
+    def retreat(self) -> str:
+        """Return why the member has to go back now; empty: it stays, or its release is not known.
+
+        Those that come after it go first.
+        """
+        with suppress(StoreError):  # the gate of the rollout asks again
+            release, mine = self._joined(), self._mine
+            return engine.must_go_back(release, mine.member) if release and mine else ""
+        return ""
+
     def _joined(self) -> Release | None:
         """Return the release of the rollout; None: it has none."""
         if (mine := self._mine) is None:
             return None
         return self._step.store_retry.call(self.releases.read).get(mine.release)
+
+
+def in_progress(step: StepContext, service: str) -> str:
+    """Return of which release in progress a service is a member; empty: of none.
+
+    Over the connections of the step: every rollout asks, and few services have releases.
+    """
+    context = replace(step.context, service=JOURNAL, transport=step.transport)
+    me = step.session.identity
+    with suppress(StoreError):  # a damaged record of releases keeps no service
+        for release in (
+            Releases(step.settings.store.make(context), me.token, me.holder).read().values()
+        ):
+            members = {member.service for member in release.members.values()}
+            if service in members and not release.phase.over:
+                return release.name
+    return ""
 
 
 def begun(known: Known, membership: Membership, now: float) -> Release:
