@@ -198,7 +198,7 @@ def test_a_word_that_cannot_be_withdrawn_does_not_hide_why_the_rollout_failed(
     assert playground.run().rc == 0 and playground.run(variables=PARKED).rc == 0
     lost = playground.home / "file"
     lost.touch()
-    path = f"{{{{ '{lost}/store' if _rollout_sent is defined else '{playground.store}' }}}}"
+    path = f"{{{{ '{lost}/store' if _rolling_sent is defined else '{playground.store}' }}}}"
     given = {**alone(playground), "rollout_store": {"driver": "file", "path": path}}
     refused = playground.run("progressive.rollout.promote", given)
     assert refused.rc != 0

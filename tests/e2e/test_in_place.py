@@ -373,7 +373,7 @@ def test_a_task_that_fails_for_all_hosts_keeps_none_of_the_others_from_their_tur
     _old, new, before = next_of(fleet)
     for_all = (
         "- ansible.builtin.fail: {msg: the disk is full}\n  run_once: true\n  when: \"'web1' in"
-        ' _rollout_batch.hosts"\n'
+        ' _in_place_batch.hosts"\n'
     )
     (fleet.home / "all.yml").write_text(for_all + (fleet.home / "deploy.yml").read_text())
     canary = {

@@ -88,7 +88,7 @@ def test_a_variable_with_an_undefined_value_is_not_taken_for_one_that_is_not_giv
 ) -> None:
     """`rollout_window: "{{ team_window }}"`, misspelt, must not mean "at any time"."""
     passed = yaml.safe_load((ROOT / f"roles/{role}/vars/main/steps.yml").read_text())
-    passed = passed["_rollout_main"]
+    passed = passed[f"_{role}_main"]
     passed.pop("restored_settings", None)
     defaults = yaml.safe_load((ROOT / "roles/rolling/defaults/main.yml").read_text())
     done = subprocess.run(
