@@ -21,3 +21,10 @@ def test_releases_are_promoted_in_order_or_taken_back(part: int) -> None:
     for seed in range(first, first + WIDTH):
         wrong = ReleaseStory(seed).tell()
         assert not wrong, f"\n{wrong}"
+
+
+@pytest.mark.slow
+def test_a_member_that_joined_and_never_began_keeps_no_release() -> None:
+    """Its run was killed between the two, and the release is taken back meanwhile."""
+    wrong = ReleaseStory(21039).tell()
+    assert not wrong, f"\n{wrong}"

@@ -167,7 +167,15 @@ class ReleaseStory:
                 continue
             for name in self.members:
                 self._await(self._rollout(name))
+        self._abort_left()
         self._check_end()
+
+    def _abort_left(self) -> None:
+        """What cannot go back, and a run was killed at, is rolled back by hand, as its page says."""
+        release = self.world.release
+        for name, member in release.members.items() if release else ():
+            if release and release.phase is ReleasePhase.BACK and member.place is Place.MOVING:
+                self._await(self._abort_member(name))
 
     def _left_open(self, release: Release) -> bool:
         """Return whether the rollout of a member that can go back, or has to go on, is open."""
@@ -211,8 +219,8 @@ class ReleaseStory:
             "release.yml abort", lambda run: run.step(release_step, given, command="abort")
         )
 
-    def _abort_member(self) -> Job:
-        given = self._given(self.dice.choice(list(self.members)))
+    def _abort_member(self, name: str = "") -> Job:
+        given = self._given(name or self.dice.choice(list(self.members)))
         return self._begin(f"abort.yml {given['service']}", lambda run: run.control("abort", given))
 
     def _begin(self, what: str, work: t.Callable[[Run], object]) -> Job:

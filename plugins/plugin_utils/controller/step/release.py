@@ -43,6 +43,8 @@ class ReleaseLink:
         """
         name, now = membership.member, clock.wall()
         steps = self._steps()
+        if self._step.record.open is None and not self._step.check_mode:
+            self._give_up(membership, now)
 
         def joined(known: Known) -> Known:
             release = self._of(known, membership, now)
@@ -55,6 +57,29 @@ class ReleaseLink:
         release = dict(self._change(joined))[membership.release]
         member = release.members[name]
         return MemberOf(release.name, name, member.reversible, release.with_canary)
+
+    def _give_up(self, membership: Membership, now: float) -> None:
+        """Tell a release that goes back that its member is back: a run was killed between joining
+        it and beginning the rollout.
+        """
+
+        def given_up(known: Known) -> Known:
+            release = known.get(membership.release)
+            member = release.members.get(membership.member) if release else None
+            if (
+                release is None
+                or member is None
+                or release.phase is not engine.ReleasePhase.GOING_BACK
+                or not (member.joined and member.place is Place.WAITING)
+            ):
+                return known
+            why = "its rollout had not begun"
+            return {
+                **known,
+                release.name: engine.arrive(release, member.name, Place.BACK, now, why),
+            }
+
+        self._change(given_up)
 
     def check(self, membership: Membership) -> None:
         """Refuse a member that its release would refuse, as far as is known before it begins."""
