@@ -160,7 +160,8 @@ class World:
         assert member.reversible or not member.moved
         for follower in self.release.followers(run.name):
             own = self.runs.get(follower.name)
-            assert own is None or not follower.reversible or own.place not in OUT
+            idle = own is None or own.points[:1] == [(BEGIN, "")]  # it has started nothing
+            assert idle or not follower.reversible or own.place not in OUT
         run.place, run.reason = Place.GOING_BACK, why
 
     def _fail(self, run: Run) -> None:

@@ -624,6 +624,7 @@ def test_what_is_kept_is_bounded() -> None:
         ((math.nan, 1), Counts()),
         ((10, math.nan), Counts()),
         ((math.inf, 1), Counts()),
+        ((2e-311, 1), Counts()),
     ],
 )
 def test_counts_that_cannot_be(given: tuple[float, float], believed: Counts) -> None:

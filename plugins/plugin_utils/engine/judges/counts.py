@@ -8,6 +8,7 @@ import typing as t
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+LEAST = 1e-9  # requests
 MOST = 2.0**50  # requests that are believed
 FEW = 100.0  # requests to one side, which wait for some to the other; more have a share of 0 or 1
 
@@ -24,8 +25,11 @@ class Counts:
 
     @classmethod
     def of(cls, requests: float, errors: float) -> Counts:
-        """Clamp to valid counts: not negative, at most `MOST`, no more errors than requests."""
-        if not (math.isfinite(requests) and math.isfinite(errors)):
+        """Clamp to valid counts: not negative, at most `MOST`, no more errors than requests.
+
+        Less than `LEAST` of a request is none: what rates of a metric leave of nothing.
+        """
+        if not (math.isfinite(requests) and math.isfinite(errors)) or requests < LEAST:
             return cls()
         requests = min(max(0.0, requests), MOST)
         return cls(requests, min(max(0.0, errors), requests))
