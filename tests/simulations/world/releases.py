@@ -191,7 +191,8 @@ class ReleaseStory:
             raise Broken(f"the release does not end: {release and release.phase}")
         for name in self.members:
             member, runs = release.members[name], world.running(name)
-            kept = release.phase is ReleasePhase.PROMOTED
+            # once the release is promoted, an operator may take a member back alone
+            kept = release.phase is ReleasePhase.PROMOTED and member.place is not Place.BACK
             stays = member.moved and not member.reversible
             if stays and not kept:
                 if member.place not in (Place.DONE, Place.HELD, Place.BACK):
