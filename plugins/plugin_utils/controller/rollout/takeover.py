@@ -88,7 +88,7 @@ class _Wait:
         """Tell the run of a rollout that goes forward to give way, once."""
         if rollout is None or not _gives_way(rollout):
             does = "is about to end" if rollout is None else f"takes {rollout.revision} back"
-            return self._show(f"waiting for the run that {does}")
+            return self._show(f"waiting for the run that {does},")
         if self._sent and self._sent[0].id == rollout.id:
             return None
         if not supersedes(self._step, self._revision, rollout):
@@ -103,7 +103,7 @@ class _Wait:
             self._shown = what
             title = f"{self._step.settings.service} {self._revision}"
             self._step.loop.print_line(
-                f"{title}: {what}, up to {span(self._timeout)} ({self._held})"
+                f"{title}: {what} up to {span(self._timeout)} ({self._held})"
             )
 
     def _late(self, held: LeaseHeld) -> LeaseHeld:
