@@ -156,8 +156,12 @@ def _why_not(step: StepContext, name: str, server: Server) -> str:
     if server.rotation is not Rotation.IN:
         return "it gets no requests (maintenance, drain or weight 0); put it in rotation first"
     if not server.lb_healthy:
-        why = f" ({server.detail})" if server.detail else ""
-        return f"it is down{why}; start what runs there, or leave it out"
+        shown = server.detail or server.status
+        why = f" ({shown})" if shown else ""
+        return (
+            f"it has not passed the load balancer's check{why}; start what runs there, or leave"
+            " it out"
+        )
     return ""
 
 
