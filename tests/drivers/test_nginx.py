@@ -396,7 +396,7 @@ class TestNginx(contract.TrafficContract):
         with pytest.raises(TrafficError, match=f"shop.conf has `{line}`, which a rollout would"):
             plane.driver(adopting=["10.0.0.9:80"]).check()
 
-    def test_in_place_the_servers_that_people_wrote_are_those_of_hosts(
+    def test_in_place_servers_written_by_hand_are_those_of_hosts(
         self, plane: Plane, backends: t.Any
     ) -> None:
         one, two = backends.start("one"), backends.start("two")

@@ -45,7 +45,7 @@ def by_hand() -> Iterator[dict[str, int]]:
             program.wait()
 
 
-def test_a_service_made_by_hand_is_adopted_without_a_lost_request() -> None:
+def test_a_service_made_by_hand_is_adopted_and_loses_no_request() -> None:
     with by_hand() as ports:
         lines = (f"    server {name} 127.0.0.1:{port} check\n" for name, port in ports.items())
         front = BehindHAProxy("".join(lines))

@@ -38,7 +38,7 @@ def test_a_second_service_with_slots_on_one_backend_is_refused() -> None:
         front.close()
 
 
-def test_what_runs_at_the_only_port_keeps_its_requests_after_remove() -> None:
+def test_what_runs_at_the_only_port_keeps_its_requests() -> None:
     """And status names a server by hand."""
     front = BehindHAProxy()
     running: list[dict[str, t.Any]] = []

@@ -278,7 +278,7 @@ def test_the_name_of_a_member_is_refused_before_it_is_shown(playground: Playgrou
     assert playground.files() == set()
 
 
-def test_shared_variables_have_the_name_and_revision_of_each_member(
+def test_shared_variables_have_name_and_revision_of_each_member(
     playground: Playground,
 ) -> None:
     given = {

@@ -165,7 +165,7 @@ def of_an_earlier_version(shop: Service, stable: Composition, known: bool) -> No
     shop.store.release("a")
 
 
-def test_a_revision_that_an_earlier_version_promoted_and_never_ran_runs() -> None:
+def test_a_revision_promoted_but_never_run_earlier_runs() -> None:
     """With replicas 0, its first rollout scaled the template that was there."""
     server = api.Server()
     server.create(api.DEPLOYMENTS, api.deployment("1", 2))
