@@ -26,7 +26,6 @@ hypothesis.settings.load_profile("checkout")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    hypothesis.core.global_force_seed = seeds.SEED  # what --hypothesis-seed sets
     config.addinivalue_line(
         "markers",
         "essential: one real path of its kind, run by `make test`, as all of tests/unit and"
@@ -59,7 +58,7 @@ class Failures:
 
 
 def pytest_report_header() -> str:
-    return f"SEED={seeds.SEED} (the commit's, or the environment's), examples: {seeds.PROFILE}"
+    return f"seed {seeds.SEED}, examples: {seeds.PROFILE}"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
