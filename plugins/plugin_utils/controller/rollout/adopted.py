@@ -44,8 +44,7 @@ def take(step: StepContext, asked: Adoption) -> None:
 
 def is_stable(record: Record) -> bool:
     """Return whether the adopted servers are the stable side."""
-    adopted, stable = record.adopted, record.stable
-    return bool(adopted and stable and adopted.generation == stable.generation)
+    return record.stable is not None and record.is_adopted(record.stable.generation)
 
 
 def refuse_same(record: Record, revision: str) -> None:
@@ -74,7 +73,7 @@ def left(record: Record, rollout: Rollout, kept: bool) -> list[str]:
     `kept`: the load balancers' configuration still has them.
     """
     adopted, previous = record.adopted, rollout.previous
-    if adopted is None or previous is None or previous.generation != adopted.generation:
+    if adopted is None or previous is None or not record.is_adopted(previous.generation):
         return []
     if not adopted.out or is_stable(record):
         return []
