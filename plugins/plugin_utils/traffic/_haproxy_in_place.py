@@ -52,15 +52,7 @@ class Turned(Expected):
 class TurnPlan(UpdatePlan):
     """The commands that take the servers of one balancer out of rotation, or put them in."""
 
-    def _expect(
-        self,
-        name: str,
-        endpoint: Endpoint | None,
-        target: Target | None = None,
-        deleted: bool = False,
-    ) -> None:
-        if endpoint:
-            self._expected[name] = Turned(endpoint, target)
+    expects = Turned
 
     def _weigh(self, row: Row, target: Target) -> Iterator[str]:
         return iter(())

@@ -143,6 +143,8 @@ class Expected:
 class UpdatePlan:
     """The commands that bring one balancer to its targets; those that add capacity come first."""
 
+    expects: type[Expected] = Expected
+
     def __init__(
         self, pool: ServerPool, balancer: str, view: View, targets: Mapping[Endpoint, Target]
     ) -> None:
@@ -220,7 +222,7 @@ class UpdatePlan:
         deleted: bool = False,
     ) -> None:
         if endpoint:
-            self._expected[name] = Expected(endpoint, target, deleted)
+            self._expected[name] = self.expects(endpoint, target, deleted)
 
     def _set(self, name: str, what: str) -> str:
         return f"set server {self._pool.backend}/{name} {what}"
