@@ -3,7 +3,7 @@
 out of rotation and put in, and nothing else about them is changed. Pure.
 
 In `drain` HAProxy still sends a server the requests of clients that are bound to it by a cookie or
-a stick table, and checks it. In `maint` nobody is sent there, and HAProxy does not check it.
+a stick table, and checks it. In `maint` no client is routed to it, and it is not checked.
 """
 
 from __future__ import annotations
