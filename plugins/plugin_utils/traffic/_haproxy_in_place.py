@@ -28,7 +28,7 @@ class FixedPool(ServerPool):
         return False
 
     def servers(self, view: View) -> dict[Endpoint, Server]:
-        open_ = {row.endpoint for row in view if not row.maint}
+        open_ = {row.place for row in view if not row.maint}
         return {
             endpoint: server._replace(parked=endpoint not in open_)
             for endpoint, server in super().servers(view).items()

@@ -99,13 +99,13 @@ class ServerPool:
         return self.ours(row) or row.endpoint in self.adopted
 
     def servers(self, view: View) -> dict[Endpoint, Server]:
-        """Return every server that is not parked, by its address."""
+        """Return every server that is not parked, by its place."""
         servers: dict[Endpoint, Server] = {}
         for row in view:
-            if row.endpoint and not self.parked(row):
+            if row.place and not self.parked(row):
                 server = row.server(self.ours(row), self.service_of(row), self.slot(row))
-                servers[row.endpoint] = (
-                    merge(servers[row.endpoint], server) if row.endpoint in servers else server
+                servers[row.place] = (
+                    merge(servers[row.place], server) if row.place in servers else server
                 )
         return servers
 
