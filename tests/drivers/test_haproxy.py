@@ -87,6 +87,8 @@ class Here:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []  # socket, line
+        self.printed: list[str] = []
+        self.print_line = self.printed.append
 
     def hosts(self, pattern: str) -> list[str]:
         return [name for name in pattern.split(",") if name.startswith(("lb", "::"))]
@@ -120,10 +122,16 @@ class Here:
 
 
 def context(
-    transport: Here, epoch: int = 1, service: str = SERVICE, adopted: Sequence[str] = ()
+    transport: Here,
+    epoch: int = 1,
+    service: str = SERVICE,
+    adopted: Sequence[str] = (),
+    adopting: Sequence[str] = (),
 ) -> DriverContext:
     known = Knows(epoch=epoch, adopted=adopted)
-    return DriverContext(service, t.cast(Transport, transport), HEALTH, known=known)
+    return DriverContext(
+        service, t.cast(Transport, transport), HEALTH, known=known, adopting=adopting
+    )
 
 
 PREVIEW = """\
@@ -159,6 +167,7 @@ class HAProxyPlane:
         epoch: int = 1,
         service: str = SERVICE,
         adopted: Sequence[str] = (),
+        adopting: Sequence[str] = (),
         **options: t.Any,
     ) -> TrafficDriver:
         given = {
@@ -166,7 +175,7 @@ class HAProxyPlane:
             "backend": "shop",
             "path": self.path,
         } | options
-        return made(given, context(self.transport, epoch, service, adopted))
+        return made(given, context(self.transport, epoch, service, adopted, adopting))
 
     def halting(self) -> TrafficDriver:
         """By what the second's socket lets us do."""
@@ -461,6 +470,37 @@ class TestOnlyHAProxy:
         finally:
             plane.close()
 
+    def test_servers_that_others_track_are_not_adopted(self, backends: Backends) -> None:
+        """Those would go out of service with them, and no instance has their place."""
+        one, two = backends.start("one"), backends.start("two")
+        lines = f"    server web1 {one} check\n    server web2 {two} check\n"
+        plane = HAProxyPlane(f"{lines}backend api\n    server x {one} track shop/web1\n")
+        try:
+            with pytest.raises(InputError, match=r"web1 .*: api/x has .track shop/web1") as raised:
+                plane.driver(adopting=("web1", "web2")).check()
+            assert raised.value.id == "PR-347"
+            plane.driver(adopting=("web2",)).check()
+            plane.driver(adopting=("web1",), adopted=("web1",)).check()
+            plane.driver().check()
+            assert not plane.transport.printed
+        finally:
+            plane.close()
+
+    def test_others_at_the_addresses_of_adopted_servers_are_named(self, backends: Backends) -> None:
+        one, two = backends.start("one"), backends.start("two")
+        plane = HAProxyPlane(
+            f"    server web1 {one} track checks/c\n    server web2 {two} check\n"
+            f"backend checks\n    server c {one} check\n"
+            f"backend api\n    server x {two} check\n    server y {two} disabled\n"
+        )
+        try:
+            plane.driver(adopting=("web1", "web2")).check()
+            (line, other) = plane.transport.printed
+            assert plane.names[0] in line and ": api/x; a rollout changes backend shop" in line
+            assert plane.names[1] in other
+        finally:
+            plane.close()
+
     def test_an_adopted_server_that_is_gone_is_never_added(self, backends: Backends) -> None:
         one, two = backends.start("one"), backends.start("two")
         plane = HAProxyPlane(f"    server web1 {one}\n    server web2 {two}\n")
@@ -569,6 +609,24 @@ class TestOnlyHAProxy:
                 lambda: everywhere(driver.observe(), b, lambda s: s.share_weight == 1), "it serves"
             )
             assert everywhere(driver.observe(), a, lambda s: s.share_weight == 0)
+        finally:
+            plane.close()
+
+    def test_a_server_at_a_unix_socket_is_shown_and_left_alone(self, backends: Backends) -> None:
+        a, new = backends.start("a"), backends.start("new")
+        plane = HAProxyPlane(
+            f"    server app1 {a} check inter 100ms weight 3\n"
+            "    server app2 unix@/run/app2.sock weight 3\n"
+            "    server app3 unix@/run/app3.sock disabled\n"
+        )
+        try:
+            driver, at = plane.driver(), Endpoint("app2", 0)
+            seen = driver.observe()
+            assert {frozenset(servers) for servers in seen.values()} == {frozenset({a, at})}
+            assert everywhere(seen, at, lambda s: s.by_hand and s.share_weight == 3)
+            assert everywhere(seen, at, lambda s: s.name == "app2")
+            bring_in(driver, {new: Target(IN, 7, "shop-1")})
+            assert {b.servers()["app2"] for b in plane.balancers} == {"no check"}
         finally:
             plane.close()
 

@@ -112,6 +112,18 @@ def test_in_place_works_with_every_balance(
     assert settings(balancer) == before
 
 
+def test_a_server_at_a_unix_socket_is_shown_in_place(
+    backends: Backends, ends: list[HAProxy]
+) -> None:
+    a = backends.start("a")
+    lines = servers({"a": a}) + "    server b unix@/run/b.sock weight 3\n"
+    ends.append(balancer := HAProxy(lines))
+    (table,) = driver(balancer).observe().values()
+    assert table.keys() == {a, Endpoint("b", 0)}
+    server = table[Endpoint("b", 0)]
+    assert (server.name, server.share_weight, server.parked) == ("b", 3, False)
+
+
 def test_an_endpoint_without_a_server_is_never_given_one(
     backends: Backends, ends: list[HAProxy]
 ) -> None:

@@ -48,7 +48,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     Labels,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.platforms._placement import place
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
+    Record,
+    Rollout,
+)
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,10 +90,7 @@ class Fleet:
         stable = Composition("1", OLD, len(zones))
         self.rollout = Rollout("", "2", NEW, len(zones), "rolling", stable, 0.0, per_host=True)
         self.rollout.phase = Phase.PROGRESSING
-        record = SimpleNamespace(
-            open=self.rollout, serial=0, service="shop", away={}, draining={}, adopted=None
-        )
-        self.record = record
+        self.record = Record("shop", rollout=self.rollout)
         self.placement = Placement(
             t.cast("t.Any", self), t.cast("t.Any", self), t.cast("t.Any", self), budget
         )

@@ -2,8 +2,8 @@
 """The image that the tests' hosts are started from, made of Debian's packages in about a minute,
 and kept below .cache.
 
-In it: systemd, sshd, sudo, Python, HAProxy, nginx, podman, docker, and below /opt/shop the demo's
-application, also as the images `localhost/shop:1`, `:2`, `:3` and `:bad` (never ready), in an
+In it: systemd, sshd, sudo, Python, gunicorn, HAProxy, nginx, podman, docker, and below /opt/shop the
+demo's application, also as the images `localhost/shop:1`, `:2`, `:3` and `:bad` (never ready), in an
 archive for `podman load` and `docker load`. What serves is started by the tests only.
 """
 
@@ -24,7 +24,7 @@ from pathlib import Path
 CACHE = Path(__file__).resolve().parents[2] / ".cache/hosts"
 KEY, HOST_KEY, KNOWN_HOSTS = CACHE / "key", CACHE / "host_key", CACHE / "known_hosts"
 APP = Path(__file__).resolve().parents[2] / "playbooks/files/app.py"
-PACKAGES = """dbus docker.io haproxy iproute2 iptables nginx openssh-server podman procps python3 runc sudo systemd
+PACKAGES = """dbus docker.io gunicorn haproxy iproute2 iptables nginx openssh-server podman procps python3 runc sudo systemd
     systemd-sysv""".split()
 # Of no use here: documentation, and 70 MB of programs that belong to docker and containerd.
 UNUSED = """/usr/share/doc/* /usr/share/man/* /usr/share/locale/* /usr/bin/containerd-shim /usr/bin/containerd-shim-runc-v1

@@ -293,6 +293,12 @@ def test_the_same_revision_is_refused_unless_restarted() -> None:
     assert (state(service)[0], service.running) == ([], {"2.3": 6})
 
 
+def at_a_socket(world: Before) -> None:
+    """Have the server app2 at a UNIX socket."""
+    before, at = world.by_hand["app2"], Endpoint("app2", 0)
+    world.by_hand["app2"], world.servers[at] = at, world.servers.pop(before)
+
+
 def changed(name: str, **values: t.Any) -> t.Callable[[Before], None]:
     def change(world: Before) -> None:
         at = world.by_hand[name]
@@ -318,6 +324,8 @@ def changed(name: str, **values: t.Any) -> t.Callable[[Before], None]:
         ({}, changed("app2", service="cart"), "service cart"),
         ({}, changed("app2", ours=True), "app2 .* a rollout has made it"),
         ({}, changed("app2", backup=True), "app2 .* it is a backup"),
+        ({}, at_a_socket, "app2 .* it has no address and port"),
+        ({"servers": ["app1"]}, at_a_socket, "5 servers more: app2, app3"),
         ({}, changed("app2", weight=3), "weights differ .app1 1, app2 3"),
     ],
 )

@@ -63,6 +63,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     Capabilities,
     Endpoint,
 )
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Record
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 
 
@@ -436,14 +437,11 @@ class Crowded(Platform):
 
 
 def test_a_target_without_room_does_not_hold_up_the_others_and_is_named_at_last() -> None:
-    record = SimpleNamespace(
-        service="shop", serial=0, away=[], draining={}, open=None, adopted=None
-    )
     observer = SimpleNamespace(living=list, reports=[])
     placement = Placement(
         t.cast(t.Any, Crowded()),
         t.cast(t.Any, observer),
-        t.cast(t.Any, SimpleNamespace(record=record)),
+        t.cast(t.Any, SimpleNamespace(record=Record("shop"))),
         Budget(1, 0),
     )
     rollout, waypoint = t.cast(t.Any, SimpleNamespace(previous=None)), rolling(2, 8)

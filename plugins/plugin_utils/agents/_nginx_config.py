@@ -197,7 +197,7 @@ def idle(text: str, upstream: str) -> str:
     for path, words in _directives(text):
         if words[0] in ("keepalive_timeout", "keepalive_min_timeout") and len(words) > 1:
             within = () if path == ("http",) else path
-            if not any(block.startswith("upstream") for block in path):
+            if not any(block.startswith("upstream ") for block in path):
                 values.setdefault(words[0], {})[within] = words[1]
         elif words[0] == "proxy_pass" and _names(words[-1], upstream):
             used.append(path)
@@ -229,7 +229,7 @@ def _directives(text: str) -> t.Iterator[tuple[tuple[str, ...], list[str]]]:
         if token.startswith("#"):
             continue
         if token == "{":
-            name = words[0] if words else ""
+            name = " ".join(words)
             path, words = (*path, name if name == "http" else "%s %d" % (name, number)), []
         elif token == "}":
             path, words = path[:-1], []
@@ -250,17 +250,22 @@ def by_hand(text: str, upstream: str) -> dict[Key, Entry]:
 
     Each is named by its address and port. Raises Unlike for what a rollout would not keep.
     """
-    bare = "\n".join(line.partition("#")[0] for line in text.splitlines())
-    block = re.search(r"\bupstream\s+%s\s*\{([^{}]*)\}" % re.escape(upstream), bare)
-    if text.startswith(MARK) or not block:
+    if text.startswith(MARK):
         return {}
-    entries = [_server(statement.split()) for statement in block[1].split(";")]
+    block = "upstream " + upstream
+    servers = [words for path, words in _directives(text) if path and _block(path[-1]) == block]
+    entries = map(_server, servers)
     return {key(entry): entry for entry in entries if entry}
 
 
+def _block(numbered: str) -> str:
+    """Return the words that begin a block of `_directives`."""
+    return numbered.rpartition(" ")[0]
+
+
 def _server(words: list[str]) -> Entry | None:
-    """Return the entry of a statement of an upstream; None if it has none."""
-    if not words or words[0] == "zone" or words[-1] == "down":
+    """Return the entry of a directive of an upstream; None if it has none."""
+    if words[0] == "zone" or words[-1] == "down":
         return None
     place = PLACE.fullmatch(words[1]) if words[0] == "server" and len(words) > 1 else None
     options = dict(word.partition("=")[::2] for word in words[2:])

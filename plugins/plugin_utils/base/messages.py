@@ -376,8 +376,8 @@ MESSAGES: Mapping[str, Message] = {
     "PR-259": Message(
         "An instance was stopped, and programs of it still run: they have left its unit or its"
         " session, so that no stop reaches them. Their port stays taken.",
-        "End them on the host, and have the program stay in the foreground, without a unit or a"
-        " session of its own.",
+        "End them on the host, and have the program stay in the foreground, in the unit and in the"
+        " session in which it was started.",
     ),
     # -- load balancers
     "PR-260": Message(
@@ -473,7 +473,7 @@ MESSAGES: Mapping[str, Message] = {
         "A load balancer has prepared servers in use that lead to no instance of the service, and"
         " nothing there says by which service, or by whom.",
         "Find out who uses them. Put those that nobody needs into maintenance (HAProxy: `set server"
-        " BACKEND/NAME state maint`), or give the service a backend of its own.",
+        " BACKEND/NAME state maint`), or give the service a separate backend.",
     ),
     "PR-337": Message(
         "Another program may change the state or the weight of a server during the rollout, as an"
@@ -493,7 +493,7 @@ MESSAGES: Mapping[str, Message] = {
         "The state file of a load balancer has the servers of other backends as well. Each change"
         " would replace it by those of the service's backend, and the others would be lost at the"
         " next reload.",
-        "Give each backend a file of its own: `load-server-state-from-file local` and"
+        "Give each backend a separate file: `load-server-state-from-file local` and"
         " `server-state-file-name` in HAProxy's configuration, and another"
         " `rollout_traffic.state_file`.",
     ),

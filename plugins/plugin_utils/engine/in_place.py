@@ -122,8 +122,8 @@ def drain_batch(
 ) -> Decision:
     """Take the next batch out of rotation.
 
-    It is reached when nobody is sent there any more and all its requests are finished, or no host
-    is left. What an earlier run has taken out is part of it, with as many others as the budget
+    It is reached when no client is routed there any more and all its requests are finished, or no
+    host is left. What an earlier run has taken out is part of it, with as many others as the budget
     allows.
     """
     kept, out = _upkeep(fleet, waypoint, rules, now), batch_out(fleet, scope)

@@ -138,8 +138,8 @@ def can_park(instance: Instance, rules: Rules, now: float) -> bool:
 
 
 def can_deploy(instance: Instance, rules: Rules, now: float) -> bool:
-    """Whether tasks may work on a draining instance: nobody is sent there, and its requests are
-    finished, or their time is over.
+    """Whether tasks may work on a draining instance: no client is routed to it, and its requests
+    are finished, or their time is over.
     """
     if instance.bound or not can_stop(instance, rules, now):
         return False

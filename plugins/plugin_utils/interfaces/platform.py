@@ -195,7 +195,7 @@ class Capabilities:
     refills_places: bool = False
     # The generation of instances from before the first rollout, which the platform reports without
     # a mark of any; no rollout gets it. 0: there are none.
-    adopts: int = 0
+    unmarked_generation: int = 0
     # Its `clusters` are parts of different kinds, so that latencies do not compare, and only a
     # load balancer before all of them can divide the requests.
     has_parts: bool = False

@@ -35,7 +35,7 @@ class WorkloadDriver(PlatformDriver):
     capabilities = Capabilities(
         has_hosts=False,
         names_instances=True,
-        adopts=_pods.ADOPTED,
+        unmarked_generation=_pods.ADOPTED,
         host_options=("workload", "namespace", "context", "kubeconfig", "clusters"),
     )
     _create = "create it first"  # what to do where there is none

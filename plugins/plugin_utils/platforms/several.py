@@ -132,7 +132,9 @@ class Pods(Together):
 class Driver(PlatformDriver):
     """The instances of all parts."""
 
-    capabilities = Capabilities(has_parts=True, adopts=Together.capabilities.adopts)
+    capabilities = Capabilities(
+        has_parts=True, unmarked_generation=Together.capabilities.unmarked_generation
+    )
 
     @classmethod
     def shaping(

@@ -344,6 +344,10 @@ class Record:
         """The rollout in progress."""
         return self.rollout if self.rollout and not self.rollout.over else None
 
+    def is_adopted(self, generation: int) -> bool:
+        """Return whether the instances of a generation are the adopted servers."""
+        return self.adopted is not None and self.adopted.generation == generation
+
     def order_of(self, revision: str) -> int | None:
         """Return the place of a known revision among all; None: not known."""
         known: list[Composition | Rollout | None] = [self.open, self.stable, self.before]

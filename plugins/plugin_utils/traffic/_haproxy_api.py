@@ -88,6 +88,13 @@ class Row:
     owner: str | None = None
 
     @property
+    def place(self) -> Endpoint | None:
+        """Return by what the server is known: its address, or its name if it gets requests without
+        one, at a UNIX socket.
+        """
+        return self.endpoint or (Endpoint(self.name, 0) if self.effective else None)
+
+    @property
     def maint(self) -> bool:
         return bool(self.admin & Admin.MAINT)
 
@@ -156,27 +163,27 @@ def view(text: str) -> View:
     state = {field[3]: field for field in fields}
     table = csv.DictReader(f"pxname,{stats}".strip().splitlines())
     lines = [line for line in table if line["svname"] in state]
-    serving = {line["svname"]: line["bck"] == "1" for line in lines if _serves(line)}
+    serving = {line["svname"]: line["bck"] == "1" for line in lines if serves(line)}
     # `backup` servers get requests only where no others can
     used = {name for name, backup in serving.items() if not backup} or serving.keys()
     return [_row(line, state[line["svname"]], line["svname"] in used) for line in lines]
 
 
-def _serves(line: Mapping[str, str]) -> bool:
+def serves(line: Mapping[str, str]) -> bool:
     """Return whether a server gets new requests by its state; `UP 1/2` goes down, and does."""
     up = line["status"].startswith("UP") or line["status"] == "no check"
     return up and int(line["weight"] or 0) > 0
 
 
-def _row(line: Mapping[str, str], state: Sequence[str], serves: bool) -> Row:
-    """Return a server; `serves`: whether it gets new requests now.
+def _row(line: Mapping[str, str], state: Sequence[str], used: bool) -> Row:
+    """Return a server; `used`: whether it gets new requests now.
 
     Agents: https://github.com/haproxy/haproxy/blob/v2.6.0/include/haproxy/check-t.h#L42
     """
     return Row(
         name=line["svname"],
         id=int(line["sid"]),
-        endpoint=_endpoint(line["addr"]),
+        endpoint=endpoint_of(line["addr"]),
         status=line["status"],
         admin=Admin(int(state[6])),
         weight=int(line["uweight"] or line["weight"] or 0),
@@ -200,7 +207,7 @@ def _row(line: Mapping[str, str], state: Sequence[str], serves: bool) -> Row:
         backup=line.get("bck") == "1",
         checked=bool(int(state[13]) & _CHECK_CONFIGURED),
         check=_failed_check(line),
-        effective=int(line["weight"] or 0) if serves else 0,
+        effective=int(line["weight"] or 0) if used else 0,
         agent=int(state[14]) & _AGENT == _AGENT,
     )
 
@@ -229,7 +236,8 @@ def _failed_check(line: Mapping[str, str]) -> str:
     return f"HAProxy's own check fails: {result} {why}{hint if result.startswith('L7') else ''}"
 
 
-def _endpoint(text: str) -> Endpoint | None:
+def endpoint_of(text: str) -> Endpoint | None:
+    """Return an address as HAProxy shows it; None: it is none that an instance can have."""
     host, _colon, port = text.rpartition(":")
     try:
         return Endpoint(values.address(host.strip("[]"), "addr"), values.port(port, "addr"))

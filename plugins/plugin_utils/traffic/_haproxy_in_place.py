@@ -3,7 +3,7 @@
 out of rotation and put in, and nothing else about them is changed. Pure.
 
 In `drain` HAProxy still sends a server the requests of clients that are bound to it by a cookie or
-a stick table, and checks it. In `maint` nobody is sent there, and HAProxy does not check it.
+a stick table, and checks it. In `maint` no client is routed to it, and it is not checked.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class FixedPool(ServerPool):
         return False
 
     def servers(self, view: View) -> dict[Endpoint, Server]:
-        open_ = {row.endpoint for row in view if not row.maint}
+        open_ = {row.place for row in view if not row.maint}
         return {
             endpoint: server._replace(parked=endpoint not in open_)
             for endpoint, server in super().servers(view).items()
@@ -52,15 +52,7 @@ class Turned(Expected):
 class TurnPlan(UpdatePlan):
     """The commands that take the servers of one balancer out of rotation, or put them in."""
 
-    def _expect(
-        self,
-        name: str,
-        endpoint: Endpoint | None,
-        target: Target | None = None,
-        deleted: bool = False,
-    ) -> None:
-        if endpoint:
-            self._expected[name] = Turned(endpoint, target)
+    expects = Turned
 
     def _weigh(self, row: Row, target: Target) -> Iterator[str]:
         return iter(())

@@ -99,13 +99,13 @@ class ServerPool:
         return self.ours(row) or row.endpoint in self.adopted
 
     def servers(self, view: View) -> dict[Endpoint, Server]:
-        """Return every server that is not parked, by its address."""
+        """Return every server that is not parked, by its place."""
         servers: dict[Endpoint, Server] = {}
         for row in view:
-            if row.endpoint and not self.parked(row):
+            if row.place and not self.parked(row):
                 server = row.server(self.ours(row), self.service_of(row), self.slot(row))
-                servers[row.endpoint] = (
-                    merge(servers[row.endpoint], server) if row.endpoint in servers else server
+                servers[row.place] = (
+                    merge(servers[row.place], server) if row.place in servers else server
                 )
         return servers
 
@@ -142,6 +142,8 @@ class Expected:
 
 class UpdatePlan:
     """The commands that bring one balancer to its targets; those that add capacity come first."""
+
+    expects: type[Expected] = Expected
 
     def __init__(
         self, pool: ServerPool, balancer: str, view: View, targets: Mapping[Endpoint, Target]
@@ -220,7 +222,7 @@ class UpdatePlan:
         deleted: bool = False,
     ) -> None:
         if endpoint:
-            self._expected[name] = Expected(endpoint, target, deleted)
+            self._expected[name] = self.expects(endpoint, target, deleted)
 
     def _set(self, name: str, what: str) -> str:
         return f"set server {self._pool.backend}/{name} {what}"

@@ -344,6 +344,40 @@ class Driver(TrafficDriver):
                 )
             for row in slots:
                 self._check_slot(name, row)
+        if self.context.adopting and not self.context.known().adopted:
+            self._check_other_backends()
+
+    def _check_other_backends(self) -> None:
+        """Refuse to adopt servers that others track, since those would go out of service with them;
+        name others at the same addresses, since a rollout leaves them as they are.
+        """
+        from . import _haproxy_neighbours as neighbours  # before a first rollout alone
+
+        adopting = {f"{self.backend}/{name}": name for name in self.context.adopting}
+        texts = self._ask({name: {"lines": ["show stat -1 4 -1"]} for name in self.balancers})
+        for name, (text,) in texts.items():
+            try:
+                servers = neighbours.read(text)
+            except (ValueError, LookupError, TypeError, csv.Error):
+                raise TrafficError(
+                    f"load balancer {name}: the list of servers is not HAProxy's: {clean(text)}",
+                    "PR-305",
+                ) from None
+            for server in servers:
+                if server.tracked in adopting:
+                    raise InputError(
+                        f"rollout_adopt.servers: {adopting[server.tracked]} at load balancer"
+                        f" {name}: {clean(server.name)} has `track {server.tracked}`: it would go"
+                        " out of service, too, and gets no instance in its place; remove `track`,"
+                        f" or let its requests go to backend {self.backend}",
+                        "PR-347",
+                    )
+            if others := neighbours.at_the_same_place(servers, adopting):
+                self.context.transport.print_line(
+                    f"load balancer {name}: other servers at the addresses of adopted ones:"
+                    f" {clean(', '.join(others[:10]))}; a rollout changes backend {self.backend}"
+                    " alone, so do not stop what runs there while they get requests"
+                )
 
     def _check_slot(self, name: str, row: Row) -> None:
         """Raise for a prepared server whose configuration does not do for the rollout."""

@@ -36,7 +36,7 @@ class Checks:
     def of(self, generation: int) -> HealthCheck:
         """Return the check of a generation; this run's where it is the same, or not known."""
         record = self._session.record
-        if record.adopted and generation == record.adopted.generation:
+        if record.is_adopted(generation):
             return UNCHECKED  # the load balancers' own checks of them count
         kept = record.settings.get(generation)
         if kept is None or kept.health == self._shown:

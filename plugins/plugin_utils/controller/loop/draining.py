@@ -182,8 +182,8 @@ def hold_drained(loop: ReconcileLoop) -> None:
 
     Meanwhile the user's tasks deploy in place. A reloaded load balancer forgets which hosts are
     drained, and which others are out of rotation, as one is on which tasks failed. Those that were
-    in rotation return to it where they are found healthy. Nobody is sent to what is drained, not
-    even clients that are bound to it.
+    in rotation return to it where they are found healthy. No client is routed to what is
+    drained, not even one that is bound to it.
     """
     stay: Rotations | None = None
     while not loop.guard.stopped:

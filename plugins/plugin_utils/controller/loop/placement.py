@@ -90,7 +90,7 @@ class Placement:
     ) -> list[Labels]:
         """Return labels for the next instances, beside `others`; their numbers are never reused."""
         record, labels = self._session.record, []
-        if record.adopted and record.adopted.generation == generation:
+        if record.is_adopted(generation):
             return self._observer.adopted.put_back(count)  # no others can be started
         platform = self._platform.at(target.hosts) if target else self._platform
         if platform.capabilities.names_instances:

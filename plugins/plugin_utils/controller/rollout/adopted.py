@@ -44,8 +44,7 @@ def take(step: StepContext, asked: Adoption) -> None:
 
 def is_stable(record: Record) -> bool:
     """Return whether the adopted servers are the stable side."""
-    adopted, stable = record.adopted, record.stable
-    return bool(adopted and stable and adopted.generation == stable.generation)
+    return record.stable is not None and record.is_adopted(record.stable.generation)
 
 
 def refuse_same(record: Record, revision: str) -> None:
@@ -74,7 +73,7 @@ def left(record: Record, rollout: Rollout, kept: bool) -> list[str]:
     `kept`: the load balancers' configuration still has them.
     """
     adopted, previous = record.adopted, rollout.previous
-    if adopted is None or previous is None or previous.generation != adopted.generation:
+    if adopted is None or previous is None or not record.is_adopted(previous.generation):
         return []
     if not adopted.out or is_stable(record):
         return []
@@ -132,7 +131,7 @@ def _checked(step: StepContext, asked: Adoption) -> dict[str, Endpoint]:
                     f"{where}: there is no such server with an address; it has: {others}", "PR-347"
                 )
             endpoint, server = named[name]
-            if why := _why_not(step, name, server):
+            if why := _why_not(step, name, endpoint, server):
                 raise InputError(f"{where}: {why}", "PR-347")
             if servers.setdefault(name, endpoint) != endpoint:
                 raise InputError(
@@ -143,9 +142,14 @@ def _checked(step: StepContext, asked: Adoption) -> dict[str, Endpoint]:
     return servers
 
 
-def _why_not(step: StepContext, name: str, server: Server) -> str:
+def _why_not(step: StepContext, name: str, endpoint: Endpoint, server: Server) -> str:
     """Return why a server cannot be adopted; "" if it can."""
     record = step.record
+    if not endpoint.known:
+        return (
+            "it has no address and port, by which a rollout knows servers; have what runs there"
+            " listen at an address, too, and give that to the server"
+        )
     again = bool(record.adopted and name in record.adopted.servers)
     if server.service not in ("", record.service):
         return f"it belongs to service {server.service}; name servers that were made by hand"

@@ -38,9 +38,9 @@ def adopt(step: StepContext) -> None:
     present = [
         report.labels for report in step.loop.reports if report.process is not Process.STOPPED
     ]
-    adopted = step.loop.platform.capabilities.adopts
+    unmarked = step.loop.platform.capabilities.unmarked_generation
     generations = [labels.generation for labels in present]
-    record.generation = max([record.generation, adopted, *generations])
+    record.generation = max([record.generation, unmarked, *generations])
     record.serial = max(record.serial, highest(labels.id for labels in present))
     alive = [i for i in fleet if i.state.counted]
     if record.stable is None and record.open is None and alive:

@@ -55,10 +55,10 @@ class Generations(StepPart):
         """Return what a rollback would do because the settings of the stable revision are unknown;
         "" if they are known, or the platform keeps them itself.
         """
-        stable, adopted = self.record.stable, self.record.adopted
+        stable = self.record.stable
         if (
             stable is None
-            or (adopted and adopted.generation == stable.generation)
+            or self.record.is_adopted(stable.generation)
             or stable.generation in self.record.settings
             or given(self.settings) is None
             or self.loop.platform.capabilities.names_instances

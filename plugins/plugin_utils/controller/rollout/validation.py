@@ -369,7 +369,7 @@ class Validation(StepPart):
             return 0
         if isinstance(self.settings.replicas, PerHost):
             return min(stable.replicas, replicas)  # of several on a host, all but one go first
-        if self.record.adopted and self.record.adopted.generation == stable.generation:
+        if self.record.is_adopted(stable.generation):
             return stable.replicas  # they need no room
         capacity = min([loop.platform.capacity(), *loop.traffic.capacity().values()])
         serving = sum(
