@@ -1249,3 +1249,19 @@ def test_a_drain_is_cancelled_in_a_journal_that_was_away_while_the_balancer_forg
         quiet=True,
         seed=100102833,
     )
+
+
+def test_with_one_instance_a_host_the_baseline_leaves_after_the_new_ones_on_a_way_back() -> None:
+    """A host is silent meanwhile, so that only one of both may go."""
+    steps = [{"set_weight": 30}, {"analysis": {"interval": "5s", "baseline": True}}]
+    check(
+        Fault("host away", 8.7, 150.0, "web2"),
+        Fault("is interrupted", 23),
+        bad=[Life(2.0, 0.2, 0)],
+        follows=("same", "same", "restart", "rollback"),
+        strategy="canary",
+        steps=[*steps, {"set_weight": 60}],
+        replicas="per_host",
+        failure_limit=1,
+        seed=1134235027000237,
+    )
