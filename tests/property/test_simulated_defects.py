@@ -1265,3 +1265,35 @@ def test_with_one_instance_a_host_the_baseline_leaves_after_the_new_ones_on_a_wa
         failure_limit=1,
         seed=1134235027000237,
     )
+
+
+def test_a_command_goes_on_with_the_settings_of_the_last_run_though_it_was_frozen() -> None:
+    """A run that filled a preview pool has resumed the rollout since the command read them."""
+    for call in (7, 8):
+        check(
+            Fault("second run", 51.8, what="same"),
+            Fault("dies after", 2),
+            Fault("freezes", call, 70.0),
+            follows=("abort",),
+            left="f6ccc42-parked",
+            traffic={"driver": "simulated", "preview": True},
+            strategy="canary",
+            steps=[{"set_weight": 50}, {"pause": {}}],
+            on_failure="hold",
+            seed=222000081,
+        )
+
+
+def test_a_look_that_is_late_once_more_after_a_freeze_is_acted_on() -> None:
+    """Balancers that always answer late would stall a rollout otherwise."""
+    check(
+        Fault("host away", 27.4, 40.0, "web1"),
+        Fault("second run", 48.2, what="next"),
+        Fault("freezes", 55, 70.0),
+        Fault("answers late", 62, 10.0),
+        left="9a6312c-killed",
+        wait=20,
+        traffic={"driver": "simulated", "preview": True},
+        autoscaler={"driver": "simulated", "mode": "follow"},
+        seed=30318,
+    )
