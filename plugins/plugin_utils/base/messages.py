@@ -806,7 +806,8 @@ MESSAGES: Mapping[str, Message] = {
     ),
     # -- operator commands
     "PR-700": Message(
-        "The command does not fit the phase of the rollout, or its rollout has ended.",
+        "The command does not fit the phase of the rollout, or its rollout has ended, or goes on"
+        " with other settings.",
         "Use one that the message names.",
     ),
     "PR-701": Message(

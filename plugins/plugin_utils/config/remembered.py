@@ -6,6 +6,8 @@ Operator commands need not repeat them.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import typing as t
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +24,7 @@ from ..interfaces.gate import GateDriver
 from ..interfaces.metric import MetricDriver
 from ..interfaces.platform import PARTS, PlatformDriver
 from ..interfaces.traffic import TrafficDriver
-from ..state.record import Record
+from ..state.record import Record, Rollout
 
 SECRET = "<secret, not kept>"  # instead of a value
 # Arguments that identify the rollout, or concern one run only.
@@ -80,6 +82,14 @@ def of_rollout(record: Record) -> dict[str, t.Any]:
             parts = platform[PARTS].items()
             platform[PARTS] = {name: _without_secrets(options) for name, options in parts}
     return {**given, "platform": platform} if platform else given
+
+
+def digest(rollout: Rollout) -> str:
+    """Return what tells whether a rollout continues with other arguments by now; "" if none are
+    kept.
+    """
+    text = json.dumps(rollout.given, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16] if rollout.given else ""
 
 
 def _without_secrets(options: Mapping[str, t.Any]) -> dict[str, t.Any]:

@@ -44,6 +44,7 @@ REACHED = Field(
     " count as failed.",
 )
 CONTINUED = "rollout"  # of these settings: the id of the rollout that continues with them
+DIGEST = "digest"  # of these settings, as the journal had them
 RESTORED_SETTINGS = Field(
     "restored_settings",
     MAPPING,

@@ -571,7 +571,7 @@ def _replaced_to_drain(count: FleetCount, floor: int, spare: _Spare) -> list[Ins
         i for i in count.replaced if not is_serving(i) and not (spare.is_short and gets_requests(i))
     ]
     may_go = max(0, count.available + len(count.redundant) - floor)
-    stay = ids(count.redundant[may_go:])
+    stay = ids(sorted(count.redundant, key=spare.key)[may_go:])
     return others + spare.take([i for i in serving if i.id not in stay], len(serving))
 
 

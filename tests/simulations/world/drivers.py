@@ -75,7 +75,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.stores._shared
 
 from .store import MemoryStore
 from .under_way import UnderWay, silent
-from .world import ADDRESSES, HOSTS, SOON, Balancer, Entry, Host, Instance, World
+from .world import ADDRESSES, HOSTS, LATE, SOON, Balancer, Entry, Host, Instance, World
 
 NAME = "simulated"
 SILENT = 2.0  # seconds that a host without an answer is waited for
@@ -375,12 +375,14 @@ class Traffic(TrafficDriver):
             self._reach(self._pool)
 
     def observe(self) -> dict[str, dict[Endpoint, Server]]:
-        world = self._world
-        world.looked[world.machine.current.process.run] = world.now
+        world, run = self._world, self._world.machine.current.process.run
+        began = world.looked[run] = world.now
         with world.call("look at the balancers", TrafficError):
             self._reach(self._pool)
-            world.seen[world.machine.current.process.run] = world.now
-            return {name: self._show(balancer) for name, balancer in self._pool.items()}
+            world.seen[run] = world.now
+            shown = {name: self._show(balancer) for name, balancer in self._pool.items()}
+        world.late_looks[run] = world.late_looks.get(run, 0) + 1 if world.now - began >= LATE else 0
+        return shown
 
     def apply(
         self, targets: Mapping[str, Mapping[Endpoint, Target]]

@@ -33,6 +33,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.config import 
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.step_options import (
     CONTINUED,
+    DIGEST,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import stage_run
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop.interrupt import (
@@ -189,13 +190,13 @@ class Run:
         """One step, as its action plugin runs it; `kept`: what a command continues with."""
         parsed = step.ActionModule.options.parse(options, "rollout_")
         kept = dict(kept or {})
-        continues = kept.pop(CONTINUED, "")
+        continues, digest = kept.pop(CONTINUED, ""), kept.pop(DIGEST, "")
         given = remembered.restored(kept, given) if kept else given
         asked = {name: value for name, value in parsed.items() if value is not None}
         plugin = step.ActionModule.__new__(step.ActionModule)
         needed = plugin.needs_platform({**given, **options})
         with Step(self, given, asked, drivers=needed) as context:
-            context.restored, context.continues = bool(kept), continues
+            context.restored, context.continues, context.digest = bool(kept), continues, digest
             context.follows = plugin.follows
             try:
                 return t.cast(Result, plugin.perform(context))

@@ -37,6 +37,7 @@ ADDRESSES = {name: f"10.0.0.{number}" for number, name in enumerate(HOSTS, 1)}
 BALANCERS = ("lb1", "lb2")
 SOON = 10.0  # in which it knows by its checks that one does not answer
 RECENT = 6.0  # in which it acts on what balancers showed
+LATE = 10.0  # after which it asks balancers once more
 CHECKED = 1.0  # in which checks find out that one is ready
 SELDOM = 5.0  # in which it looks at a preview pool that is not in use
 REQUESTS = 100  # a second, at each balancer
@@ -220,6 +221,7 @@ class World:
         self.leases: dict[int, int] = {}  # by process, the epoch that it was given
         self.looked: dict[int, float] = {}  # by process, when it last looked at the balancers
         self.seen: dict[int, float] = {}  # by process, of when what these showed it is
+        self.late_looks: dict[int, int] = {}  # by process, late answers of balancers in a row
         # by process and instance, since when it knows that the instance does not answer
         self.known: dict[tuple[int, str], float] = {}
         self.hampered: dict[int, float] = {}  # by process, until when a call of it is delayed
@@ -530,9 +532,12 @@ class World:
         return self.looked.get(self.machine.current.process.run, 0.0)
 
     def check_recent(self, what: str) -> None:
-        """Balancers are to be changed: by what they showed a moment ago."""
-        since = self.now - self.seen.get(self.machine.current.process.run, 0.0)
-        if since > RECENT:
+        """Balancers are to be changed: by what they showed a moment ago, or where they answer late,
+        when they were asked again.
+        """
+        run = self.machine.current.process.run
+        since = self.now - self.seen.get(run, 0.0)
+        if since > RECENT and self.late_looks.get(run, 0) < 2:
             self.broken(f"{what}, by a look {since:.0f} s ago")
 
     def unknown(self, balancer: Balancer) -> int:

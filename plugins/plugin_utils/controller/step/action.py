@@ -17,7 +17,7 @@ from ...base.errors import InputError, Parked, RolloutError
 from ...base.text import printable
 from ...base.trace import shown
 from ...config import settings
-from ...config.step_options import CONTINUED, OF_ROLES, OF_STEPS, RESTORED_SETTINGS
+from ...config.step_options import CONTINUED, DIGEST, OF_ROLES, OF_STEPS, RESTORED_SETTINGS
 from ...config.variables import COMMON, PREFIX
 from ...inputs import values
 from ...inputs.options import Options
@@ -102,7 +102,7 @@ class StepAction(ActionBase):
         }
         self._check_spelling(arguments.pop("variables", ()))
         known = dict(arguments.pop("restored_settings", {}))
-        continues = str(known.pop(CONTINUED, ""))
+        continues, digest = str(known.pop(CONTINUED, "")), str(known.pop(DIGEST, ""))
         if known:
             from ...config import remembered  # of runs that obey a command
 
@@ -118,7 +118,8 @@ class StepAction(ActionBase):
             lambda line: display.display(printable(line)),
             outlives=outlives,
         )
-        step.restored, step.continues, step.follows = bool(known), continues, self.follows
+        step.restored, step.continues, step.digest = bool(known), continues, digest
+        step.follows = self.follows
         step.warn = lambda line: display.warning(printable(line))
         return step
 

@@ -30,7 +30,7 @@ from ...remote.transport import Transport
 from ...report.view import NextView, RolloutView
 from ...state import events, identity
 from ...state.lease import Session
-from ...state.record import Record
+from ...state.record import Record, Rollout
 from ...state.store_retry import StoreRetry
 from ..loop import fleet as fleets
 from ..loop.interrupt import Guard
@@ -55,6 +55,7 @@ class StepContext:
     # whether the settings are those that the journal kept of the rollout in progress
     restored = False
     continues = ""  # the rollout to continue after a command was sent to it; "": any
+    digest = ""  # of the settings that it continues with; "": they were not restored
     follows = False  # whether the step continues what `begin` has opened or resumed
     announcing = False
     warn: Callable[[str], None] | None = None  # shows a warning; `print_line` does if there is none
@@ -283,6 +284,12 @@ class StepContext:
                 " for that one, send it again",
                 "PR-700",
             )
+        if self.digest and self.digest != self._digest_of(rollout):
+            self._refuse(
+                f"another run has continued the rollout of {rollout.revision} with other settings"
+                " since this command read them; nothing was done. Send the command again",
+                "PR-700",
+            )
         would_supersede = self.check_mode and self.settings.supersede
         if self.follows and not would_supersede and asked not in (None, rollout.revision):
             self._refuse(
@@ -291,6 +298,11 @@ class StepContext:
                 " rollout_supersede: true",
                 "PR-601",
             )
+
+    def _digest_of(self, rollout: Rollout) -> str:
+        from ...config import remembered  # of runs that obey a command
+
+        return remembered.digest(rollout)
 
     def _refuse(self, why: str, id: str) -> t.NoReturn:
         self.session.release()
