@@ -80,6 +80,22 @@ def test_balancer_that_does_not_answer_is_waited_for() -> None:
     assert service.running == {"1": 3}
 
 
+def test_refusals_before_and_after_a_restart_are_not_added_up() -> None:
+    began: list[float] = []
+
+    def fails(call: str) -> Exception | None:
+        if call == "apply before" and not began:
+            began.append(clock.now())
+        waited = clock.now() - began[0] if began else 0.0
+        restarts = 30 < waited < 60
+        refuses = call == "apply before" and waited < 90
+        away = restarts and call == "observe"
+        return TrafficError(WORDS) if began and (refuses or away) else None
+
+    service = deployed(World(fewest=0, fails=fails), progress_deadline=600)
+    assert service.running == {"1": 3}
+
+
 def test_refusal_in_other_words_each_time_is_waited_out() -> None:
     until, number = clock.now() + 5 * MINUTE, itertools.count()
     words = refuses(lambda: f"{next(number)} left to do", until=until)
