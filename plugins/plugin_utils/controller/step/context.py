@@ -8,7 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
+
+from ansible import context
 
 from ...base.errors import (
     AlreadyRunning,
@@ -101,6 +103,7 @@ class StepContext:
         store = settings.store.make(journal)
         asks = [action._task.action, settings.revision, *_request(options)]
         me = identity.identity(self.guard.parent, task_vars, action._task, asks)
+        me = replace(me, known=partial(self._already_known, action, task_vars))
         deadline = settings.rules.progress_deadline
         self.store_retry = StoreRetry(
             deadline, self.transport.print_line, self.guard.check, known=not action.opens
@@ -131,6 +134,12 @@ class StepContext:
         rollout = self.record.rollout
         if rollout and rollout.release:
             self.release.report()
+
+    def _already_known(self, action: t.Any, task_vars: Mapping[str, t.Any]) -> frozenset[str]:
+        """Return the variables that a command for this service need not repeat."""
+        from .inventory_variables import FINDING, already_known  # only where commands are printed
+
+        return already_known(FINDING, self.given, task_vars, action._loader, context.CLIARGS)
 
     def _platform(self, transport: Transport) -> PlatformDriver:
         """Return the platform over these connections."""
