@@ -12,6 +12,7 @@ from functools import cached_property, partial
 
 from ansible import context
 
+from ...base import clock
 from ...base.errors import (
     AlreadyRunning,
     Interrupted,
@@ -59,6 +60,7 @@ class StepContext:
     continues = ""  # the rollout to continue after a command was sent to it; "": any
     follows = False  # whether the step continues what `begin` has opened or resumed
     announcing = False
+    beginning = False  # whether what the step is to begin or to continue can still be refused
     warn: Callable[[str], None] | None = None  # shows a warning; `print_line` does if there is none
 
     def __init__(
@@ -176,6 +178,7 @@ class StepContext:
             finally:
                 with suppress(RolloutError):
                     self._end_notices(exc)
+                    self._send_rejection(exc)
         finally:
             for connection in self.live:
                 connection.close()
@@ -387,6 +390,31 @@ class StepContext:
                 self._note_late_notices()
         finally:
             self.announcer.close(last)
+
+    def _send_rejection(self, exc: BaseException | None) -> None:
+        """Tell receivers of what was refused before it began."""
+        if not (self.beginning and self.settings.notify and exc) or self.check_mode:
+            return
+        from ..background import rejection  # few rollouts are refused
+
+        if not isinstance(exc, RolloutError) or not rejection.concerns(exc):
+            return
+        from ...report import notices
+
+        settings, stable = self.settings, self.record.stable
+        rejected = notices.rejected(
+            settings.service,
+            str(settings.revision or ""),
+            clock.now(),
+            rejection.reason(exc),
+            self.session.identity.holder,
+            previous=stable.revision if stable else "",
+            strategy=settings.asked.strategy,
+            replicas=settings.replicas if isinstance(settings.replicas, int) else 0,
+            why=str(self.options.get("why") or ""),
+        )
+        warn = self.warn or self.print_line
+        rejection.send(settings.notify, self.context, rejected, warn, lambda: self.guard.stopped)
 
     def _note_late_notices(self) -> None:
         """Write down which notices were sent, unless another run is at work: it sends them again,
