@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 
 from ..plugin_utils.base.errors import Aborted, InputError, LeaseHeld, RolloutFailed
+from ..plugin_utils.base.text import printable
 from ..plugin_utils.config.step_options import (
     PLAY_HOSTS,
     REACHED,
@@ -24,7 +25,7 @@ from ..plugin_utils.controller.rollout.places import PlacementNotes
 from ..plugin_utils.controller.rollout.request import requested, supersedes
 from ..plugin_utils.controller.rollout.validation import Validation, fewer
 from ..plugin_utils.controller.step import reason
-from ..plugin_utils.controller.step.action import StepAction
+from ..plugin_utils.controller.step.action import StepAction, display, plain
 from ..plugin_utils.controller.step.context import Result, StepContext, StepPart
 from ..plugin_utils.engine.model import Phase
 from ..plugin_utils.engine.strategy import Plan, rolling
@@ -51,8 +52,32 @@ class ActionModule(StepAction):
             plays.check(self._task.get_play())
         return {"acting_host": str(task_vars.get("inventory_hostname")), **super()._run(task_vars)}
 
+    def _open(self, task_vars: dict[str, t.Any], outlives: bool = False) -> StepContext:
+        """Make the step's context; receivers are told of arguments that are refused."""
+        try:
+            return super()._open(task_vars, outlives)
+        except InputError as exc:
+            if not self._task.check_mode and self._task.args.get("notify"):
+                self._send_rejection(exc, task_vars)
+            raise
+
+    def _send_rejection(self, exc: InputError, task_vars: dict[str, t.Any]) -> None:
+        from ..plugin_utils.controller.background import rejection  # of wrong arguments
+        from ..plugin_utils.controller.loop.interrupt import Guard
+        from ..plugin_utils.remote.transport import Transport
+        from ..plugin_utils.state import identity
+
+        rejection.of_arguments(
+            plain(self._task.args),
+            Transport.from_action(self, task_vars),
+            identity.identity(Guard().parent, task_vars, self._task).holder,
+            exc,
+            lambda line: display.warning(printable(line)),
+        )
+
     def perform(self, step: StepContext) -> Result:
         begin = _Begin(step)
+        step.beginning = True
         result = begin.run()
         if step.in_place and step.record.open and not step.check_mode:
             begin.in_place.skip_unreachable(step.record.open)
@@ -115,11 +140,13 @@ class _Begin(StepPart):
                 return self.dry_run.rollback()
             from ..plugin_utils.controller.rollout.rollback import Rollback  # here alone
 
+            self.step.beginning = False
             Rollback(self.step).abort(rollout, command)
         self.validation.check_gates(self.settings.plan)
         self.lifecycle.check_resumable(rollout, revision)
         if self.step.check_mode:
             return self.dry_run.resume(rollout, replicas)
+        self.step.beginning = False
         return self.lifecycle.resume(rollout, replicas)
 
     def _take_lease(self, revision: str, replicas: int) -> str:
@@ -164,6 +191,7 @@ class _Begin(StepPart):
         """Take the rollout back, as its release demands, whatever its plan is now."""
         if rollout is None:
             return self.step.report(False, msg=f"{self.record.service}: {self._retreat}")
+        self.step.beginning = False
         if rollout.phase == Phase.ROLLING_BACK:
             return self.lifecycle.resume(rollout, rollout.replicas)
         if self.step.check_mode:
@@ -234,6 +262,7 @@ class _Begin(StepPart):
         release = step.release.join(membership, revision) if membership and joins else None
         if step.check_mode:
             return self.dry_run.open(kind, revision, generation, replicas, plan)
+        step.beginning = False
         if record.open is not None:
             self.lifecycle.supersede(record.open, revision)
         base = 0 if step.in_place else self.validation.kept_replicas(replicas, plan)

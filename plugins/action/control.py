@@ -111,11 +111,7 @@ def pending(step: StepContext, record: Record) -> Mapping[str, t.Any] | None:
     """
     if record.open is None:
         return None
-    sent = [
-        command
-        for command in commands.not_withdrawn(step.session.store.commands(record.obeyed))
-        if command["rollout"] == record.open.id and command["word"] != commands.GIVE_WAY
-    ]
+    sent = commands.pending(record.open, step.session.store.commands(record.obeyed))
     return sent[-1] if sent else None
 
 

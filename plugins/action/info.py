@@ -15,9 +15,13 @@ from ..plugin_utils.config.settings import NO_PLATFORM
 from ..plugin_utils.config.step_options import SHOW
 from ..plugin_utils.controller.step.action import StepAction
 from ..plugin_utils.controller.step.context import Result, StepContext
+from ..plugin_utils.engine.unmanaged import shares
 from ..plugin_utils.inputs.options import FLAG, Field, Options
 from ..plugin_utils.report import status
+from ..plugin_utils.state import commands
 from ..plugin_utils.state.record import Record
+
+NOT_ASKED = "instances, since rollout_platform is not given"
 
 
 class ActionModule(StepAction):
@@ -52,18 +56,30 @@ class ActionModule(StepAction):
         record = step.session.read()
         store, rollout = step.session.store, record.rollout
         lease = store.lease()
-        if step.settings.platform is NO_PLATFORM:
-            problems, known = ["instances, since rollout_platform is not given"], []
-        else:
-            problems = step.loop.observe_partly()
-            known = instances(step)
+        problems, known = [NOT_ASKED], []
+        failed, note = [], f"unknown at present: {NOT_ASKED}"
+        if step.settings.platform is not NO_PLATFORM:
+            problems = failed = step.loop.observe_partly()
+            known, note = instances(step), step.unmanaged.described(step.fleet)
         held = (
             {"holder": lease.holder, "since": lease.since, "until": lease.until} if lease else None
         )
         events = list(store.timeline(rollout.id)) if rollout else []
         far = status.progress(record.open, events, clock.now()) if record.open else {}
-        beside = step.unmanaged.described(step.fleet)
-        lines = status.lines(record, held, known, problems, far, store.place, beside=beside)
+        lines = status.lines(
+            record,
+            held,
+            known,
+            failed,
+            far,
+            store.place,
+            note=note,
+            shares=shares(step.fleet, step.unmanaged),
+            pending=(
+                commands.pending(record.open, store.commands(record.obeyed)) if record.open else ()
+            ),
+            advice=without_hosts(step),
+        )
         if rollout and rollout.release:
             lines += step.release.lines()
         return step.report(
@@ -97,6 +113,28 @@ def instances(step: StepContext) -> list[dict[str, object]]:
             "detail": i.detail,
         }
         for i in sorted(step.loop.fleet, key=lambda i: (len(i.id), i.id))
+    ]
+
+
+def without_hosts(step: StepContext) -> list[str]:
+    """Return how the rollout in progress goes on without the hosts that are not known, if any."""
+    rollout = step.record.open
+    if not rollout or step.settings.platform is NO_PLATFORM or not step.loop.observer.unknown_hosts:
+        return []
+    from ..plugin_utils.controller.loop import exclusion  # few hosts do not answer
+
+    return [
+        f"to go on without {host}: {step.command('exclude', rollout_host=host)}"
+        for host in step.loop.observer.unknown_hosts
+        if not commands.refusal(rollout.phase, "exclude")
+        and not exclusion.refusal(
+            {"word": "exclude", "place": host},
+            rollout,
+            step.loop.platform,
+            step.settings.budget,
+            fleet=step.fleet,
+            targets=step.loop.targets,
+        )
     ]
 
 

@@ -16,13 +16,16 @@ import yaml
 from ansible_collections.progressive.rollout.plugins.action import begin
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     InputError,
+    Interrupted,
     NotifyError,
     RolloutFailed,
+    TrafficError,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import notify, remembered
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.notify import SAMPLE
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.background import (
     announcer,
+    rejection,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.step.context import (
     StepContext,
@@ -38,7 +41,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.not
 from ansible_collections.progressive.rollout.plugins.plugin_utils.notifiers import webhook
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.notices import Notices
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import identity as holder
-from ansible_collections.progressive.rollout.tests.support.memory import Service, World
+from ansible_collections.progressive.rollout.tests.support.memory import Here, Service, World
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 from ansible_collections.progressive.rollout.tests.support.waiting import until
 from ansible_collections.progressive.rollout.tests.support.web import Server
@@ -112,6 +115,69 @@ def test_a_rollout_is_told_from_its_beginning_to_its_end(server: Server) -> None
     ids = [json.loads(one.body)["id"] for one in server.requests]
     assert len(set(ids)) == len(ids)
     assert ("waiting", "webhook 1", None) in notified(service)
+
+
+def test_what_is_refused_before_it_begins_is_told(server: Server) -> None:
+    service = shop(receiver(server))
+    service.play(revision="1")
+    service.play(revision="2", gates=APPROVED)
+    timelines = len(service.world.journals["shop"].texts)
+    with pytest.raises(RolloutFailed, match="in progress") as failed:
+        service.play(revision="3", strategy="canary", steps=[{"set_weight": 50}])
+    assert told(server)[-1] == ("rejected", "3")
+    data = json.loads(server.requests[-1].body)["data"]
+    facts = data["customData"]
+    assert facts["reason"] == f"{failed.value} [{failed.value.id}]"
+    assert facts["text"] == f"shop 3: the rollout was rejected before it began: {facts['reason']}"
+    assert (facts["previous"], facts["strategy"], facts["replicas"]) == ("1", "canary", 2)
+    assert data["subject"]["id"] and data["context"]["chainId"]
+    assert len(service.world.journals["shop"].texts) == timelines, "nothing of it is recorded"
+
+
+def test_rejected_rollouts_have_ids_of_their_own(server: Server) -> None:
+    service = shop(receiver(server, on="rejected"))
+    service.world.fails = lambda call: TrafficError("no") if call == "observe" else None
+    for _ in range(2):
+        with pytest.raises(TrafficError):
+            service.play(revision="1")
+    ids = [json.loads(one.body)["id"] for one in server.requests]
+    assert len(set(ids)) == len(ids) == 2
+
+
+def test_nobody_is_told_of_a_rejected_dry_run(server: Server) -> None:
+    service = shop(receiver(server, on="rejected"))
+    service.world.fails = lambda call: TrafficError("no") if call == "observe" else None
+    with pytest.raises(TrafficError):
+        service.step(begin, check_mode=True, revision="1")
+    assert told(server) == []
+
+
+def test_nobody_is_told_that_another_worker_does_the_step(server: Server) -> None:
+    service = shop(receiver(server, on="rejected"))
+    service.world.fails = lambda call: Interrupted("stopped") if call == "observe" else None
+    with pytest.raises(Interrupted):
+        service.play(revision="1")
+    assert told(server) == []
+
+
+def test_wrong_variables_are_told_as_far_as_they_can_be_read(server: Server) -> None:
+    given = {"service": "shop", "revision": "2", "notify": [receiver(server)], "replicas": "many"}
+    lines: list[str] = []
+    error = InputError("rollout_replicas: 'many' is not a number", "PR-103")
+    rejection.of_arguments(given, t.cast(t.Any, Here()), "ann on desk", error, lines.append)
+    assert told(server) == [("rejected", "2")] and lines == []
+    for wrong in ({"notify": "nobody"}, {"service": ["shop"]}, {"revision": None}):
+        rejection.of_arguments({**given, **wrong}, t.cast(t.Any, Here()), "", error, lines.append)
+    assert len(told(server)) == 1
+
+
+def test_a_receiver_that_cannot_be_told_of_a_rejection_is_named(server: Server) -> None:
+    service = shop(receiver(server, on="rejected", retries=0, url="http://127.0.0.1:1/x"))
+    service.world.fails = lambda call: TrafficError("no") if call == "observe" else None
+    with pytest.raises(TrafficError):
+        service.play(revision="1")
+    (line,) = [line for line in service.said if "PR-631" in line]
+    assert "webhook 1 could not be notified (rejected)" in line and "continues" not in line
 
 
 def test_only_what_is_asked_for_is_told(server: Server) -> None:

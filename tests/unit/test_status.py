@@ -81,7 +81,7 @@ def test_nothing_known() -> None:
         "no instances",
     ]
     assert (
-        lines(Record("shop"), None, [], ["lb1: \x1b[2Jdown"])[2]
+        lines(Record("shop"), None, [], ["lb1: \x1b[2Jdown"])[0]
         == "unknown at present: lb1: ?[2Jdown"
     )
 

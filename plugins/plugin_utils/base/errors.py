@@ -45,12 +45,13 @@ class TransportError(RolloutError):
 class PlatformError(RolloutError):
     """The platform refused to start, stop or report instances, or could not.
 
-    `seen` are the reports that it made nevertheless.
+    `seen` are the reports that it made nevertheless, `hosts` those that made none.
     """
 
     id = "PR-201"
 
     seen: Sequence[object] = ()
+    hosts: Sequence[str] = ()
 
 
 class TrafficError(RolloutError):

@@ -540,6 +540,12 @@ MESSAGES: Mapping[str, Message] = {
         " configuration: a restart of a load balancer may put them back in rotation.",
         "Delete them from the configuration, then stop their programs.",
     ),
+    "PR-350": Message(
+        "A load balancer answers, but has refused the same change with the same words for a minute"
+        " and in at least five attempts, and no instance that ran before was replaced. Waiting for"
+        " longer would change nothing.",
+        "Act on the load balancer's own words, which the message quotes, then roll out again.",
+    ),
     # -- gates, analysis, metrics
     "PR-400": Message(
         "A gate could not be asked.",

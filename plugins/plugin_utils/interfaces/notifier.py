@@ -18,6 +18,10 @@ EVENTS = {
     "held": "It failed, and stays as it is until an operator decides.",
     "failed": "It failed, and there was no revision to return to, or none was asked for.",
     "refused": "A host lacks what it needs, and nothing of it was started.",
+    "rejected": (
+        "It was refused before it began, as by a wrong variable or another rollout in progress."
+        " The journal has nothing of it."
+    ),
 }
 
 
@@ -29,7 +33,7 @@ class Notice:
     event: str  # of EVENTS
     at: float  # seconds since the epoch
     service: str
-    rollout: str  # its id
+    rollout: str  # its id; empty: none has begun
     revision: str
     previous: str  # the stable revision before; empty at the first deployment
     kind: str  # what the rollout is for: rollout, rollback, restart, scale, rebalance

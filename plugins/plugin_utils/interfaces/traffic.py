@@ -146,7 +146,8 @@ class TrafficDriver(BaseDriver):
     Every change carries `Known.epoch`, and so does every observation if it is not 0. Whatever
     acts at a load balancer keeps the highest epoch seen and refuses a lower one (LeaseLost), under
     a lock that is held as long as a command takes. Raises TrafficError; the rollout then observes
-    again, until its progress deadline.
+    again, until its progress deadline. What `apply` refuses with the same text each time ends a
+    rollout sooner that has replaced nothing yet.
     """
 
     kind = "load balancer"

@@ -24,6 +24,7 @@ def cloud_event(notice: Notice, environment: str) -> dict[str, t.Any]:
     """Return the CloudEvent of a notice, with a CDEvent as its data."""
     source = f"/progressive.rollout/{notice.service}"
     moment = datetime.fromtimestamp(notice.at, UTC).isoformat(timespec="milliseconds")
+    rollout = notice.rollout or notice.id
     time, predicate = moment.replace("+00:00", "Z"), _predicate(notice)
     if predicate:
         kind, subject_type = f"dev.cdevents.service.{predicate}.{_SERVICE}", "service"
@@ -35,14 +36,14 @@ def cloud_event(notice: Notice, environment: str) -> dict[str, t.Any]:
     else:
         name = notice.event.replace("_", "")
         kind, subject_type = f"dev.cdeventsx.{_TOOL}.{name}.{_CUSTOM}", _TOOL
-        content, subject = notice.facts, notice.rollout
+        content, subject = notice.facts, rollout
     context = {
         "version": _VERSION,
         "id": notice.id,
         "source": source,
         "type": kind,
         "timestamp": time,
-        "chainId": notice.rollout,
+        "chainId": rollout,
     }
     data: dict[str, t.Any] = {
         "context": context,

@@ -82,6 +82,7 @@ COLORS = {
     "held": "#cf222e",
     "failed": "#cf222e",
     "refused": "#cf222e",
+    "rejected": "#cf222e",
 }
 
 

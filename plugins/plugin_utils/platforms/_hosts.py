@@ -435,6 +435,7 @@ class Hosts(PlatformDriver):
         id = "PR-216" if first.value else first.id
         mend = f"; {MEND}" if any(answer.unreachable for answer in answers.values()) else ""
         error = PlatformError(f"cannot know what runs on {'; '.join(shown)}{mend}", id)
+        error.hosts = list(unknown)
         error.seen = [
             report
             for host, answer in answers.items()

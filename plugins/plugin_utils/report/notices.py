@@ -87,6 +87,33 @@ class Notices:
         )
 
 
+def rejected(
+    service: str, revision: str, at: float, reason: str, by: str, **facts: t.Any
+) -> Notice:
+    """Return the notice of a rollout that was refused before it began; `facts`: what is known."""
+    given = {
+        "revision": revision,
+        "previous": "",
+        "kind": RolloutKind.ROLLOUT.value,
+        "strategy": "",
+        "replicas": 0,
+        "by": clean(by, 200),
+        "why": "",
+        "reason": clean(reason),
+        "elapsed": 0.0,
+        **facts,
+    }
+    return Notice(
+        id=f"{service}-{at:.3f}-rejected",
+        event="rejected",
+        at=at,
+        service=service,
+        rollout="",
+        text=_sentence("rejected", service, given),
+        **given,
+    )
+
+
 def _sentence(name: str, service: str, facts: Mapping[str, t.Any]) -> str:
     """Return a notice for people."""
     title, previous = f"{service} {facts['revision']}", facts["previous"]
@@ -104,6 +131,8 @@ def _sentence(name: str, service: str, facts: Mapping[str, t.Any]) -> str:
         return f"{title} is promoted{after}"
     if name == "refused":
         return f"{title}: the {_noun(facts)} was {NOTHING_STARTED}{reason}"
+    if name == "rejected":
+        return f"{title}: the {_noun(facts)} was rejected before it began{reason}"
     back = f" to {previous}" if previous and name != "failed" else ""
     return f"{title}: the {_noun(facts)} {_ENDED[name]}{back}{after}{reason}"
 

@@ -41,7 +41,10 @@ def lines(
     far: Mapping[str, t.Any] | None = None,
     place: str = "",
     *,
-    beside: str = "",
+    note: str = "",
+    shares: Mapping[str, float] | None = None,
+    pending: Sequence[Mapping[str, t.Any]] = (),
+    advice: Sequence[str] = (),
 ) -> list[str]:
     """Return all lines.
 
@@ -52,7 +55,10 @@ def lines(
         problems: What could not be observed.
         far: How far the rollout is, as `progress` returns it.
         place: Where the journal is.
-        beside: What gets requests and no rollout manages, in words.
+        note: What else is to be said of the instances, above their table.
+        shares: The percentage of new requests of each revision; empty: not known.
+        pending: Commands that no run has obeyed yet.
+        advice: What to do about the problems.
     """
     unseen = [f"unknown at present: {error}" for error in problems]
     far_lines = _far(far, lease is not None) if far else ()
@@ -61,11 +67,25 @@ def lines(
         *_begun(record),
         *_left_out(record),
         _lease(record, lease),
+        *_pending(pending, lease is not None),
         *far_lines,
+        *_requests(shares or {}),
     ]
     idle = [UNSERVED] if not problems and record.stable and _unserved(instances) else []
-    others = [beside] if beside else []
-    return [printable(line) for line in (*idle, *head, *unseen, *others, *_table(instances))]
+    notes, table = [note] if note else [], _table(instances)
+    return [printable(line) for line in (*idle, *unseen, *advice, *head, *notes, *table)]
+
+
+def _pending(pending: Sequence[Mapping[str, t.Any]], active: bool) -> list[str]:
+    """Return the commands that no run has obeyed yet; `active`: a run is working on it."""
+    when = "the run obeys shortly" if active else "the next run obeys"
+    return [f"pending: {commands.sentence(command)}; {when}" for command in pending]
+
+
+def _requests(shares: Mapping[str, float]) -> list[str]:
+    """Return which revisions get new requests, where any does."""
+    parts = [f"{share:g} % to {revision}" for revision, share in shares.items() if share]
+    return [f"requests: {', '.join(parts)}"] if parts else []
 
 
 def _unserved(instances: Sequence[Mapping[str, t.Any]]) -> bool:

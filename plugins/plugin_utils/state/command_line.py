@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import shlex
 import typing as t
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from .commands import COMMANDS
 
@@ -20,6 +20,7 @@ def operator_command(
     job: bool = False,
     *,
     more: Mapping[str, t.Any] | None = None,
+    known: Container[str] = (),
 ) -> str:
     """Return what a person types, or launches in AWX, to send a command.
 
@@ -31,6 +32,7 @@ def operator_command(
         job: Whether this run is a job of AWX.
         more: Other variables that the command needs, without secrets: those of a play are not
             where another playbook finds them.
+        known: Variables that another playbook has anyway, with the same inventories and files.
     """
     playbook = "control" if command in COMMANDS and command not in WITH_PLAYBOOK else command
     if job:
@@ -39,13 +41,14 @@ def operator_command(
     words = ["ansible-playbook", f"progressive.rollout.{playbook}"]
     for source in arguments.get("inventory") or ():
         words += ["-i", str(source)]
-    for given in arguments.get("extra_vars") or ():
-        if str(given).startswith("@"):
-            words += ["-e", str(given)]
-    words += ["-e", f"rollout_service={service}"]
-    if playbook != command:
-        words += ["-e", f"rollout_command={command}"]
-    for name, value in (more or {}).items():
+    for variables in arguments.get("extra_vars") or ():
+        if str(variables).startswith("@"):
+            words += ["-e", str(variables)]
+    given = {"rollout_service": service}
+    given |= {"rollout_command": command} if playbook != command else {}
+    for name, value in {**given, **(more or {})}.items():
+        if name in known:
+            continue
         written = f"{name}={value}" if isinstance(value, str) else json.dumps({name: value})
         words += ["-e", written]
     return shlex.join(words)

@@ -171,6 +171,15 @@ def not_withdrawn(sent: Iterable[Mapping[str, t.Any]]) -> list[Mapping[str, t.An
     ]
 
 
+def pending(rollout: Rollout, sent: Iterable[Mapping[str, t.Any]]) -> list[Mapping[str, t.Any]]:
+    """Return the commands of operators for a rollout, of those that no run has obeyed yet."""
+    return [
+        command
+        for command in not_withdrawn(sent)
+        if command["rollout"] == rollout.id and command["word"] != GIVE_WAY
+    ]
+
+
 def overtaken(command: Mapping[str, t.Any], sent: Iterable[Mapping[str, t.Any]]) -> str:
     """Return why a hold is not obeyed, though it fits: a command that was sent after it ends it."""
     if command["word"] != "hold":

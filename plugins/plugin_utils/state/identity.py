@@ -11,8 +11,8 @@ import os
 import pwd
 import sys
 import typing as t
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ansible import context
@@ -29,6 +29,8 @@ class Identity:
     request: str = ""  # what the play requests, the same for each of its hosts
     host: str = ""  # the host that this step runs for
     job: str = ""  # AWX's job, for people; "" outside of AWX
+    # the variables of the service that another playbook has anyway
+    known: Callable[[], Container[str]] = field(default=tuple, compare=False)
 
     def repeats(self, request: object, host: object) -> bool:
         """Return whether this repeats a request of the same play for another of its hosts."""
@@ -40,7 +42,9 @@ class Identity:
         """
         from .command_line import operator_command  # only where a person is told what to run
 
-        return operator_command(command, service, context.CLIARGS, bool(self.job), more=more)
+        return operator_command(
+            command, service, context.CLIARGS, bool(self.job), more=more, known=self.known()
+        )
 
     @property
     def at_rest(self) -> dict[str, t.Any]:

@@ -87,8 +87,12 @@ class Announcer:
         if self._notices.rollout != rollout:
             self._notices = Notices(self._service, rollout)
         for notice in filter(None, map(self._notices.take, committed)):
-            for line in self._lines:
-                line.send(notice)
+            self.send(notice)
+
+    def send(self, notice: Notice) -> None:
+        """Send a notice that no timeline has."""
+        for line in self._lines:
+            line.send(notice)
 
     @property
     def due(self) -> bool:
@@ -103,7 +107,8 @@ class Announcer:
             outcomes.append(outcome)
             if outcome.error:
                 what = f"{outcome.to} could not be notified ({outcome.event}): {outcome.error}"
-                self._warn(f"{self._service}: {what}; the rollout continues [PR-631]")
+                then = "" if outcome.event == "rejected" else "; the rollout continues"
+                self._warn(f"{self._service}: {what}{then} [PR-631]")
         return outcomes
 
     @property

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from ...base.errors import RolloutFailed, TrafficError, TransportError
+from ...base.errors import RolloutError, RolloutFailed, TrafficError, TransportError
 from ...engine.evaluate import Decision
 from ...engine.instances import ids
 from ...engine.looks import TIDY
 from ...engine.model import Instance, Rotation, State
+from ...engine.refusals import Refusal, repeated
 from ...engine.shares import Target
 from ...engine.weights import WeightSplit
 from ...health.monitor import HealthMonitor
@@ -58,6 +59,8 @@ class Actuator:
         self.stops = Stops(observer, now)
         # what was last decided about existing instances
         self._last: tuple[tuple[str, ...], ...] = ()
+        # of the last change of the load balancers, and the error that it was
+        self._refusal: tuple[Refusal, TrafficError] | None = None
         # since when only entries of instances that are gone are left to remove
         self._untidy: float | None = None
 
@@ -88,11 +91,8 @@ class Actuator:
         self._leaving(draining)
         if targets:
             self._observer.cut()
-        if targets and decision.standby:
-            self._switch(snapshot, targets, undo_switch)
-        elif targets:
-            self._traffic.apply(targets)
         if targets:
+            self._turn(snapshot, targets, switch=bool(decision.standby), undo=undo_switch)
             self._observer.note_balanced()
         if decision.drain or decision.retire:
             self.apply_previews(snapshot)
@@ -222,6 +222,28 @@ class Actuator:
             self._checker.wake()  # there is room for others now
         for name in forget:
             self._session.record.draining.pop(name, None)
+
+    def _turn(
+        self, snapshot: Snapshot, targets: fleets.Targets, *, switch: bool, undo: bool
+    ) -> None:
+        """Bring the load balancers to their targets, and note how they refuse them."""
+        try:
+            if switch:
+                self._switch(snapshot, targets, undo)
+            else:
+                self._traffic.apply(targets)
+        except TrafficError as exc:
+            before = self._refusal[0] if self._refusal else None
+            self._refusal = repeated(before, str(exc), self._now()), exc
+            raise
+        self._refusal = None
+
+    def refusal(self, error: RolloutError) -> Refusal | None:
+        """Return the refusal that an error is. Any other error is the end of a refusal."""
+        if self._refusal is None or self._refusal[1] is not error:
+            self._refusal = None  # the load balancers do not even answer
+            return None
+        return self._refusal[0]
 
     def _switch(self, snapshot: Snapshot, targets: fleets.Targets, undo: bool) -> None:
         """Exchange old and new instances in one update for each load balancer."""

@@ -92,6 +92,7 @@ class Observer:
         self._stopped = stopped
         self._table: Table | None = None
         self._unseen = False  # whether the platform did not show its instances
+        self.unknown_hosts: Sequence[str] = ()  # of which it could not show them, where it said so
         self._known: set[str] | None = None  # instances that were there before this step
         self._ready: set[str] = set()  # instances that have been ready
         self._since: Mapping[str, float] = {}  # since when, by the step before
@@ -171,6 +172,7 @@ class Observer:
                 t.cast("Sequence[Report]", exc.seen) if isinstance(exc, PlatformError) else ()
             )
             self._unseen = True
+            self.unknown_hosts = exc.hosts if isinstance(exc, PlatformError) else ()
             problems.append(str(exc))
         try:
             self._table = self._traffic.observe() if self._traffic else None

@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import partial
 
 from ...analysis.alpha import with_share
-from ...base.errors import TRANSIENT, PlatformError, RolloutFailed
-from ...base.text import count
+from ...base.errors import TRANSIENT, PlatformError, RolloutError, RolloutFailed
+from ...base.text import count, span
 from ...config.gates import UNKNOWN, paced, waits
 from ...engine.autoscaling import measured
 from ...engine.budget import Budget
@@ -141,6 +141,7 @@ class StageRun:
                 self._loop.note_success()
             except TRANSIENT as exc:
                 self._decision, self._arrived = Decision(), False
+                self._refuse_to_repeat(exc)
                 self._loop.wait_out(exc, self._progress.since, self._lines)
             if not self._arrived:
                 self._lines.show(
@@ -264,6 +265,19 @@ class StageRun:
         raise RolloutFailed(
             f"{self._decision.failed}{last}", self._decision.failed_id, then=self._decision.then
         )
+
+    def _refuse_to_repeat(self, exc: RolloutError) -> None:
+        """Raise RolloutFailed where load balancers go on to refuse a change with these words, and
+        nothing of what ran before has been replaced.
+        """
+        refusal, now = self._loop.actuator.refusal(exc), self._loop.now()
+        touched = self._rollout.replaced or self._rollout.phase == Phase.ROLLING_BACK
+        if refusal and refusal.is_final(now) and not touched:
+            raise RolloutFailed(
+                f"a load balancer refused the same change {refusal.attempts} times in"
+                f" {span(now - refusal.since)}, always with these words: {exc} [{exc.id}]",
+                "PR-350",
+            ) from None
 
     def _refuse_other_revision(self, snapshot: Snapshot, waypoint: Waypoint) -> None:
         """Refuse to go on, and so to promote, where new instances run another revision than the one

@@ -8,8 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
+from ansible import context
+
+from ...base import clock
 from ...base.errors import (
     AlreadyRunning,
     Interrupted,
@@ -58,6 +61,7 @@ class StepContext:
     digest = ""  # of the settings that it continues with; "": they were not restored
     follows = False  # whether the step continues what `begin` has opened or resumed
     announcing = False
+    beginning = False  # whether what the step is to begin or to continue can still be refused
     warn: Callable[[str], None] | None = None  # shows a warning; `print_line` does if there is none
 
     def __init__(
@@ -102,6 +106,7 @@ class StepContext:
         store = settings.store.make(journal)
         asks = [action._task.action, settings.revision, *_request(options)]
         me = identity.identity(self.guard.parent, task_vars, action._task, asks)
+        me = replace(me, known=partial(self._already_known, action, task_vars))
         deadline = settings.rules.progress_deadline
         self.store_retry = StoreRetry(
             deadline, self.transport.print_line, self.guard.check, known=not action.opens
@@ -132,6 +137,12 @@ class StepContext:
         rollout = self.record.rollout
         if rollout and rollout.release:
             self.release.report()
+
+    def _already_known(self, action: t.Any, task_vars: Mapping[str, t.Any]) -> frozenset[str]:
+        """Return the variables that a command for this service need not repeat."""
+        from .inventory_variables import FINDING, already_known  # only where commands are printed
+
+        return already_known(FINDING, self.given, task_vars, action._loader, context.CLIARGS)
 
     def _platform(self, transport: Transport) -> PlatformDriver:
         """Return the platform over these connections."""
@@ -168,6 +179,7 @@ class StepContext:
             finally:
                 with suppress(RolloutError):
                     self._end_notices(exc)
+                    self._send_rejection(exc)
         finally:
             for connection in self.live:
                 connection.close()
@@ -390,6 +402,31 @@ class StepContext:
                 self._note_late_notices()
         finally:
             self.announcer.close(last)
+
+    def _send_rejection(self, exc: BaseException | None) -> None:
+        """Tell receivers of what was refused before it began."""
+        if not (self.beginning and self.settings.notify and exc) or self.check_mode:
+            return
+        from ..background import rejection  # few rollouts are refused
+
+        if not isinstance(exc, RolloutError) or not rejection.concerns(exc):
+            return
+        from ...report import notices
+
+        settings, stable = self.settings, self.record.stable
+        rejected = notices.rejected(
+            settings.service,
+            str(settings.revision or ""),
+            clock.now(),
+            rejection.reason(exc),
+            self.session.identity.holder,
+            previous=stable.revision if stable else "",
+            strategy=settings.asked.strategy,
+            replicas=settings.replicas if isinstance(settings.replicas, int) else 0,
+            why=str(self.options.get("why") or ""),
+        )
+        warn = self.warn or self.print_line
+        rejection.send(settings.notify, self.context, rejected, warn, lambda: self.guard.stopped)
 
     def _note_late_notices(self) -> None:
         """Write down which notices were sent, unless another run is at work: it sends them again,
