@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Tasks of steps in this process, without ansible-playbook: the real action plugins, with the role's
+arguments as Ansible templates them, on hosts that are directories here.
+
+What Ansible itself does (workers, tags, delegation, blocks and rescues, the callback) is not here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import shutil
+import typing as t
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from types import SimpleNamespace
+from unittest import mock
+
+from ansible.inventory.manager import InventoryManager
+from ansible.parsing.dataloader import DataLoader
+from ansible.playbook.play_context import PlayContext
+from ansible.playbook.task import Task as AnsibleTask
+from ansible.template import Templar, trust_as_template
+from ansible.vars.hostvars import HostVars
+from ansible.vars.manager import VariableManager
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _service, process
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.step import action
+from ansible_collections.progressive.rollout.tests.support.playbook import (
+    ROOT,
+    STEPS,
+    Outcome,
+    Playground,
+    Task,
+    Variables,
+)
+
+COLLECTION = "ansible_collections.progressive.rollout"
+ROLE = ROOT / "roles" / "rolling"
+OMITTED = "__omitted__"
+
+
+@dataclass
+class Screen:
+    """What steps display."""
+
+    verbosity: int = 0
+    lines: list[str] = field(default_factory=list)
+
+    def display(self, line: str) -> None:
+        self.lines.append(line)
+
+    def warning(self, line: str) -> None:
+        self.lines.append(f"[WARNING]: {line}")
+
+    vvv = display
+
+
+class Processes(process.Service):
+    """The agent for processes, with processes that are only thought of: they run until stopped."""
+
+    running: t.ClassVar[dict[int, dict[str, t.Any]]] = {}  # what was started, by pid
+    _pids = itertools.count(1)
+
+    def spawn(self, record: dict[str, t.Any], wanted: dict[str, t.Any]) -> str:
+        record.update(command=wanted["argv"], pid=next(self._pids), ticks=1)
+        self.save(record)
+        self.running[record["pid"]] = wanted
+        return ""
+
+    def alive(self, record: dict[str, t.Any]) -> bool:
+        if "ended" not in record and record["pid"] not in self.running:
+            record["ended"] = round(_service.uptime() - record["uptime"], 3)
+            self.save(record)
+        return "ended" not in record
+
+    def request_stop(self, record: dict[str, t.Any], kill: bool) -> None:
+        self.running.pop(record["pid"], None)
+
+    def settle(self, stopping: list[dict[str, t.Any]]) -> None:
+        """They have ended."""
+
+    def left(self, record: dict[str, t.Any]) -> str:
+        return ""
+
+    def remove(self, record: dict[str, t.Any]) -> None:
+        """Nothing is left of them."""
+
+
+class Tasks(Playground):
+    """A playground whose steps run here, by the virtual clock, and whose instances are ready at
+    once.
+    """
+
+    def __init__(self, hosts: int = 3, **given: t.Any) -> None:
+        super().__init__(hosts, **given)
+        self.variables["rollout_health"] = {}
+        self._patches = ExitStack()
+
+    def __enter__(self) -> t.Self:
+        self._patches.enter_context(mock.patch.object(process, "Service", Processes))
+        self._patches.enter_context(mock.patch.object(_service, "uptime", clock.monotonic))
+        return self
+
+    def close(self) -> None:
+        self._patches.close()
+        for record in self.living():
+            Processes.running.pop(record["pid"])
+        shutil.rmtree(self.home)
+
+    def living(self) -> list[dict[str, t.Any]]:
+        return [one for one in self.records() if one.get("pid") in Processes.running]
+
+    def started(self) -> list[dict[str, t.Any]]:
+        """What the living instances were started with."""
+        return [Processes.running[record["pid"]] for record in self.living()]
+
+    def steps(
+        self,
+        *tasks: Variables,
+        variables: Variables | None = None,
+        options: t.Sequence[str] = (),
+    ) -> Outcome:
+        """As with ansible-playbook: single steps, until one fails that has no `ignore_errors`."""
+        assert not options
+        given = self._given(variables)
+        common = {key.removeprefix("rollout_"): value for key, value in given.items()}
+        listed: list[Task] = []
+        screen = Screen()
+        for task in tasks:
+            (step,) = task.keys() & set(STEPS)
+            args = {**common, **dict(task[step])}
+            result = self._perform(step, args, given, screen, bool(task.get("check_mode")))
+            listed.append(self._task(str(task.get("name", step)), step, result))
+            if result.get("failed") and not task.get("ignore_errors"):
+                break
+        return self._outcome(screen, listed)
+
+    def rollout(self, *, check_mode: bool = False, **given: t.Any) -> Outcome:
+        """The role's steps, as its tasks run one after the other."""
+        variables = self._given(given)
+        screen, listed = Screen(), list[Task]()
+
+        def step(name: str, more: Variables) -> Task:
+            args = {**self.templated("_rolling_main", variables), **more}
+            result = self._perform(name, args, variables, screen, check_mode)
+            listed.append(self._task(name, name, result))
+            return listed[-1]
+
+        begun = step("begin", self.begin(variables))
+        phase = begun.result.get("rollout", {}).get("phase")
+        if begun.status == "ok" and (begun.changed or phase not in (None, "finished")):
+            done = step("replace", {"through": "finish"})
+            if done.status == "failed" and done.result["rollout"]["phase"] == "rolling_back":
+                step("rollback", {})
+        return self._outcome(screen, listed)
+
+    def command(self, word: str, **given: t.Any) -> Outcome:
+        """The playbook of a command, which continues the rollout where no run does."""
+        variables = {**self._given(given), "rollout_command": word}
+        screen, task = Screen(), _yaml("tasks/control.yml")[0]
+        args = self._finalized(task["progressive.rollout.control"], variables)
+        sent = self._task("control", "control", self._perform("control", args, variables, screen))
+        outcome = self._outcome(screen, [sent])
+        if not sent.result.get("continues"):
+            return outcome
+        goes_on = self.rollout(**variables, _rolling_restored=sent.result["settings"])
+        shown = f"{outcome.output}\n{goes_on.output}"
+        return Outcome(goes_on.rc, shown, [sent, *goes_on.tasks])
+
+    def rollback(self, **given: t.Any) -> Outcome:
+        """The playbook that rolls back."""
+        return self._playbook("rollback", "_rolling_rollback", given)
+
+    def _playbook(self, step: str, arguments: str, given: Variables) -> Outcome:
+        """A playbook of one step, whose arguments are a mapping of the role's."""
+        variables, screen = self._given(given), Screen()
+        result = self._perform(step, self.templated(arguments, variables), variables, screen)
+        return self._outcome(screen, [self._task(step, step, result)])
+
+    def begin(self, variables: Variables) -> dict[str, t.Any]:
+        """Return the arguments of the role's first task."""
+        (block,) = (task for task in _yaml("tasks/main.yml") if "block" in task)
+        return self._finalized(block["block"][0]["progressive.rollout.begin"], variables)
+
+    def templated(self, name: str, variables: Variables) -> dict[str, t.Any]:
+        """Return a mapping of the role's variables, as Ansible templates it."""
+        return self._finalized(_role_variables()[name], variables)
+
+    def _finalized(self, arguments: t.Any, variables: Variables) -> dict[str, t.Any]:
+        known = {**self._hosts, **_defaults(), **_role_variables(), **variables, "omit": OMITTED}
+        templar = Templar(self._loader, variables=known)
+        found = {
+            name: templar.template(text) if _varies(text, variables) else _default(text)
+            for name, text in arguments.items()
+        }
+        plain = t.cast("dict[str, t.Any]", action.plain(found))
+        return {key: value for key, value in plain.items() if value != OMITTED}
+
+    def _given(self, changes: Variables | None) -> dict[str, t.Any]:
+        """Return the variables with changes, of which None takes one away."""
+        known = {**self.variables, **(changes or {})}
+        return {key: value for key, value in known.items() if value is not None}
+
+    @cached_property
+    def _loader(self) -> DataLoader:
+        return DataLoader()
+
+    @cached_property
+    def _hosts(self) -> dict[str, t.Any]:
+        """The variables of a task on localhost."""
+        inventory = InventoryManager(self._loader, sources=[str(self.home / "hosts.json")])
+        manager = VariableManager(self._loader, inventory)
+        return manager.get_vars() | {
+            "hostvars": HostVars(inventory, manager, self._loader),
+            "groups": inventory.get_groups_dict(),
+            "inventory_hostname": "localhost",
+        }
+
+    def _perform(
+        self,
+        step: str,
+        args: Mapping[str, t.Any],
+        variables: Variables,
+        screen: Screen,
+        check_mode: bool = False,
+    ) -> dict[str, t.Any]:
+        """Run the action plugin of a task, as a worker of ansible-playbook does."""
+        task = AnsibleTask()
+        task.action, task.args, task.check_mode = f"progressive.rollout.{step}", args, check_mode
+        connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=""))
+        task_vars = {**self._hosts, **variables}
+        plugin = importlib.import_module(f"{COLLECTION}.plugins.action.{step}").ActionModule(
+            task, connection, PlayContext(), self._loader, Templar(self._loader, task_vars), None
+        )
+        with mock.patch.object(action, "display", screen):
+            return t.cast("dict[str, t.Any]", plugin.run(task_vars=task_vars))
+
+    def _task(self, name: str, step: str, result: dict[str, t.Any]) -> Task:
+        status = "failed" if result.get("failed") else "ok"
+        # as it is written down for those who read it
+        plain = json.loads(json.dumps(result))
+        return Task(name, f"progressive.rollout.{step}", status, plain, 0.0)
+
+    def _outcome(self, screen: Screen, tasks: list[Task]) -> Outcome:
+        failed = any(task.status == "failed" for task in tasks)
+        shown = [*screen.lines, *(task.msg for task in tasks if task.status == "failed")]
+        return Outcome(2 if failed else 0, "\n".join(shown), tasks)
+
+
+@cache
+def _yaml(path: str) -> t.Any:
+    """Return a file of the role, with templates in it."""
+    # Only ansible-playbook, not a program that imports Ansible, finds its own plugins by this name.
+    text = (ROLE / path).read_text().replace("'ansible.builtin.", "'")
+    return DataLoader().load(trust_as_template(text))
+
+
+def _varies(text: t.Any, variables: Variables) -> bool:
+    """Return whether a template may become something else with these variables."""
+    return "_" in str(text) and ("query(" in text or any(name in text for name in variables))
+
+
+@cache
+def _default(text: str) -> t.Any:
+    """Return what a template becomes with the defaults of the role."""
+    known = {**_defaults(), **_role_variables(), "omit": OMITTED}
+    return Templar(DataLoader(), variables=known).template(text)
+
+
+@cache
+def _defaults() -> dict[str, t.Any]:
+    return t.cast("dict[str, t.Any]", _yaml("defaults/main.yml"))
+
+
+@cache
+def _role_variables() -> dict[str, t.Any]:
+    return {**_yaml("vars/main/steps.yml"), **_yaml("vars/main/tasks.yml")}
