@@ -254,14 +254,24 @@ def test_a_limit_that_leaves_out_every_host_is_refused_in_place() -> None:
         )
 
 
-def test_a_limit_on_the_hosts_of_a_service_is_refused(playground: Playground) -> None:
-    outcome = playground.run([{"gather_facts": False, **PLAYS["all hosts"]}], {}, "--limit", "web1")
-    assert outcome.rc != 0
+def test_a_limit_that_hides_instances_is_refused(playground: Playground) -> None:
+    outcome = playground.run("progressive.rollout.rollout", None, "--limit", "localhost,web1")
     assert (
-        "rollout_platform.hosts: --limit leaves out web2, web3, whose instances would not be seen"
+        outcome.rc != 0
+        and "rollout_platform.hosts: --limit leaves out web2, web3, whose instances"
         in outcome.failed.msg
     )
-    assert playground.files() == set()
+    assert not playground.records()
+    assert playground.run("progressive.rollout.rollout", None, "--limit", "all,localhost").rc == 0
+
+
+def test_a_run_with_nothing_to_do_is_few_tasks(playground: Playground) -> None:
+    """Each is a process, even where it is skipped."""
+    assert playground.run().rc == 0
+    for playbook, most in (("progressive.rollout.rollout", 5), ("progressive.rollout.status", 4)):
+        outcome = playground.run(playbook)
+        assert outcome.rc == 0
+        assert outcome.output.count("\nTASK [") <= most, outcome.output
 
 
 @pytest.mark.parametrize(
