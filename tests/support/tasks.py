@@ -41,6 +41,7 @@ from ansible_collections.progressive.rollout.tests.support.playbook import (
 COLLECTION = "ansible_collections.progressive.rollout"
 ROLE = ROOT / "roles" / "rolling"
 OMITTED = "__omitted__"
+_SENT = {"_rolling_sent": {"rollout": {"id": "shop-1"}}}  # what a command's step returned
 
 
 @dataclass
@@ -170,6 +171,12 @@ class Tasks(Playground):
         goes_on = self.rollout(**variables, _rolling_restored=sent.result["settings"])
         shown = f"{outcome.output}\n{goes_on.output}"
         return Outcome(goes_on.rc, shown, [sent, *goes_on.tasks])
+
+    def expected(self, word: str) -> str:
+        """Return what the playbook of a command expects of the rollout that it follows."""
+        task = _yaml("tasks/control.yml")[-1]
+        known = {**self.variables, "rollout_command": word}
+        return str(self._finalized(task["vars"], known | _SENT)["_rolling_expected"])
 
     def rollback(self, **given: t.Any) -> Outcome:
         """The playbook that rolls back."""
