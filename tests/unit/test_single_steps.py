@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import socket
 import typing as t
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -339,7 +341,73 @@ def test_what_if_takes_the_instances_that_serve_nobody(playground: Tasks) -> Non
     assert what_if(playground, 4, 0, 1, fleet)["drain"] == ["0002.1", "0002.2"]
 
 
+def test_report(playground: Tasks) -> None:
+    task = {"report": {"report": f"{playground.home}/shop.html"}, "name": "the step"}
+    nothing = playground.steps(task)
+    assert nothing.rc == 0 and not nothing.one("the step").changed
+    outcome = playground.steps(*DEPLOY, {**task, "check_mode": True}, task, task)
+    assert [one.changed for one in outcome.of("the step")] == [True, True, False]
+    result = outcome.of("the step")[-1].result
+    assert result["history"][0]["outcome"] == "promoted" and "Promoted" in result["markdown"]
+
+    missing = playground.steps({"report": {"report": "/nowhere/shop.html"}})
+    assert "/nowhere" in missing.failed.msg and "PR-630" in missing.failed.msg
+    unknown = playground.steps({"report": {"id": "shop-x"}})
+    assert "shop-x" in unknown.failed.msg and "PR-130" in unknown.failed.msg
+
+
+def test_the_report_of_a_rollout_that_is_not_the_last(playground: Tasks) -> None:
+    for revision in ("1", "2"):
+        playground.rollout(rollout_revision=revision)
+    first = playground.journal()["history"][0]["id"]
+    single = playground.home / "one.md"
+    chosen = {"id": first, "report": str(single), "show": "report"}
+    outcome = playground.steps({"report": chosen})
+    assert outcome.one("report").result["files"] == [str(single)]
+    assert outcome.output == str(single)
+    assert single.read_text().startswith("# ✓ Promoted: shop 1")
+    shown = playground.steps({"report": {"show": "report"}})
+    assert shown.output.startswith("# ✓ Promoted: shop 1 → 2")
+
+
+def test_remove_while_a_rollout_is_in_progress(playground: Tasks) -> None:
+    assert playground.steps(*DEPLOY, {"begin": TO_2}).rc == 0
+    before = playground.files()
+    for check_mode in (False, True):
+        refused = playground.steps({"remove": {}, "check_mode": check_mode})
+        assert refused.rc != 0 and "PR-707" in refused.output, refused.output
+    assert playground.files() == before
+
+
+def test_control_of_a_host_that_is_none_of_the_service(playground: Tasks) -> None:
+    assert playground.steps(*DEPLOY, {"begin": TO_2}).rc == 0
+    refused = playground.command("exclude", rollout_revision="2", rollout_host="web9").failed.msg
+    assert "web9 is not in rollout_platform.hosts" in refused and "[PR-700]" in refused
+
+
 # Whole rollouts.
+
+
+def test_what_removal_left_at_the_only_ports_keeps_its_requests(
+    playground: Tasks, pool: World
+) -> None:
+    playground.variables |= {
+        "rollout_replicas": "per_host",
+        "rollout_budget": {"max_surge": 0, "max_unavailable": 1},
+        "rollout_failure_limit": 1,
+    }
+    playground.variables["rollout_platform"]["ports"] = "8100"
+    assert playground.rollout().rc == 0
+    servers = dict(pool.servers)
+    assert playground.steps({"remove": {}}).rc == 0
+    with ExitStack() as listening:
+        for place in servers:
+            listening.enter_context(socket.create_server(place))
+        failed = playground.rollout(rollout_revision="2")
+    assert failed.rc != 0 and "taken by another program" in failed.output
+    assert {place: server.rotation for place, server in pool.servers.items()} == dict.fromkeys(
+        servers, Rotation.IN
+    )
 
 
 def test_a_held_rollout_is_rolled_back_by_hand() -> None:
