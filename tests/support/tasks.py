@@ -14,7 +14,7 @@ import shutil
 import typing as t
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from types import SimpleNamespace
 from unittest import mock
@@ -134,37 +134,27 @@ class Tasks(Playground):
         for task in tasks:
             (step,) = task.keys() & set(STEPS)
             args = {**common, **dict(task[step])}
-            result = self._perform(step, args, given, screen, bool(task.get("check_mode")))
-            listed.append(self._task(str(task.get("name", step)), step, result))
+            result = self.perform(step, args, given, screen, bool(task.get("check_mode")))
+            listed.append(task_of(str(task.get("name", step)), step, result))
             if result.get("failed") and not task.get("ignore_errors"):
                 break
         return self._outcome(screen, listed)
 
     def rollout(self, *, check_mode: bool = False, **given: t.Any) -> Outcome:
-        """The role's steps, as its tasks run one after the other."""
-        variables = self._given(given)
-        screen, listed = Screen(), list[Task]()
-
-        def step(name: str, more: Variables) -> Task:
-            args = {**self.templated("_rolling_main", variables), **more}
-            result = self._perform(name, args, variables, screen, check_mode)
-            listed.append(self._task(name, name, result))
-            return listed[-1]
-
-        begun = step("begin", self.begin(variables))
-        phase = begun.result.get("rollout", {}).get("phase")
-        if begun.status == "ok" and (begun.changed or phase not in (None, "finished")):
-            done = step("replace", {"through": "finish"})
-            if done.status == "failed" and done.result["rollout"]["phase"] == "rolling_back":
-                step("rollback", {})
-        return self._outcome(screen, listed)
+        """The role's tasks, one after the other, each where its conditions hold."""
+        run = RoleRun(self, self._given(given), check_mode)
+        (block,) = (task for task in _yaml("tasks/main.yml") if "block" in task)
+        if run.do(block["block"][0]) and run.holds("_rolling_left"):
+            for task in _yaml("tasks/replace.yml"):
+                run.do(task)
+        return self._outcome(run.screen, run.tasks)
 
     def command(self, word: str, **given: t.Any) -> Outcome:
         """The playbook of a command, which continues the rollout where no run does."""
         variables = {**self._given(given), "rollout_command": word}
         screen, task = Screen(), _yaml("tasks/control.yml")[0]
-        args = self._finalized(task["progressive.rollout.control"], variables)
-        sent = self._task("control", "control", self._perform("control", args, variables, screen))
+        args = self.finalized(task["progressive.rollout.control"], variables)
+        sent = task_of("control", "control", self.perform("control", args, variables, screen))
         outcome = self._outcome(screen, [sent])
         if not sent.result.get("continues"):
             return outcome
@@ -176,7 +166,7 @@ class Tasks(Playground):
         """Return what the playbook of a command expects of the rollout that it follows."""
         task = _yaml("tasks/control.yml")[-1]
         known = {**self.variables, "rollout_command": word}
-        return str(self._finalized(task["vars"], known | _SENT)["_rolling_expected"])
+        return str(self.finalized(task["vars"], known | _SENT)["_rolling_expected"])
 
     def rollback(self, **given: t.Any) -> Outcome:
         """The playbook that rolls back."""
@@ -185,21 +175,20 @@ class Tasks(Playground):
     def _playbook(self, step: str, arguments: str, given: Variables) -> Outcome:
         """A playbook of one step, whose arguments are a mapping of the role's."""
         variables, screen = self._given(given), Screen()
-        result = self._perform(step, self.templated(arguments, variables), variables, screen)
-        return self._outcome(screen, [self._task(step, step, result)])
-
-    def begin(self, variables: Variables) -> dict[str, t.Any]:
-        """Return the arguments of the role's first task."""
-        (block,) = (task for task in _yaml("tasks/main.yml") if "block" in task)
-        return self._finalized(block["block"][0]["progressive.rollout.begin"], variables)
+        result = self.perform(step, self.templated(arguments, variables), variables, screen)
+        return self._outcome(screen, [task_of(step, step, result)])
 
     def templated(self, name: str, variables: Variables) -> dict[str, t.Any]:
         """Return a mapping of the role's variables, as Ansible templates it."""
-        return self._finalized(_role_variables()[name], variables)
+        return self.finalized(_role_variables()[name], variables)
 
-    def _finalized(self, arguments: t.Any, variables: Variables) -> dict[str, t.Any]:
+    def templar(self, variables: Variables) -> Templar:
+        """Return what renders the templates of the role."""
         known = {**self._hosts, **_defaults(), **_role_variables(), **variables, "omit": OMITTED}
-        templar = Templar(self._loader, variables=known)
+        return Templar(self._loader, variables=known)
+
+    def finalized(self, arguments: t.Any, variables: Variables) -> dict[str, t.Any]:
+        templar = self.templar(variables)
         found = {
             name: templar.template(text) if _varies(text, variables) else _default(text)
             for name, text in arguments.items()
@@ -227,7 +216,7 @@ class Tasks(Playground):
             "inventory_hostname": "localhost",
         }
 
-    def _perform(
+    def perform(
         self,
         step: str,
         args: Mapping[str, t.Any],
@@ -246,16 +235,55 @@ class Tasks(Playground):
         with mock.patch.object(action, "display", screen):
             return t.cast("dict[str, t.Any]", plugin.run(task_vars=task_vars))
 
-    def _task(self, name: str, step: str, result: dict[str, t.Any]) -> Task:
-        status = "failed" if result.get("failed") else "ok"
-        # as it is written down for those who read it
-        plain = json.loads(json.dumps(result))
-        return Task(name, f"progressive.rollout.{step}", status, plain, 0.0)
-
     def _outcome(self, screen: Screen, tasks: list[Task]) -> Outcome:
         failed = any(task.status == "failed" for task in tasks)
         shown = [*screen.lines, *(task.msg for task in tasks if task.status == "failed")]
         return Outcome(2 if failed else 0, "\n".join(shown), tasks)
+
+
+class RoleRun:
+    """A run of the role's tasks: what they have registered, and what became of them."""
+
+    def __init__(self, site: Tasks, variables: Variables, check_mode: bool) -> None:
+        self._site, self._check_mode = site, check_mode
+        self._known = dict(variables)
+        self.screen = Screen()
+        self.tasks: list[Task] = []
+
+    def do(self, task: Variables) -> bool:
+        """Do a task unless its condition is false; return whether the play goes on."""
+        (name,) = (key for key in task if "." in key)
+        step, result = name.rpartition(".")[2], dict[str, t.Any]()
+        if not self.holds(task.get("when", True), task.get("vars")):
+            result = {"skipped": True, "changed": False}
+        elif step == "fail":
+            result = {"failed": True, "msg": self._rendered(task[name]["msg"], task.get("vars"))}
+        else:
+            given = self._site.finalized(task[name] or {}, self._known)
+            args = {**self._site.templated("_rolling_main", self._known), **given}
+            result = self._site.perform(step, args, self._known, self.screen, self._check_mode)
+        if "register" in task:
+            self._known[task["register"]] = result
+        done = task_of(task["name"], step, result)
+        failed = self.holds(task.get("failed_when", done.status == "failed"))
+        self.tasks.append(done if failed else replace(done, status="ok"))
+        return not failed
+
+    def holds(self, condition: str | bool, more: Variables | None = None) -> bool:
+        """Return whether a condition of the role is true."""
+        if isinstance(condition, bool):
+            return condition
+        return bool(self._rendered("{{ (%s) }}" % condition, more))
+
+    def _rendered(self, text: str, more: Variables | None = None) -> t.Any:
+        templar = self._site.templar({**self._known, **(more or {})})
+        return action.plain(templar.template(trust_as_template(text)))
+
+
+def task_of(name: str, step: str, result: dict[str, t.Any]) -> Task:
+    """Return a task and its result, as it is written down for those who read it."""
+    status = next((key for key in ("failed", "skipped") if result.get(key)), "ok")
+    return Task(name, f"progressive.rollout.{step}", status, json.loads(json.dumps(result)), 0.0)
 
 
 @cache
