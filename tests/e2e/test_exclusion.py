@@ -60,8 +60,6 @@ def test_a_host_that_hangs_is_left_out(site: Site) -> None:
         until(lambda: "web3" in hosts(site, "2"), "a new instance is started there")
         site.hang("web3")
         until(lambda: "web3 does not answer" in run.output, "the host is named")
-        refused = command(site, "exclude", "web9").failed.msg
-        assert "web9 is not in rollout_platform.hosts" in refused and "[PR-700]" in refused
         sent = command(site, "exclude", "web3")
         assert sent.rc == 0, sent.output
         outcome = promoted(run)

@@ -93,6 +93,8 @@ def test_next_steps_work_as_printed(playground: Playground, layout: str) -> None
     status, output = ann.types(printed(held, "roll back"))
     assert status == 0 and playground.journal()["rollout"]["outcome"] == "aborted", output
     assert playground.revisions() == ["2", "2"]
+    if layout == "play":
+        return  # what is printed after a failure looks the same
 
     status, failed = ann.rolls_out("4", platform=broken)
     assert status != 0

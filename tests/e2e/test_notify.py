@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import socket
 import typing as t
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,12 +15,9 @@ from ansible_collections.progressive.rollout.tests.support.playbook import (
     ROLLOUT,
     Playground,
 )
-from ansible_collections.progressive.rollout.tests.support.waiting import until
 from ansible_collections.progressive.rollout.tests.support.web import Server
 
 SECRETS = {name: f"hunter2-the-{name}" for name in ("token", "key", "path", "query")}
-WAITS = {"confirm_promotion": [{"driver": "approval"}]}
-PROMOTE = "progressive.rollout.promote"
 Told = list[tuple[str, str]]  # events, and the revision that each is about
 
 
@@ -30,13 +26,6 @@ def server() -> Iterator[Server]:
     made = Server()
     yield made
     made.close()
-
-
-@pytest.fixture
-def silent() -> Iterator[str]:
-    """The URL of a receiver that takes all connections, and never answers."""
-    with socket.create_server(("127.0.0.1", 0), backlog=100) as sock:
-        yield f"http://127.0.0.1:{sock.getsockname()[1]}"
 
 
 def webhook(url: str, **options: t.Any) -> dict[str, t.Any]:
@@ -136,50 +125,3 @@ def test_rollouts_are_told_and_measured_without_a_secret(
         for name, word in SECRETS.items()
         if word in text
     } == set()
-
-
-@pytest.mark.long  # the run waits half a minute at its end
-def test_a_receiver_that_hangs_holds_no_rollout_up(
-    playground: Playground, server: Server, silent: str
-) -> None:
-    """An attempt would take an hour."""
-    receivers = [webhook(silent, answer_within="1h"), webhook(server.url)]
-    metrics = {"pushgateway": silent}
-    given = {"rollout_notify": receivers, "rollout_metrics": metrics}
-    outcome = playground.run(variables=given)
-    assert outcome.rc == 0 and outcome.rollout["outcome"] == "promoted", outcome.output
-    assert told(server) == [("begun", "1"), ("promoted", "1")]
-    assert notified(playground) == [("begun", "webhook 2"), ("promoted", "webhook 2")]
-    shown = " ".join(outcome.output.split())
-    assert "webhook 1 has not been notified of everything yet" in shown
-    assert "PR-632" in shown and "no answer in" in shown
-
-
-def test_a_run_after_a_killed_one_tells_what_is_missing_and_nothing_twice(
-    playground: Playground, server: Server, silent: str
-) -> None:
-    """One receiver answers all the time, the other one never before the kill."""
-    other = Server()
-    try:
-        receivers = [webhook(server.url), webhook(silent, answer_within="1h")]
-        given = {"rollout_gates": WAITS, "rollout_wait": "10m"}
-        run = playground.start(variables={**given, "rollout_notify": receivers})
-        both = [("begun", "webhook 1"), ("waiting", "webhook 1")]
-        until(lambda: journaled(playground) and notified(playground) == both, "the run waits", 120)
-        run.kill()
-        receivers[1]["url"] = other.url
-        for playbook in (PROMOTE, ROLLOUT):
-            outcome = playground.run(playbook, {**given, "rollout_notify": receivers})
-            assert outcome.rc == 0, outcome.output
-        everything = [("begun", "1"), ("waiting", "1"), ("promoted", "1")]
-        assert told(server) == everything and told(other) == everything
-        assert len(notified(playground)) == 6
-    finally:
-        other.close()
-
-
-def journaled(playground: Playground) -> bool:
-    """Whether there is a rollout in the journal by now."""
-    return (playground.store / "journal" / "shop.json").exists() and bool(
-        playground.journal()["rollout"]
-    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import typing as t
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -50,7 +49,6 @@ def test_the_place_is_as_it_was_and_instances_run_on(shop: Shop) -> None:
     (front,) = shop.fronts
     given = {path for path in listing(shop) if Path(path).exists()}
     shop.to("1")
-    shop.to("2")
     instances, places = shop.living(), front.serving()
     before = listing(shop)
     with Load(front.url, rate=50) as load:
@@ -59,10 +57,9 @@ def test_the_place_is_as_it_was_and_instances_run_on(shop: Shop) -> None:
         assert listing(shop) == before, "check mode touches nothing"
         done = remove(shop)
         assert done.rc == 0, done.output
-        again = remove(shop)
-        assert again.rc == 0 and "nothing to do" in again.output, again.output
         reports = load.stop()
-    assert checked.output.count("would be removed") == done.output.count(": removed: ")
+    named = checked.output.count("would be removed")
+    assert named and named == done.output.count(": removed: ")
     assert failures(reports) == []
     assert front.serving() == places, "it sends where it did"
     logs = {str(next(shop.platform.glob(f"*/shop/logs/{one['id']}.log"))) for one in instances}
@@ -71,22 +68,10 @@ def test_the_place_is_as_it_was_and_instances_run_on(shop: Shop) -> None:
     assert left - kept == logs, "the logs that the instances write"
     assert not [path for path in kept if path.endswith((".lock", ".epoch", ".journal"))]
     with Load(front.url, rate=50) as load:
-        shop.to("3")  # the first rollout again, beside what runs
+        shop.to("2")  # the first rollout again, beside what runs
         assert failures(load.stop()) == []
     assert not front.known() & places
     for one in instances:
         os.kill(one["pid"], 0)  # it runs
         with suppress(ProcessLookupError):
             os.killpg(one["pid"], signal.SIGKILL)
-
-
-def test_a_rollout_in_progress_is_not_removed(playground: t.Any) -> None:
-    first = playground.run(variables={"rollout_revision": "1"})
-    assert first.rc == 0, first.output
-    begun = playground.steps({"begin": {"revision": "2"}})
-    assert begun.rc == 0, begun.output
-    before = playground.files()
-    for options in ((), ("--check",)):
-        refused = playground.run(REMOVE, {}, *options)
-        assert refused.rc != 0 and "PR-707" in refused.output, refused.output
-    assert playground.files() == before

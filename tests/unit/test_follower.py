@@ -6,7 +6,12 @@ from __future__ import annotations
 import typing as t
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
+from ansible_collections.progressive.rollout.plugins.action import begin, follow
+from ansible_collections.progressive.rollout.plugins.action import replace as replaces
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    InputError,
+    RolloutFailed,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.step.follower import (
     Heard,
     known,
@@ -16,6 +21,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record i
     Record,
     Rollout,
 )
+from ansible_collections.progressive.rollout.tests.support.memory import Service, World
+from ansible_collections.progressive.rollout.tests.support.tasks import Tasks
 
 WAIT = {"kind": "wait", "what": "waiting at step 2 (approval): for promote", "person": True}
 
@@ -80,3 +87,69 @@ def test_ids_of_one_second_and_process_differ() -> None:
         record.close(Outcome.PROMOTED, "", 1.0)
     stamp = "shop-19700101T001640-77"
     assert ids == [stamp, f"{stamp}.2", f"{stamp}.3", f"{stamp}.4"]
+
+
+@pytest.fixture
+def shop() -> Service:
+    """A canary of revision 2 that waits for an operator, and that no run works on."""
+    service = Service(World(most=4, fewest=0), replicas=2)
+    service.play(revision="1")
+    waits = [{"set_replicas": 1}, {"pause": {}}]
+    service.play(revision="2", strategy="canary", steps=waits)
+    service.said.clear()
+    return service
+
+
+@pytest.mark.usefixtures("virtual_time")
+def test_a_rollout_that_waits_for_a_person_is_no_failure(shop: Service) -> None:
+    result = shop.step(follow)
+    assert result["waiting"] is True and not result["changed"]
+    ways = [line for line in shop.said if line.startswith("to ")]
+    assert [line.partition(":")[0] for line in ways] == ["to continue", "to roll back"]
+
+
+@pytest.mark.usefixtures("virtual_time")
+@pytest.mark.parametrize("expected", ["promoted", "rolled_back"])
+def test_an_abort_is_a_failure_where_a_promotion_is_expected(shop: Service, expected: str) -> None:
+    assert shop.journal.open
+    id = shop.journal.open.id
+    shop.say("abort")
+    with pytest.raises(RolloutFailed):
+        shop.play(revision="2", strategy="canary", steps=[{"set_replicas": 1}, {"pause": {}}])
+    asked = {"id": id, "expected": expected}
+    if expected == "rolled_back":
+        assert shop.step(follow, asked)["outcome"] == "aborted"
+        return
+    with pytest.raises(RolloutFailed, match="shop 2 aborted, back to 1") as failed:
+        shop.step(follow, asked)
+    assert failed.value.id == "PR-705"
+    nothing = shop.step(follow)
+    assert nothing["msg"].startswith("nothing to follow: shop 2 aborted, back to 1")
+
+
+@pytest.mark.usefixtures("virtual_time")
+def test_a_rollout_that_nobody_works_on_is_not_followed_for_ever() -> None:
+    service = Service(World(most=4, fewest=0), replicas=2)
+    service.play(revision="1")
+    service.step(begin, revision="2")
+    service.step(replaces, revision="2")
+    lease = service.store.lease()
+    assert lease is not None
+    service.store.release(lease.token)  # as where its run was killed
+    service.said.clear()
+    with pytest.raises(
+        RolloutFailed, match="shop 2 is progressing, and no run works on it"
+    ) as left:
+        service.step(follow)
+    assert left.value.id == "PR-704"
+    ways = [line.partition(":")[0] for line in service.said if line.startswith("to ")]
+    assert ways == ["to continue", "to roll back"]
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [("abort", "rolled_back"), ("hold", "held"), ("promote", "promoted"), ("retry", "promoted")],
+)
+def test_the_playbook_of_a_command_expects_what_it_asks_for(word: str, expected: str) -> None:
+    with Tasks() as site:
+        assert site.expected(word) == expected

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import rollback
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
@@ -15,6 +17,7 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record i
     Record,
 )
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
+from ansible_collections.progressive.rollout.tests.support.tasks import Tasks
 
 pytestmark = pytest.mark.usefixtures("virtual_time")
 
@@ -110,3 +113,28 @@ def test_a_hold_was_asked_for_and_is_one(shop: Service) -> None:
     with pytest.raises(RolloutFailed):
         shop.play(revision="4", on_failure="hold")
     assert shop.journal.open is not None and shop.journal.open.phase == "held"
+
+
+def test_a_rollback_to_what_cannot_start_is_refused() -> None:
+    """As where the image of the revision before was pruned on one host, and the registry does
+    not have it.
+    """
+    with Tasks() as site:
+        for revision in ("1", "2"):
+            (site.home / f"shop-{revision}").symlink_to(sys.executable)
+        site.variables["rollout_platform"]["command"] = [f"{site.home}/shop-{{revision}}"]
+        for revision in ("1", "2"):
+            assert site.rollout(rollout_revision=revision).rc == 0
+        (site.home / "shop-1").unlink()
+        before = site.records()
+
+        failed = site.rollback()
+        assert failed.rc != 0 and "shop cannot be rolled back to 1" in failed.failed.msg
+        assert "shop-1" in failed.failed.msg and "nothing was touched" in failed.failed.msg
+        assert site.records() == before and len(site.living()) == 3
+        last = site.journal()["rollout"]
+        assert (last["phase"], last["revision"]) == ("finished", "2"), "no rollout is left behind"
+        assert last["outcome"] == "promoted"
+
+        (site.home / "shop-1").symlink_to(sys.executable)
+        assert site.rollback().rc == 0 and site.revisions() == ["1"] * 3

@@ -9,20 +9,20 @@ import json
 import typing as t
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
+from functools import partial
+from unittest import mock
 
 import pytest
-from ansible_collections.progressive.rollout.tests.support.playbook import (
-    Outcome,
-    Playground,
-)
-from ansible_collections.progressive.rollout.tests.support.waiting import until
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import LeaseLost
+from ansible_collections.progressive.rollout.plugins.plugin_utils.state.lease import Session
+from ansible_collections.progressive.rollout.tests.support.playbook import Outcome
+from ansible_collections.progressive.rollout.tests.support.tasks import Tasks
 
-PLAYBOOKS = "progressive.rollout."
+pytestmark = pytest.mark.usefixtures("virtual_time")
 OLD, NEW = "hunter2-old", "hunter2-new"  # values of the variable MARK, which are secrets
 
 
-class Site(Playground):
+class Site(Tasks):
     """Three instances; their program is told its MARK in the environment, and a flag in its
     arguments.
     """
@@ -30,14 +30,9 @@ class Site(Playground):
     def given(self, mark: str | None, *flags: str, **platform: t.Any) -> dict[str, t.Any]:
         """The platform as the variables of a commit have it."""
         own = self.variables["rollout_platform"]
-        return {
-            "rollout_platform": {
-                **own,
-                "command": [*own["command"], *flags],
-                "env": {"MARK": mark} if mark else {},
-                **platform,
-            }
-        }
+        env = {"MARK": mark} if mark else {}
+        changed = {"command": [*own["command"], *flags], "env": env, **platform}
+        return {"rollout_platform": {**own, **changed}}
 
     def to(
         self,
@@ -47,9 +42,13 @@ class Site(Playground):
         rc: int = 0,
         **variables: t.Any,
     ) -> Outcome:
-        outcome = self.run(
-            PLAYBOOKS + playbook, {"rollout_revision": revision, **given, **variables}
-        )
+        run = {
+            "rollout": self.rollout,
+            "restart": partial(self.rollout, rollout_restart=True),
+            "rollback": self.rollback,
+            "promote": partial(self.command, "promote"),
+        }[playbook]
+        outcome = run(**{"rollout_revision": revision, **given, **variables})
         assert outcome.rc == rc, outcome.output
         assert OLD not in outcome.output and NEW not in outcome.output
         journal = "".join(
@@ -59,16 +58,10 @@ class Site(Playground):
         return outcome
 
     def run_with(self) -> Counter[tuple[str, str, str]]:
-        """How many instances run with which revision, MARK and flag, as their processes have
-        them.
-        """
+        """How many instances were started with which revision, MARK and flag."""
         found: Counter[tuple[str, str, str]] = Counter()
-        for record in self.living():
-            process = Path(f"/proc/{record['pid']}")
-            env = dict(
-                pair.partition("=")[::2] for pair in (process / "environ").read_text().split("\0")
-            )
-            last = (process / "cmdline").read_text().split("\0")[-2]
+        for wanted in self.started():
+            env, last = wanted["env"], wanted["argv"][-1]
             found[env["REVISION"], env.get("MARK", ""), last if last.startswith("--") else ""] += 1
         return found
 
@@ -110,9 +103,16 @@ def test_what_is_replaced_on_the_way_back_of_a_canary_has_the_old_settings(site:
     slow = site.given(NEW, "--new")
     site.to("2", slow, **canary)
     assert site.run_with() == {("1", OLD, ""): 1, ("2", NEW, "--new"): 3}
-    run = site.start(PLAYBOOKS + "rollback", slow | canary)
-    until(lambda: site.journal()["rollout"]["phase"] == "rolling_back", "the way back is begun")
-    run.kill()
+    commit = Session.commit
+
+    def killed(session: Session, *given: t.Any) -> None:
+        commit(session, *given)
+        raise LeaseLost("killed")
+
+    with mock.patch.object(Session, "commit", killed):
+        assert site.rollback(**slow, **canary).rc != 0
+    assert site.journal()["rollout"]["phase"] == "rolling_back"
+    assert site.run_with()["2", NEW, "--new"] == 3
     site.to("2", slow, "rollback", **canary)
     assert site.run_with() == {("1", OLD, ""): 3}
 
@@ -205,7 +205,7 @@ def test_a_rollout_goes_on_with_what_it_began_with(site: Site) -> None:
     )
     site.to("2", site.given(NEW, "--newer"), rollout_supersede=True, **canary)
     assert site.run_with() == {("1", OLD, ""): 2, ("2", NEW, "--newer"): 2}
-    site.run(PLAYBOOKS + "promote", site.given(NEW, "--newer") | canary)
+    site.to("2", site.given(NEW, "--newer"), "promote", **canary)
     site.to("2", site.given(NEW, "--newer"), **canary)
     assert site.run_with() == {("2", NEW, "--newer"): 3}
 
@@ -227,7 +227,7 @@ def test_a_journal_from_before_has_no_settings_and_says_so_once(site: Site) -> N
 
 def test_a_plan_shows_what_differs(site: Site) -> None:
     site.to("1", site.given(OLD, "--old"))
-    health = {**site.variables["rollout_health"], "headers": {"X-Key": NEW}}
+    health = {"http": "/healthz", "headers": {"X-Key": NEW}}
     plan = site.steps(
         {"plan": {}},
         variables={**site.given(NEW), "rollout_revision": "2", "rollout_health": health},
@@ -235,6 +235,7 @@ def test_a_plan_shows_what_differs(site: Site) -> None:
     command = site.variables["rollout_platform"]["command"]
     assert plan.one("plan").result["settings"] == [
         f"rollout_platform.command: {[*command, '--old']!r} -> {command!r}",
+        "rollout_health.http: not given -> '/healthz'",
         "rollout_health.headers: X-Key added",
         "rollout_platform.env: MARK changed",
     ]

@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Tasks of steps in this process, without ansible-playbook: the real action plugins, with the role's
+arguments as Ansible templates them, on hosts that are directories here.
+
+What Ansible itself does (workers, tags, delegation, blocks and rescues, the callback) is not here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import shutil
+import typing as t
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from types import SimpleNamespace
+from unittest import mock
+
+from ansible.inventory.manager import InventoryManager
+from ansible.parsing.dataloader import DataLoader
+from ansible.playbook.play_context import PlayContext
+from ansible.playbook.task import Task as AnsibleTask
+from ansible.template import Templar, trust_as_template
+from ansible.vars.hostvars import HostVars
+from ansible.vars.manager import VariableManager
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _service, process
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.step import action
+from ansible_collections.progressive.rollout.tests.support.playbook import (
+    ROOT,
+    STEPS,
+    Outcome,
+    Playground,
+    Task,
+    Variables,
+)
+
+COLLECTION = "ansible_collections.progressive.rollout"
+ROLE = ROOT / "roles" / "rolling"
+OMITTED = "__omitted__"
+_SENT = {"_rolling_sent": {"rollout": {"id": "shop-1"}}}  # what a command's step returned
+
+
+@dataclass
+class Screen:
+    """What steps display."""
+
+    verbosity: int = 0
+    lines: list[str] = field(default_factory=list)
+
+    def display(self, line: str) -> None:
+        self.lines.append(line)
+
+    def warning(self, line: str) -> None:
+        self.lines.append(f"[WARNING]: {line}")
+
+    vvv = display
+
+
+class Processes(process.Service):
+    """The agent for processes, with processes that are only thought of: they run until stopped."""
+
+    running: t.ClassVar[dict[int, dict[str, t.Any]]] = {}  # what was started, by pid
+    _pids = itertools.count(1)
+
+    def spawn(self, record: dict[str, t.Any], wanted: dict[str, t.Any]) -> str:
+        record.update(command=wanted["argv"], pid=next(self._pids), ticks=1)
+        self.save(record)
+        self.running[record["pid"]] = wanted
+        return ""
+
+    def alive(self, record: dict[str, t.Any]) -> bool:
+        if "ended" not in record and record["pid"] not in self.running:
+            record["ended"] = round(_service.uptime() - record["uptime"], 3)
+            self.save(record)
+        return "ended" not in record
+
+    def request_stop(self, record: dict[str, t.Any], kill: bool) -> None:
+        self.running.pop(record["pid"], None)
+
+    def settle(self, stopping: list[dict[str, t.Any]]) -> None:
+        """They have ended."""
+
+    def left(self, record: dict[str, t.Any]) -> str:
+        return ""
+
+    def remove(self, record: dict[str, t.Any]) -> None:
+        """Nothing is left of them."""
+
+
+class Tasks(Playground):
+    """A playground whose steps run here, by the virtual clock, and whose instances are ready at
+    once.
+    """
+
+    def __init__(self, hosts: int = 3, **given: t.Any) -> None:
+        super().__init__(hosts, **given)
+        self.variables["rollout_health"] = {}
+        self._patches = ExitStack()
+
+    def __enter__(self) -> t.Self:
+        self._patches.enter_context(mock.patch.object(process, "Service", Processes))
+        self._patches.enter_context(mock.patch.object(_service, "uptime", clock.monotonic))
+        return self
+
+    def close(self) -> None:
+        self._patches.close()
+        for record in self.living():
+            Processes.running.pop(record["pid"])
+        shutil.rmtree(self.home)
+
+    def living(self) -> list[dict[str, t.Any]]:
+        return [one for one in self.records() if one.get("pid") in Processes.running]
+
+    def started(self) -> list[dict[str, t.Any]]:
+        """What the living instances were started with."""
+        return [Processes.running[record["pid"]] for record in self.living()]
+
+    def steps(
+        self,
+        *tasks: Variables,
+        variables: Variables | None = None,
+        options: t.Sequence[str] = (),
+    ) -> Outcome:
+        """As with ansible-playbook: single steps, until one fails that has no `ignore_errors`."""
+        assert not options
+        given = self._given(variables)
+        common = {key.removeprefix("rollout_"): value for key, value in given.items()}
+        listed: list[Task] = []
+        screen = Screen()
+        for task in tasks:
+            (step,) = task.keys() & set(STEPS)
+            args = {**common, **dict(task[step])}
+            result = self.perform(step, args, given, screen, bool(task.get("check_mode")))
+            listed.append(task_of(str(task.get("name", step)), step, result))
+            if result.get("failed") and not task.get("ignore_errors"):
+                break
+        return self._outcome(screen, listed)
+
+    def rollout(self, *, check_mode: bool = False, **given: t.Any) -> Outcome:
+        """The role's tasks, one after the other, each where its conditions hold."""
+        run = RoleRun(self, self._given(given), check_mode)
+        (block,) = (task for task in _yaml("tasks/main.yml") if "block" in task)
+        if run.do(block["block"][0]) and run.holds("_rolling_left"):
+            for task in _yaml("tasks/replace.yml"):
+                run.do(task)
+        return self._outcome(run.screen, run.tasks)
+
+    def command(self, word: str, **given: t.Any) -> Outcome:
+        """The playbook of a command, which continues the rollout where no run does."""
+        variables = {**self._given(given), "rollout_command": word}
+        screen, task = Screen(), _yaml("tasks/control.yml")[0]
+        args = self.finalized(task["progressive.rollout.control"], variables)
+        sent = task_of("control", "control", self.perform("control", args, variables, screen))
+        outcome = self._outcome(screen, [sent])
+        if not sent.result.get("continues"):
+            return outcome
+        goes_on = self.rollout(**variables, _rolling_restored=sent.result["settings"])
+        shown = f"{outcome.output}\n{goes_on.output}"
+        return Outcome(goes_on.rc, shown, [sent, *goes_on.tasks])
+
+    def expected(self, word: str) -> str:
+        """Return what the playbook of a command expects of the rollout that it follows."""
+        task = _yaml("tasks/control.yml")[-1]
+        known = {**self.variables, "rollout_command": word}
+        return str(self.finalized(task["vars"], known | _SENT)["_rolling_expected"])
+
+    def rollback(self, **given: t.Any) -> Outcome:
+        """The playbook that rolls back."""
+        return self._playbook("rollback", "_rolling_rollback", given)
+
+    def _playbook(self, step: str, arguments: str, given: Variables) -> Outcome:
+        """A playbook of one step, whose arguments are a mapping of the role's."""
+        variables, screen = self._given(given), Screen()
+        result = self.perform(step, self.templated(arguments, variables), variables, screen)
+        return self._outcome(screen, [task_of(step, step, result)])
+
+    def templated(self, name: str, variables: Variables) -> dict[str, t.Any]:
+        """Return a mapping of the role's variables, as Ansible templates it."""
+        return self.finalized(_role_variables()[name], variables)
+
+    def templar(self, variables: Variables) -> Templar:
+        """Return what renders the templates of the role."""
+        known = {**self._hosts, **_defaults(), **_role_variables(), **variables, "omit": OMITTED}
+        return Templar(self._loader, variables=known)
+
+    def finalized(self, arguments: t.Any, variables: Variables) -> dict[str, t.Any]:
+        templar = self.templar(variables)
+        found = {
+            name: templar.template(text) if _varies(text, variables) else _default(text)
+            for name, text in arguments.items()
+        }
+        plain = t.cast("dict[str, t.Any]", action.plain(found))
+        return {key: value for key, value in plain.items() if value != OMITTED}
+
+    def _given(self, changes: Variables | None) -> dict[str, t.Any]:
+        """Return the variables with changes, of which None takes one away."""
+        known = {**self.variables, **(changes or {})}
+        return {key: value for key, value in known.items() if value is not None}
+
+    @cached_property
+    def _loader(self) -> DataLoader:
+        return DataLoader()
+
+    @cached_property
+    def _hosts(self) -> dict[str, t.Any]:
+        """The variables of a task on localhost."""
+        inventory = InventoryManager(self._loader, sources=[str(self.home / "hosts.json")])
+        manager = VariableManager(self._loader, inventory)
+        return manager.get_vars() | {
+            "hostvars": HostVars(inventory, manager, self._loader),
+            "groups": inventory.get_groups_dict(),
+            "inventory_hostname": "localhost",
+        }
+
+    def perform(
+        self,
+        step: str,
+        args: Mapping[str, t.Any],
+        variables: Variables,
+        screen: Screen,
+        check_mode: bool = False,
+    ) -> dict[str, t.Any]:
+        """Run the action plugin of a task, as a worker of ansible-playbook does."""
+        task = AnsibleTask()
+        task.action, task.args, task.check_mode = f"progressive.rollout.{step}", args, check_mode
+        connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=""))
+        task_vars = {**self._hosts, **variables}
+        plugin = importlib.import_module(f"{COLLECTION}.plugins.action.{step}").ActionModule(
+            task, connection, PlayContext(), self._loader, Templar(self._loader, task_vars), None
+        )
+        with mock.patch.object(action, "display", screen):
+            return t.cast("dict[str, t.Any]", plugin.run(task_vars=task_vars))
+
+    def _outcome(self, screen: Screen, tasks: list[Task]) -> Outcome:
+        failed = any(task.status == "failed" for task in tasks)
+        shown = [*screen.lines, *(task.msg for task in tasks if task.status == "failed")]
+        return Outcome(2 if failed else 0, "\n".join(shown), tasks)
+
+
+class RoleRun:
+    """A run of the role's tasks: what they have registered, and what became of them."""
+
+    def __init__(self, site: Tasks, variables: Variables, check_mode: bool) -> None:
+        self._site, self._check_mode = site, check_mode
+        self._known = dict(variables)
+        self.screen = Screen()
+        self.tasks: list[Task] = []
+
+    def do(self, task: Variables) -> bool:
+        """Do a task unless its condition is false; return whether the play goes on."""
+        (name,) = (key for key in task if "." in key)
+        step, result = name.rpartition(".")[2], dict[str, t.Any]()
+        if not self.holds(task.get("when", True), task.get("vars")):
+            result = {"skipped": True, "changed": False}
+        elif step == "fail":
+            result = {"failed": True, "msg": self._rendered(task[name]["msg"], task.get("vars"))}
+        else:
+            given = self._site.finalized(task[name] or {}, self._known)
+            args = {**self._site.templated("_rolling_main", self._known), **given}
+            result = self._site.perform(step, args, self._known, self.screen, self._check_mode)
+        if "register" in task:
+            self._known[task["register"]] = result
+        done = task_of(task["name"], step, result)
+        failed = self.holds(task.get("failed_when", done.status == "failed"))
+        self.tasks.append(done if failed else replace(done, status="ok"))
+        return not failed
+
+    def holds(self, condition: str | bool, more: Variables | None = None) -> bool:
+        """Return whether a condition of the role is true."""
+        if isinstance(condition, bool):
+            return condition
+        return bool(self._rendered("{{ (%s) }}" % condition, more))
+
+    def _rendered(self, text: str, more: Variables | None = None) -> t.Any:
+        templar = self._site.templar({**self._known, **(more or {})})
+        return action.plain(templar.template(trust_as_template(text)))
+
+
+def task_of(name: str, step: str, result: dict[str, t.Any]) -> Task:
+    """Return a task and its result, as it is written down for those who read it."""
+    status = next((key for key in ("failed", "skipped") if result.get(key)), "ok")
+    return Task(name, f"progressive.rollout.{step}", status, json.loads(json.dumps(result)), 0.0)
+
+
+@cache
+def _yaml(path: str) -> t.Any:
+    """Return a file of the role, with templates in it."""
+    # Only ansible-playbook, not a program that imports Ansible, finds its own plugins by this name.
+    text = (ROLE / path).read_text().replace("'ansible.builtin.", "'")
+    return DataLoader().load(trust_as_template(text))
+
+
+def _varies(text: t.Any, variables: Variables) -> bool:
+    """Return whether a template may become something else with these variables."""
+    return "_" in str(text) and ("query(" in text or any(name in text for name in variables))
+
+
+@cache
+def _default(text: str) -> t.Any:
+    """Return what a template becomes with the defaults of the role."""
+    known = {**_defaults(), **_role_variables(), "omit": OMITTED}
+    return Templar(DataLoader(), variables=known).template(text)
+
+
+@cache
+def _defaults() -> dict[str, t.Any]:
+    return t.cast("dict[str, t.Any]", _yaml("defaults/main.yml"))
+
+
+@cache
+def _role_variables() -> dict[str, t.Any]:
+    return {**_yaml("vars/main/steps.yml"), **_yaml("vars/main/tasks.yml")}
