@@ -68,6 +68,8 @@ class ActionModule(StepAction):
             effect = "no run is active, continuing here"
         else:
             effect = "no run is active, it takes effect on the next run"
+        if command == "abort" and (line := command_request.nothing_to_abort(record)):
+            return answer(step, False, None, running, line)
         last = pending(step, record)
         then = ""
         if last and command_request.same(last, asked):
@@ -123,7 +125,9 @@ def current_run(step: StepContext) -> tuple[Lease | None, bool]:
 
 def continues(step: StepContext, command: str) -> bool:
     """Return whether the playbook continues the rollout itself, where no run is active."""
-    known = remembered.of_rollout(step.record) if step.record.open else {}
+    if step.record.open is None:
+        return False
+    known = remembered.of_rollout(step.record)
     in_place = (known.get("platform") or {}).get("driver") == "static"
     stops = command in ("pause", "hold")
     return step.options.get("continues", False) and not (step.check_mode or stops or in_place)

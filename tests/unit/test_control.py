@@ -4,7 +4,11 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.action import control
+from ansible_collections.progressive.rollout.plugins.action import control, rollback
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    LeaseHeld,
+    RolloutFailed,
+)
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 
 pytestmark = pytest.mark.usefixtures("virtual_time")
@@ -70,3 +74,31 @@ def test_a_pause_at_a_gate_says_what_each_command_would_do(shop: Service) -> Non
         " gate and continue, abort would roll back",
         False,
     )
+
+
+def test_an_abort_repeated_after_the_rollback_succeeds(shop: Service) -> None:
+    shop.step(control, {"command": "abort"})
+    with pytest.raises(RolloutFailed, match="abort"):
+        shop.play(revision="2", strategy="canary", steps=WAITS)
+    result = shop.step(control, {"command": "abort", "continues": True})
+    assert result["msg"] == "shop: 2 was already rolled back to 1; nothing to abort"
+    assert not (result["changed"] or result["continues"])
+    shop.play(revision="2")
+    with pytest.raises(RolloutFailed, match="no rollout is in progress; use rollback.yml"):
+        shop.step(control, {"command": "abort"})
+
+
+def test_a_rollback_to_another_revision_says_to_abort_first(shop: Service) -> None:
+    other = Service(shop.world, replicas=3)
+    shop.store.acquire("theirs", "ann", 60, {})
+    with pytest.raises(LeaseHeld, match=r"held by ann .*; or abort that rollout first \(abort.yml\)"):
+        other.step(rollback, {"to": "0"})
+    assert other.step(rollback, {"to": "1"})["sent"]
+
+
+def test_a_held_rollout_is_continued_by_resume(shop: Service) -> None:
+    shop.step(control, {"command": "hold"})
+    with pytest.raises(RolloutFailed):
+        shop.play(revision="2", strategy="canary", steps=WAITS)
+    with pytest.raises(RolloutFailed, match="use resume to continue"):
+        shop.step(control, {"command": "promote"})

@@ -4,10 +4,20 @@
 from __future__ import annotations
 
 import typing as t
+from dataclasses import replace
 
+import pytest
+
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    RolloutFailed,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import (
     Composition,
     Phase,
+    Process,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Report,
 )
 from ansible_collections.progressive.rollout.plugins.plugin_utils.report.failure import (
     LINE,
@@ -21,6 +31,11 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.report.failure
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import (
     Outcome,
     Rollout,
+)
+from ansible_collections.progressive.rollout.tests.support.memory import (
+    Platform,
+    Service,
+    World,
 )
 from ansible_collections.progressive.rollout.tests.support.pages import SNIPPETS
 
@@ -85,3 +100,31 @@ def test_a_long_reason_is_wrapped_and_what_is_not_known_is_left_out() -> None:
 def test_a_reason_without_its_log() -> None:
     assert without_log(rollout().reason) == REASON
     assert without_log("no log here") == "no log here"
+
+
+class NeverReady(Platform):
+    """Instances of the second generation start, and stay so."""
+
+    def sync(self, *args: t.Any, **kwargs: t.Any) -> list[Report]:
+        return [
+            replace(report, process=Process.STARTING, detail="404")
+            if report.labels.generation == 2 and report.process is Process.RUNNING
+            else report
+            for report in super().sync(*args, **kwargs)
+        ]
+
+
+@pytest.mark.usefixtures("virtual_time")
+def test_a_held_rollout_names_the_instance_that_failed_last() -> None:
+    world = World()
+    world.platform = lambda: NeverReady(world)  # type: ignore[method-assign]
+    settings = {"on_failure": "hold", "failure_limit": 1, "health": {"deadline": 5}}
+    service = Service(world, replicas=3, **settings)
+    service.play(revision="1")
+    for name in ("shop-4", "shop-5"):
+        with pytest.raises(RolloutFailed, match=f"Last: {name} on web"):
+            service.play(revision="2")
+        held = service.journal.rollout
+        assert held and held.phase == Phase.HELD
+        found = broken(held, service.timeline(held.id))
+        assert found == Broken(name, "web", "404", [])

@@ -57,7 +57,7 @@ def achieved(weights: tuple[int, int], new: int, old: int) -> Fraction:
         (20, 43, 43, 1, (1, 172)),  # 1/256 would be 14.4%
         (20, 4, 1, 8, (8, 19)),  # one of four: a quarter of the 20%
         (20, 4, 2, 8, (4, 9)),
-        (20, 4, 6, 8, (4, 7)),  # more than asked for, which have their part each: 30%
+        (20, 4, 6, 8, (1, 3)),  # more than asked for do not raise the share
         (1, 50, 1, 1, (1, MOST)),  # nothing is less than the least
         (99, 1, 1, 50, (MOST, 1)),
         (100, 3, 3, 3, (MOST, 1)),

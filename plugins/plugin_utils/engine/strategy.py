@@ -261,6 +261,8 @@ class RolloutTarget:
     baseline: int = 0  # the generation of fresh stable instances, where the plan compares with them
     # new instances that existed when the rollout was scaled down: they stay until the promotion
     grown: int = 0
+    # the weight of new instances when the rollout was scaled, and how many had it
+    carried: tuple[int, int] | None = None
 
     def waypoint(self, new: int, old: int, weight: int | None = None) -> Waypoint:
         """Return a waypoint before the promotion: until then capacity is not lowered, however
@@ -308,12 +310,15 @@ def rolling(generation: int, desired: int) -> Waypoint:
 
 def stages(plan: Plan, target: RolloutTarget) -> tuple[Stage, ...]:
     """Return the stages of a plan. A first deployment is always rolling. Raises InvalidSteps."""
-    return tuple(_rising((LISTS[plan.strategy] if target.before else _rolling)(plan, target)))
+    listed = (LISTS[plan.strategy] if target.before else _rolling)(plan, target)
+    return tuple(_rising(listed, target.carried))
 
 
-def _rising(listed: Iterable[Stage]) -> Iterator[Stage]:
-    """Yield the stages, each with what new instances carried in those before."""
-    carried: dict[tuple[int, int], None] = {}
+def _rising(listed: Iterable[Stage], scaled: tuple[int, int] | None) -> Iterator[Stage]:
+    """Yield the stages, each with what new instances carried in those before, and when the rollout
+    was `scaled`.
+    """
+    carried: dict[tuple[int, int], None] = {scaled: None} if scaled else {}
     for stage in listed:
         point = stage.waypoint
         own = (point.weight or 0, point.carrying or point.new)

@@ -118,7 +118,7 @@ def _rollout_target_of(
         share(number, targets, target.factor)
         for number in (rollout_target.desired, rollout_target.before)
     )
-    return replace(rollout_target, desired=desired, before=before, grown=0)
+    return replace(rollout_target, desired=desired, before=before, grown=0, carried=None)
 
 
 def _untouched(rollout_target: RolloutTarget) -> Waypoint:

@@ -53,10 +53,11 @@ class WeightSplit:
         each = share / max(1, point.carrying or point.new)
         return each, max(even, (1 - share) / point.old if point.old else even)
 
-    @property
-    def carried(self) -> Fraction:
-        """The greatest part of the requests that each new instance had at a lower weight."""
-        parts = (Fraction(weight, 100 * max(1, n)) for weight, n in self.waypoint.carried)
+    def carried(self, new: int) -> Fraction:
+        """Return the part of the requests that each of `new` instances keeps of a lower weight: all
+        of them together what they had, and none more than that.
+        """
+        parts = (Fraction(weight, 100 * max(n, new)) for weight, n in self.waypoint.carried)
         return max(parts, default=Fraction(0))
 
     def weights(self, new: int, old: int, left: Fraction = Fraction(1)) -> tuple[int, int]:
@@ -85,9 +86,8 @@ def _weights(split: WeightSplit, new: int, old: int, left: Fraction) -> tuple[in
         bad = split.bad(new, old, left)
         return _whole((1 - bad) / new, bad / old)
     new_part, old_part = split.parts
-    new_part = max(new_part, min(split.carried, Fraction(point.weight or 0, 100) / new))
-    if point.carrying:  # more than carry the weight do not raise it
-        new_part = min(new_part, Fraction(point.weight or 0, 100) / new)
+    # more than carry the weight do not raise it
+    new_part = min(max(new_part, split.carried(new)), Fraction(point.weight or 0, 100) / new)
     if new_part * new + old_part * old < 1:
         return _whole(*_level(new_part, new, old_part, old))
     return _whole(new_part, (1 - min(new_part * new, Fraction(1))) / old)

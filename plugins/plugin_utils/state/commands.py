@@ -102,7 +102,7 @@ _IN_PHASE: Mapping[Phase, str] = {
     Phase.HOLDING: (
         "it keeps the old instances for a while; use skip to stop them, or abort to roll back"
     ),
-    Phase.HELD: "it stopped after a failure; use retry to continue, or abort to roll back",
+    Phase.HELD: "it stopped after a failure; use resume to continue, or abort to roll back",
     Phase.ROLLING_BACK: "it is being rolled back; use hold to stop here",
     Phase.FINISHED: "no rollout is in progress; start one with rollout.yml or restart.yml",
 }
@@ -121,7 +121,7 @@ _FOR_COMMAND: Mapping[tuple[Phase, str], str] = {
         Phase.HOLDING,
         "promote",
     ): "it is already promoted; use skip to stop the old instances now, or abort to roll back",
-    (Phase.HELD, "hold"): "it is already held; use retry to continue, or abort to roll back",
+    (Phase.HELD, "hold"): "it is already held; use resume to continue, or abort to roll back",
     (
         Phase.ROLLING_BACK,
         "scale",

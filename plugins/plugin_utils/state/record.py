@@ -162,6 +162,8 @@ class Rollout:
     # replicas that the owner of the workload asked for there, as last taken; None: no others
     owner: int | None = None
     grown: int = 0  # new instances that existed when the rollout was scaled
+    # the percentage of the requests that they had then, and how many had it; empty: never scaled
+    carried: list[int] = field(default_factory=list)
     replaced: int = 0  # instances stopped in favor of new ones
     # other instances when it began; 0: none, or it was begun by an earlier version
     ran: int = 0

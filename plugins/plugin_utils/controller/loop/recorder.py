@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import typing as t
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from ...analysis import counters
 from ...analysis.counters import Counters, Raw
@@ -111,6 +112,16 @@ class Recorder:
         if self._balanced:
             self._note_rotation(fleet, at)
             self._note_traffic(fleet, unmanaged, at)
+
+    def note_overdue(self, fleet: Sequence[Instance], failed: Collection[str]) -> None:
+        """Write down that those which failed and are still starting are not ready, and why: no
+        later observation of this run does.
+        """
+        states, at = self._known_states(), clock.wall()
+        for instance in fleet:
+            if instance.id in failed and instance.state is State.STARTING:
+                states[instance.id] = State.NOT_READY.value
+                self._note_state(replace(instance, state=State.NOT_READY), at)
 
     def note_requests(self, final: bool = False) -> None:
         """Write down what the load balancers have counted, the less often the longer it takes.

@@ -259,6 +259,8 @@ class StageRun:
     def _fail(self, snapshot: Snapshot, waypoint: Waypoint) -> t.NoReturn:
         """End the stage, because the engine says so."""
         self._show(snapshot, waypoint)
+        failed = {failure.id for failure in self._decision.progress.failures}
+        self._loop.recorder.note_overdue(snapshot.fleet, failed)
         self._loop.recorder.commit()
         error = self._loop.last_error
         last = f"; last: {error} [{error.id}]" if error else ""

@@ -15,7 +15,7 @@ from ...engine import aim
 from ...engine.model import Phase
 from ...interfaces.platform import PlatformDriver
 from ...state import commands
-from ...state.record import Record, Rollout
+from ...state.record import Outcome, Record, Rollout
 from ..loop import exclusion
 from ..step import reason
 from ..step.context import StepContext
@@ -112,6 +112,15 @@ def fitting(record: Record, command: str, before: str, force: bool) -> Rollout:
         state = f" {last.revision} is {phase.replace('_', ' ')}" if last else ""
         raise refused(command.replace("_", " "), f"{record.service}{state}", why)
     return rollout
+
+
+def nothing_to_abort(record: Record) -> str:
+    """Say that the last rollout has gone back, which is what `abort` asks for; "" if it has not."""
+    last = record.rollout
+    if last is None or last.outcome not in (Outcome.ABORTED, Outcome.ROLLED_BACK):
+        return ""
+    to = f" to {last.previous.revision}" if last.previous else ""
+    return f"{last.revision} was already rolled back{to}; nothing to abort"
 
 
 def scale_refusal(rollout: Rollout) -> str:

@@ -144,12 +144,10 @@ class RollbackRequest(StepPart):
         """Abort the rollout of another run, if that leads to the revision asked for."""
         step = self.step
         rollout = step.session.read().open
-        if (
-            rollout is None
-            or commands.refusal(rollout.phase, "abort")
-            or self._to not in (None, target_revision(rollout))
-        ):
+        if rollout is None or commands.refusal(rollout.phase, "abort"):
             raise held
+        if self._to not in (None, target_revision(rollout)):
+            raise LeaseHeld(f"{held}; or abort that rollout first (abort.yml)", held.id)
         if not step.check_mode:
             takeover.post(step, rollout, "abort", why=self._why or "rollback")
         title = f"{self.settings.service} {rollout.revision}"

@@ -87,7 +87,13 @@ class LaunchStages(Stages):
         return self.loop.targets
 
     def planned(
-        self, generation: int, replicas: int, before: Composition | None, plan: Plan, grown: int = 0
+        self,
+        generation: int,
+        replicas: int,
+        before: Composition | None,
+        plan: Plan,
+        grown: int = 0,
+        carried: Sequence[int] = (),
     ) -> tuple[Stage, ...]:
         """Return the stages of a plan from the stable instances to `replicas` new ones; raises
         InputError.
@@ -95,7 +101,14 @@ class LaunchStages(Stages):
         allowed = self.settings.budget.resolve(replicas)
         serving, stable = (before.replicas, before.generation) if before else (0, 0)
         rollout_target = RolloutTarget(
-            generation, replicas, allowed, serving, stable, baseline_of(plan, generation), grown
+            generation,
+            replicas,
+            allowed,
+            serving,
+            stable,
+            baseline_of(plan, generation),
+            grown,
+            (carried[0], carried[1]) if carried else None,
         )
         try:
             targets = self.targets
@@ -116,7 +129,12 @@ class LaunchStages(Stages):
             # without steps, a rollback starts no instances of the revision it leaves
             before = replace(before, generation=0)
         listed = self.planned(
-            rollout.generation, rollout.replicas, before, self.plan_of(rollout), rollout.grown
+            rollout.generation,
+            rollout.replicas,
+            before,
+            self.plan_of(rollout),
+            rollout.grown,
+            rollout.carried,
         )
         if rollout.release:
             return with_release(listed, rollout.release)
@@ -261,13 +279,22 @@ def renumber(
         i.generation == rollout.generation and i.state.counted and i.draining_since is None
         for i in fleet
     )
-    before, after = stages_of(rollout), stages_of(replace(rollout, replicas=replicas, grown=grown))
+    carried = rollout.carried
+    if rollout.asked and grown:  # the greatest part that an instance had
+        carried = max(carried, [rollout.asked, grown], key=_part)
+    scaled = replace(rollout, replicas=replicas, grown=grown, carried=carried)
+    before, after = stages_of(rollout), stages_of(scaled)
     stages_ahead(before, rollout)
     rollout.passed = still_passed(before, after, rollout.passed)
     rollout.replicas = replicas
     rollout.aim = {name: min(number, replicas) for name, number in rollout.aim.items()}
-    rollout.grown = grown
+    rollout.grown, rollout.carried = grown, carried
     rollout.gates, rollout.background = {}, {}
+
+
+def _part(carried: Sequence[int]) -> float:
+    """Return the part of the requests that each instance carried, in percent."""
+    return carried[0] / carried[1] if carried else 0
 
 
 def revision_of(rollout: Rollout, waypoint: Waypoint) -> str:
