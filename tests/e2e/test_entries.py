@@ -15,6 +15,7 @@ from ansible_collections.progressive.rollout.tests.support.shop import (
     Shop,
     failures,
 )
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 QUICK = {"START_DELAY": "0.1"}
 STATUS = "progressive.rollout.status"
@@ -53,11 +54,20 @@ def test_what_runs_at_the_only_port_keeps_its_requests() -> None:
             shop.to("1")
             places, running = front.serving(), shop.living()
             assert shop.run("progressive.rollout.remove").rc == 0
+            record = shop.files()
+            refused = shop.run(ROLLOUT, {"rollout_revision": "2"})
+            assert refused.rc != 0 and "[PR-227]" in refused.output, refused.output
+            assert "rollout_platform.ports: 8100: taken by another program" in refused.output
+            assert (shop.files(), front.serving()) == (record, places), "nothing is touched"
+            freed = running.pop()
+            os.killpg(freed["pid"], signal.SIGKILL)
+            places = places - {(freed["address"], freed["port"])}
+            until(lambda: front.serving() == places, "one of two is left")
             with Load(front.url, rate=50) as load:
                 failed = shop.run(ROLLOUT, {"rollout_revision": "2", "rollout_failure_limit": 1})
                 assert failed.rc != 0 and "taken by another program" in failed.output
                 assert failures(load.stop()) == []
-            assert front.serving() == places and len(places) == 2
+            assert front.serving() == places and len(places) == 1
             front.ask("add server shop/app1 127.0.0.1:9 weight 50;set server shop/app1 state ready")
             shown = shop.run(STATUS)
             assert "1 server of backend shop that no rollout manages: app1" in shown.output
