@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import _service
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import InputError
 from ansible_collections.progressive.rollout.tests.drivers.platform_contract import order, started
 from ansible_collections.progressive.rollout.tests.drivers.test_process import (
@@ -17,6 +18,7 @@ from ansible_collections.progressive.rollout.tests.drivers.test_process import (
     Bench,
     bench,
 )
+from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 __all__ = ["bench"]
 OTHER = ADDRESS.rpartition(".")[0] + ".255"  # of a second host
@@ -64,9 +66,10 @@ def test_a_port_of_the_instances_of_the_service_is_accepted(bench: Bench, tmp_pa
     server = tmp_path / "server.py"
     server.write_text(
         "import os, socket, time\n"
-        "socket.create_server((os.environ['ADDRESS'], int(os.environ['PORT'])))\n"
+        "server = socket.create_server((os.environ['ADDRESS'], int(os.environ['PORT'])))\n"
         "time.sleep(1000)\n"
     )
     driver = bench.driver(["python3", str(server)], ports="20100")
     started(driver, order(driver, 1))
+    until(lambda: _service.taken(ADDRESS, 20100), "it listens")
     bench.driver(SLEEP, ports="20100").check()
