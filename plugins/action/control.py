@@ -68,13 +68,13 @@ class ActionModule(StepAction):
             effect = "no run is active, continuing here"
         else:
             effect = "no run is active, it takes effect on the next run"
-        last = pending(step, record)
-        then = ""
+        before = pending(step, record)
+        last, then = (before[-1] if before else None), ""
         if last and command_request.same(last, asked):
             done = f"was sent by {last['by']} before and is still pending"
             changed, number, rollout = False, last["number"], record.open
         else:
-            rollout = command_request.accept(step, asked, last)
+            rollout = command_request.accept(step, asked, before)
             ways = [f"{name} would {what}" for what, name in commands.ways_out(rollout)]
             then = f"; then {', '.join(ways)}" if command == "pause" else ""
             if step.check_mode:
@@ -105,18 +105,17 @@ def send(step: StepContext, rollout: Rollout, asked: Mapping[str, t.Any]) -> int
     return number
 
 
-def pending(step: StepContext, record: Record) -> Mapping[str, t.Any] | None:
-    """Return the last command of an operator for the rollout in progress that its run has not
-    obeyed yet.
+def pending(step: StepContext, record: Record) -> list[Mapping[str, t.Any]]:
+    """Return the commands of operators for the rollout in progress that its run has not obeyed
+    yet.
     """
     if record.open is None:
-        return None
-    sent = [
+        return []
+    return [
         command
         for command in commands.not_withdrawn(step.session.store.commands(record.obeyed))
         if command["rollout"] == record.open.id and command["word"] != commands.GIVE_WAY
     ]
-    return sent[-1] if sent else None
 
 
 def current_run(step: StepContext) -> tuple[Lease | None, bool]:
