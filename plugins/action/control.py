@@ -70,13 +70,13 @@ class ActionModule(StepAction):
             effect = "no run is active, it takes effect on the next run"
         if command == "abort" and (line := command_request.nothing_to_abort(record)):
             return answer(step, False, None, running, line)
-        last = pending(step, record)
-        then = ""
+        before = pending(step, record)
+        last, then = (before[-1] if before else None), ""
         if last and command_request.same(last, asked):
             done = f"was sent by {last['by']} before and is still pending"
             changed, number, rollout = False, last["number"], record.open
         else:
-            rollout = command_request.accept(step, asked, last)
+            rollout = command_request.accept(step, asked, before)
             ways = [f"{name} would {what}" for what, name in commands.ways_out(rollout)]
             then = f"; then {', '.join(ways)}" if command == "pause" else ""
             if step.check_mode:
@@ -107,14 +107,13 @@ def send(step: StepContext, rollout: Rollout, asked: Mapping[str, t.Any]) -> int
     return number
 
 
-def pending(step: StepContext, record: Record) -> Mapping[str, t.Any] | None:
-    """Return the last command of an operator for the rollout in progress that its run has not
-    obeyed yet.
+def pending(step: StepContext, record: Record) -> list[Mapping[str, t.Any]]:
+    """Return the commands of operators for the rollout in progress that its run has not obeyed
+    yet.
     """
     if record.open is None:
-        return None
-    sent = commands.pending(record.open, step.session.store.commands(record.obeyed))
-    return sent[-1] if sent else None
+        return []
+    return commands.pending(record.open, step.session.store.commands(record.obeyed))
 
 
 def current_run(step: StepContext) -> tuple[Lease | None, bool]:

@@ -67,6 +67,7 @@ class Agents:
 
     def __init__(self, names: list[str]) -> None:
         self.names = names
+        self.addresses: dict[str, str] = {}  # of hosts with one of their own
         self.down: set[str] = set()
         self.said: list[str] = []
         self.print_line = self.said.append
@@ -75,7 +76,7 @@ class Agents:
         return self.names
 
     def address(self, host: str) -> str:
-        return ADDRESS
+        return self.addresses.get(host, ADDRESS)
 
     def left_out(self, hosts: list[str]) -> list[str]:
         return []

@@ -97,9 +97,21 @@ def test_a_command_is_judged_by_the_phase_where_none_was_said_before_it(
     record.rollout = Rollout("r", "2", 2, 3, "canary", None, 0.0, phase=phase)
     if refused := refusal(phase, command):
         with pytest.raises(RolloutFailed, match=re.escape(refused)):
-            fitting(record, command, "", False)
+            fitting(record, command, (), False)
     else:
-        assert fitting(record, command, "", False) is record.rollout
+        assert fitting(record, command, (), False) is record.rollout
+
+
+def test_all_commands_before_it_decide_whether_one_fits() -> None:
+    record = Record("shop")
+    record.rollout = Rollout("r", "2", 2, 3, "canary", None, 0.0, phase=Phase.HELD)
+    abort, exclude, promote = ({"word": word} for word in ("abort", "exclude", "promote"))
+    for before in ([abort], [abort, exclude], [promote, abort, exclude]):
+        with pytest.raises(RolloutFailed, match="is rolling back: a rollback cannot be undone"):
+            fitting(record, "retry", before, False)
+    assert fitting(record, "retry", [exclude, promote], False), (
+        "one that is refused changes nothing"
+    )
 
 
 def test_a_pause_that_is_not_obeyed_yet_can_be_taken_back() -> None:

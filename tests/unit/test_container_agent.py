@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How a container ended, as the agent on its host tells it."""
+"""What the agent of containers tells of those on its host."""
 
 from __future__ import annotations
+
+import socket
+from pathlib import Path
 
 import pytest
 from ansible_collections.progressive.rollout.plugins.plugin_utils.agents import container
@@ -27,3 +30,17 @@ def test_an_end_that_was_not_seen_is_told_from_a_short_life(
     service.boot = "now"
     state = {"StartedAt": STARTED, "FinishedAt": finished, "ExitCode": 3}
     assert service.ending({"id": "shop-1", "boot": "now"}, state) == ending
+
+
+@pytest.mark.parametrize(("listed", "taken"), [("", True), ("8f14e45fceea\n", False)])
+def test_ports_of_containers_without_records_are_ours(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, listed: str, taken: bool
+) -> None:
+    """After remove.yml they are known by their labels alone."""
+    monkeypatch.setattr(container, "_run", lambda *_words: (0, listed, ""))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        check = {"path": str(tmp_path), "program": "podman", "network": "host"}
+        request = {"check": check, "service": "shop", "host": "web1", "address": "127.0.0.1"}
+        answer = container.main({**request, "ports": [port, port]})
+    assert answer.get("taken", False) is taken

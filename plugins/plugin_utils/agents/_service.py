@@ -20,6 +20,8 @@ of one that was stopped, what is left alive of it], "kept": [keys], "occupied": 
 [slot and why of each that was not started, since its name is another program's]}, or {"stale": why}
 when a newer lease holder has acted here, or {"error": why}.
 Request {"recall": key, service, host, path}: answer {"settings": what was kept, or None}.
+Request {"check": what, service, host, address, ports (the first and the last)}: its answer has
+{"taken": True} where other programs have every port.
 
 Needs Python 3.8. Modules only some calls need are imported there: most calls only look.
 """
@@ -521,6 +523,26 @@ def holds_port(record: Record) -> str:
     return f"a program still listens at its port {record['port']}"
 
 
+def ports_taken(request: dict[str, t.Any]) -> dict[str, t.Any]:
+    """Return whether other programs have all ports of a request, if it has any: {"taken": True}.
+
+    Those of the service's own instances are given back during a rollout.
+    """
+    if "ports" not in request:
+        return {}
+    first, last = request["ports"]
+    ports = range(first, last + 1)
+    if not all(taken(request["address"], port) for port in ports):  # most often the first is free
+        return {}
+    path, service = request["check"]["path"], request["service"]
+    own = {
+        record.get("port")
+        for home in _inside(path)
+        for record in _readable(os.path.join(home, service))
+    }
+    return {} if own.intersection(ports) else {"taken": True}
+
+
 def neighbours(path: str, service: str) -> t.Iterator[Record]:
     """Yield the records of all other services on this machine that can be read.
 
@@ -528,18 +550,22 @@ def neighbours(path: str, service: str) -> t.Iterator[Record]:
     """
     for home in _inside(path):
         for of in _inside(home):
-            if os.path.basename(of) == service:
-                continue
-            for name in _inside(os.path.join(of, "instances")):
-                if not name.endswith(".json"):
-                    continue
-                try:
-                    with open(name) as file:
-                        record = _bootstrap.load(file.read())
-                except (OSError, ValueError, RecursionError):
-                    continue
-                if isinstance(record, dict):
-                    yield record
+            if os.path.basename(of) != service:
+                yield from _readable(of)
+
+
+def _readable(home: str) -> t.Iterator[Record]:
+    """Yield the records of a service on a host that can be read."""
+    for name in _inside(os.path.join(home, "instances")):
+        if not name.endswith(".json"):
+            continue
+        try:
+            with open(name) as file:
+                record = _bootstrap.load(file.read())
+        except (OSError, ValueError, RecursionError):
+            continue
+        if isinstance(record, dict):
+            yield record
 
 
 def _inside(folder: str) -> list[str]:

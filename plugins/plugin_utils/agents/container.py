@@ -7,8 +7,8 @@ instance's id, and its labels are the instance's: one that is not recorded is fo
 
 Requests {"check": {path, program, network, env_files, secrets}} and {"prepare": {program, image,
 pull, env_files, secrets, timeout}}: answer {"problems": {setting: why}}; `check` also {"machine":
-{memory, available, cpus}}, in bytes, where that is known; `prepare` also {"image": {id, digests}},
-and pulls if it is to.
+{memory, available, cpus}}, in bytes, where that is known, and "taken", as `_service.py` says;
+`prepare` also {"image": {id, digests}}, and pulls if it is to.
 
 Needs Python 3.8.
 """
@@ -51,6 +51,7 @@ def main(request: dict[str, t.Any]) -> dict[str, t.Any]:
                 "problems": _problems(request["check"]),
                 **_machine(),
                 **_service.owner(request),
+                **_ports_taken(request),
             }
         if "prepare" in request:
             return _prepare(request["prepare"])
@@ -369,6 +370,15 @@ def _problems(check: dict[str, t.Any]) -> dict[str, str]:
     if unusable:
         problems["path"] = unusable
     return problems
+
+
+def _ports_taken(request: dict[str, t.Any]) -> dict[str, t.Any]:
+    """As `_service.ports_taken`: containers of the service are known by their labels, too."""
+    taken = _service.ports_taken(request)
+    if not taken:
+        return {}
+    mine = f"--filter=label={LABEL}service={request['service']}"
+    return {} if _run(request["check"]["program"], "ps", "--quiet", mine)[1].strip() else taken
 
 
 def _machine() -> dict[str, t.Any]:

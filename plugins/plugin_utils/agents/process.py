@@ -46,7 +46,12 @@ class Stat:
 def main(request: dict[str, t.Any]) -> dict[str, t.Any]:
     """Answer a request."""
     if "check" in request:
-        return {"problems": _problems(request["check"]), **_service.owner(request)}
+        problems = _problems(request["check"])
+        return {
+            "problems": problems,
+            **_service.owner(request),
+            **_service.ports_taken(request),
+        }
     if "prepare" in request:
         return {"problems": _service.missing(request["prepare"])}
     return _service.serve(Service, request)

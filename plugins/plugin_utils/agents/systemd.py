@@ -62,7 +62,12 @@ def main(request: dict[str, t.Any]) -> dict[str, t.Any]:
     if "check" in request:
         problems = _problems(request["check"])
         beside = [] if problems else _beside(request)
-        return {"problems": problems, "beside": beside, **_service.owner(request)}
+        return {
+            "problems": problems,
+            "beside": beside,
+            **_service.owner(request),
+            **_service.ports_taken(request),
+        }
     if "prepare" in request:
         return {"problems": _prepare(request["prepare"])}
     return _service.serve(Service, request)

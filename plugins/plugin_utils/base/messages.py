@@ -278,6 +278,12 @@ MESSAGES: Mapping[str, Message] = {
         "The platform does not know the host resources that instances use.",
         "Use a metric of the driver `prometheus`, or a platform that runs instances on hosts.",
     ),
+    "PR-227": Message(
+        "Other programs have every port of `rollout_platform.ports` on all hosts, so no instance"
+        " could start. Instances that remove.yml has left running are such programs.",
+        "End what listens there, or give other ports. To replace it without a failed request, give"
+        " other ports and set `rollout_adopt`.",
+    ),
     "PR-240": Message(
         "The Kubernetes API server does not answer, or refused a request.",
         "Act on its own error text, which the message quotes; meanwhile the rollout keeps"

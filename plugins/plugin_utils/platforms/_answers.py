@@ -64,6 +64,7 @@ class Problems(t.TypedDict):
     machine: t.NotRequired[Machine]
     beside: t.NotRequired[list[str]]  # what runs as instances do, and no rollout has started
     journal: t.NotRequired[Owner]
+    taken: t.NotRequired[bool]  # whether other programs have every port there
 
 
 class Stale(t.TypedDict):

@@ -45,6 +45,7 @@ from ._placement import Place, place
 from ._secrets import Secrets
 
 TIMEOUT = 60.0  # seconds for what is checked before anything is touched
+SHOWN = 5  # hosts that a message names
 
 
 class Hosts(PlatformDriver):
@@ -161,9 +162,14 @@ class Hosts(PlatformDriver):
         request = {
             "check": {"path": self._path, **self._needs()},
             "service": self.context.service,
+            "ports": [self._ports[0], self._ports[-1]],
         }
-        requests = {host: {**request, "host": host} for host in self._included()}
+        requests = {
+            host: {**request, "host": host, "address": self._addresses[host]}
+            for host in self._included()
+        }
         answers = self._ask_all("look at", requests, TIMEOUT, InputError)
+        self._refuse_taken(answers)
         owners = {host: answer.get("journal") for host, answer in answers.items()}
         files = f"{self._path}/HOST/SERVICE/journal"
         self.context.known().journal.refuse_others(owners, "instances", files)
@@ -173,6 +179,21 @@ class Hosts(PlatformDriver):
         self.machines = {
             host: answer["machine"] for host, answer in answers.items() if "machine" in answer
         }
+
+    def _refuse_taken(self, answers: Mapping[str, Mapping[str, t.Any]]) -> None:
+        """Refuse ports that other programs have on every host: no instance could start."""
+        if not answers or not all(answer.get("taken") for answer in answers.values()):
+            return
+        first, last = self._ports[0], self._ports[-1]
+        which = f"{first}: taken by another program"
+        if last > first:
+            which = f"{first}-{last}: all taken by other programs"
+        hosts = ", ".join([*answers][:SHOWN]) + (", …" if len(answers) > SHOWN else "")
+        raise InputError(
+            f"rollout_platform.ports: {which} on each of {hosts}, so that no instance could start;"
+            f" see what listens there (ss -ltnp 'sport = :{first}'), end it, or give other ports",
+            "PR-227",
+        )
 
     def risks(self, replicas: int, least: int, most: int) -> Sequence[str]:
         return [

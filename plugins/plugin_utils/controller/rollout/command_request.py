@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import typing as t
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...base.errors import InputError, RolloutFailed
@@ -71,11 +71,11 @@ def same(sent: Mapping[str, t.Any], other: Mapping[str, t.Any]) -> bool:
 
 
 def accept(
-    step: StepContext, asked: Mapping[str, t.Any], after: Mapping[str, t.Any] | None
+    step: StepContext, asked: Mapping[str, t.Any], before: Sequence[Mapping[str, t.Any]]
 ) -> Rollout:
-    """Return the rollout in progress; raise if the command does not fit after a pending one."""
+    """Return the rollout in progress; raise if the command does not fit after pending ones."""
     command, record = asked["word"], step.record
-    rollout = fitting(record, command, after["word"] if after else "", bool(asked.get("force")))
+    rollout = fitting(record, command, before, bool(asked.get("force")))
     why = ""
     if command == "scale":
         why = scale_refusal(rollout)
@@ -101,12 +101,16 @@ def refused(what: str, title: str, why: str) -> RolloutFailed:
     return RolloutFailed(f"cannot {what}: {title}: {why}", "PR-700")
 
 
-def fitting(record: Record, command: str, before: str, force: bool) -> Rollout:
-    """Return the rollout in progress, if the command fits after a pending one (`before`)."""
+def fitting(
+    record: Record, command: str, before: Sequence[Mapping[str, t.Any]], force: bool
+) -> Rollout:
+    """Return the rollout in progress, if the command fits after pending ones (`before`)."""
     rollout, last = record.open, record.rollout
     phase = rollout.phase if rollout else Phase.FINISHED
     paused = bool(rollout and rollout.paused)
-    phase, paused = commands.ahead(phase, before, paused) if before else (phase, paused)
+    for sent in before:
+        if not commands.refusal(phase, sent["word"], bool(sent.get("force")), paused):
+            phase, paused = commands.ahead(phase, sent["word"], paused)
     why = commands.refusal(phase, command, force, paused)
     if rollout is None or why:
         state = f" {last.revision} is {phase.replace('_', ' ')}" if last else ""
