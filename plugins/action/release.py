@@ -36,7 +36,8 @@ class ActionModule(StepAction):
         Field(
             "turn",
             MAPPING,
-            "With V(next), what the last turn returned as RV(turn), and C(failed) if it failed.",
+            "With V(next) and V(end), what the last turn returned as RV(turn). With V(next), also"
+            " C(failed) if that turn failed.",
             default={},
         ),
         WHY,
@@ -66,13 +67,9 @@ class ActionModule(StepAction):
         lines = report.lines(release, clock.wall())
         if changed and step.check_mode:
             step.show(["check mode: nothing is changed; the release would be as follows", *lines])
-        if command in ("end", "taken_back"):
+        if failure := _failure(command, release, given):
             step.show(lines)
-        bad = (ReleasePhase.HELD, ReleasePhase.GOING_BACK, ReleasePhase.BACK)
-        if command == "end" and release.phase in bad:
-            raise RolloutFailed(report.ended(release), "PR-636")
-        if command == "taken_back" and release.phase is not ReleasePhase.BACK:
-            raise RolloutFailed(report.not_taken_back(release), "PR-636")
+            raise RolloutFailed(failure, "PR-636")
         done = command == "begin" and release.phase is ReleasePhase.PROMOTED
         known = {"msg": f"release {release.name} is promoted; nothing to do"} if done else {}
         return step.report(changed, release=report.data(release), lines=lines, turn=turn, **known)
@@ -90,6 +87,17 @@ def _obey(step: StepContext, membership: Membership) -> tuple[bool, Release | No
         why = reason.given(step.options)
         after = link.abort(name, f"abort sent by {step.session.identity.holder}", why)
     return after != before, after
+
+
+def _failure(command: str, release: Release, turn: Mapping[str, t.Any]) -> str:
+    """Return why the playbook fails at its end; empty: it does not."""
+    if command == "taken_back" and release.phase is not ReleasePhase.BACK:
+        return report.not_taken_back(release)
+    bad = (ReleasePhase.HELD, ReleasePhase.GOING_BACK, ReleasePhase.BACK)
+    failed = list(turn.get("failed_before") or ())
+    if command == "end" and (release.phase in bad or failed):
+        return report.ended(release, failed)
+    return ""
 
 
 def next_turn(release: Release, last: Mapping[str, t.Any], now: float) -> dict[str, t.Any]:

@@ -30,7 +30,8 @@ options:
       show: Return the release.
     default: show
   turn:
-    description: With V(next), what the last turn returned as RV(turn), and C(failed) if it failed.
+    description: With V(next) and V(end), what the last turn returned as RV(turn). With V(next), also C(failed) if that
+      turn failed.
     type: dict
     default: {}
   why:

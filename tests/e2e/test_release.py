@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 import typing as t
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
@@ -306,3 +307,56 @@ def test_shared_variables_have_name_and_revision_of_each_member(
         name = record["id"].rpartition("-")[0]
         low, high = map(int, PORTS[name].split("-"))
         assert low <= record["port"] <= high, record
+
+
+def test_shared_variables_have_the_variables_of_each_member(playground: Playground) -> None:
+    """Those of rollouts and any other, which may refer to each other."""
+    given = {
+        "rollout_service": None,
+        "rollout_revision": "1",
+        "rollout_replicas": 1,
+        "rollout_platform": {
+            **playground.variables["rollout_platform"],
+            "ports": "{{ ports }}",
+            "env": {"TEXT": "{{ text }} {{ rollout_replicas }} {{ rollout_revision }}"},
+        },
+        "text": "none",
+        "rollout_release": {"name": "1", "members": MEMBERS},
+        "rollout_members": {
+            "api": {
+                "ports": PORTS["api"],
+                "text": "{{ greeting }}, {{ rollout_service }}",
+                "greeting": "hello",
+                "rollout_replicas": 2,
+                "rollout_revision": "{{ rollout_revision }}-{{ greeting }}",
+            },
+            "worker": {"ports": PORTS["worker"]},
+        },
+    }
+    outcome = playground.run(RELEASE, given)
+    assert outcome.rc == 0, outcome.output
+    texts = {
+        (record["id"].rpartition("-")[0], record["revision"], environment(record["pid"])["TEXT"])
+        for record in playground.living()
+    }
+    assert texts == {
+        ("api", "1-hello", "hello, api 2 1-hello"),
+        ("worker", "1", "none 1 1"),
+    }
+    mistyped = {"api": {"ports": PORTS["api"], "rollout_replcas": 2}, "worker": {}}
+    given["rollout_release"] = {"name": "2", "members": MEMBERS}
+    refused = playground.run(RELEASE, {**given, "rollout_members": mistyped})
+    assert refused.rc != 0 and "rollout_replcas" in refused.failed.msg, refused.output
+
+
+def test_a_release_prepares_no_hosts_and_needs_none_prepared(playground: Playground) -> None:
+    """prepare.yml has run before, for each member, in runs of its own."""
+    given = release(playground, "1", "1", {"api": {}})
+    outcome = playground.run(RELEASE, {**given, "rollout_prepare_tasks": "prepare.yml"})
+    assert outcome.rc == 0 and running(playground) == {"api": {"1"}}, outcome.output
+
+
+def environment(pid: int) -> dict[str, str]:
+    """The environment of a process."""
+    entries = Path(f"/proc/{pid}/environ").read_text().split("\0")
+    return dict(entry.split("=", 1) for entry in entries if "=" in entry)

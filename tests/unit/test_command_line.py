@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 import shlex
+import typing as t
 from pathlib import Path
 
 import pytest
+from ansible.cli.playbook import PlaybookCLI
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config.settings import parse
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state import commands
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.command_line import (
@@ -30,6 +32,33 @@ def test_single_variables_may_hold_secrets() -> None:
     assert operator_command("abort", "shop", given) == (
         "ansible-playbook progressive.rollout.abort -e rollout_service=shop"
     )
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "--vault-id prod@vault.sh --vault-id dev@prompt --vault-password-file /etc/vault",
+        "-J -K -k -b -u deploy --private-key /key",
+        "-c local --become-user app --become-method su --become-password-file /become",
+        "--connection-password-file /login",
+    ],
+)
+def test_options_for_access_are_repeated(typed: str) -> None:
+    """Without them the next command cannot read the inventory, or not reach the hosts."""
+    given = parsed([*typed.split(), "site.yml"])
+    again = parsed(shlex.split(operator_command("abort", "shop", given))[1:])
+    assert {name for name in given if again[name] != given[name]} == {"args", "extra_vars"}
+
+
+def test_options_for_access_are_left_out_where_ansible_has_them() -> None:
+    given = parsed(["site.yml", "--forks", "20"])
+    assert operator_command("abort", "shop", given) == operator_command("abort", "shop", {})
+
+
+def parsed(words: list[str]) -> dict[str, t.Any]:
+    cli = PlaybookCLI(["ansible-playbook"])
+    cli.init_parser()
+    return vars(cli.parser.parse_args(words))
 
 
 def test_a_job_of_awx_has_no_command_line() -> None:

@@ -12,7 +12,10 @@ from contextlib import suppress
 import pytest
 from ansible_collections.progressive.rollout.plugins.action import info, release
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
-from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
+from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    RolloutError,
+    RolloutFailed,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.release import Place
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.releases import (
     JOURNAL,
@@ -77,11 +80,15 @@ class Playbook:
             try:
                 service = self.services[turn["member"]]
                 service.play(**self.of(turn["member"], given, revision), wait=0)
-            except RolloutFailed as exc:
+            except RolloutError as exc:
                 self.said.append(f"{exc} [{exc.id}]")
                 turn["failed"] = True
-        end = "taken_back" if command == "abort" else "end"
-        api.step(release, {"command": end}, **self.of("api", given, revision))
+        options = {
+            "command": "taken_back" if command == "abort" else "end",
+            "turn": turn,
+            "show": True,
+        }
+        api.step(release, options, **self.of("api", given, revision))
         return str(begun.get("msg", ""))
 
     def of(self, member: str, given: Mapping[str, t.Any], revision: str) -> dict[str, t.Any]:
@@ -182,3 +189,17 @@ def test_status_of_a_member_needs_no_record_of_releases(playbook: Playbook) -> N
         assert any("the record of the releases is damaged" in line for line in lines), lines
     playbook.services["api"].play(revision="2")
     assert playbook.running[0] == {"2": 2}
+
+
+def test_a_release_whose_member_is_refused_fails(playbook: Playbook) -> None:
+    """Nothing of the release has failed, and nothing goes on."""
+    playbook.run("2", "2", order=5)
+    with pytest.raises(RolloutFailed, match="The turn of api failed") as failed:
+        playbook.run("3", "3", order=4)
+    assert failed.value.id == "PR-636" and playbook.running == [{"2": 2}] * 3
+    assert "PR-131" in playbook.said[-1]
+
+
+def test_the_end_of_a_release_is_shown_once(playbook: Playbook) -> None:
+    said = playbook.services["api"].said
+    assert [line.startswith("release 1 is promoted") for line in said].count(True) == 1

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import typing as t
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ..base.text import columns, moment, printable, span
 from ..engine.release import OUT, Place, Release, ReleasePhase, ordered
@@ -54,8 +54,11 @@ def data(release: Release) -> dict[str, t.Any]:
     return t.cast("dict[str, t.Any]", shapes.write(release))
 
 
-def ended(release: Release) -> str:
-    """Return why a release did not come to its end as one; empty: it is promoted."""
+def ended(release: Release, failed: Sequence[str] = ()) -> str:
+    """Return why a release did not come to its end; empty: it is promoted.
+
+    `failed` are the members whose turn failed in this run.
+    """
     if release.phase is ReleasePhase.PROMOTED:
         return ""
     fixed = [m.name for m in release.members.values() if m.moved and not m.reversible]
@@ -66,7 +69,14 @@ def ended(release: Release) -> str:
         return f"release {release.name} was taken back: {release.reason}{kept}{stuck}"
     phase = release.phase.replace("_", " ")
     why = f": {release.reason}" if release.reason else ""
-    return f"release {release.name} is {phase}{why}; {places(release)}. Run release.yml again"
+    turns = (
+        f" The turn of {', '.join(failed)} failed: correct the cause, which is above."
+        if failed
+        else ""
+    )
+    return (
+        f"release {release.name} is {phase}{why}; {places(release)}.{turns} Run release.yml again"
+    )
 
 
 def not_taken_back(release: Release) -> str:
