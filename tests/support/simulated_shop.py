@@ -13,7 +13,16 @@ from contextlib import contextmanager
 from random import Random
 
 from ansible_collections.progressive.rollout.plugins.action import begin
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
+from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.platform import (
+    Endpoint,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.record import Rollout
+from ansible_collections.progressive.rollout.tests.simulations.world.in_place import (
+    PLATFORM,
+    InPlaceRun,
+    labels,
+)
 from ansible_collections.progressive.rollout.tests.simulations.world.machine import Job, Machine
 from ansible_collections.progressive.rollout.tests.simulations.world.runs import (
     DRIVERS,
@@ -22,7 +31,14 @@ from ansible_collections.progressive.rollout.tests.simulations.world.runs import
     journal,
 )
 from ansible_collections.progressive.rollout.tests.simulations.world.store import MemoryStore
-from ansible_collections.progressive.rollout.tests.simulations.world.world import Life, World
+from ansible_collections.progressive.rollout.tests.simulations.world.world import (
+    ADDRESSES,
+    HOSTS,
+    IN_PLACE,
+    Balancer,
+    Life,
+    World,
+)
 
 GIVEN: dict[str, t.Any] = {
     **DRIVERS,
@@ -47,6 +63,8 @@ def life(revision: str, _number: int) -> Life:
 class SimulatedShop:
     """A service of which some revisions are broken, and the playbooks that are run."""
 
+    run_class = Run
+
     def __init__(self, **given: t.Any) -> None:
         """`given`: variables in place of those of GIVEN."""
         self.machine = Machine(Random("machine"))
@@ -62,13 +80,13 @@ class SimulatedShop:
     def beside(self, work: Callable[[Run], t.Any]) -> Job:
         """Begin a playbook, which works while others do."""
         process = self.machine.process("beside")
-        run = Run(self.world, process, "controller")
+        run = self.run_class(self.world, process, "controller")
         return self.machine.start(process, lambda: work(run), "main")
 
     def play(self, work: Callable[[Run], t.Any]) -> t.Any:
         """Run a playbook to its end, and return its result."""
         process = self.machine.process("play")
-        run = Run(self.world, process, "controller")
+        run = self.run_class(self.world, process, "controller")
         job = self.machine.start(process, lambda: work(run), "main")
         job.join()
         process.kill()
@@ -148,6 +166,46 @@ class SimulatedShop:
         return [event for event in events if not kinds or event["kind"] in kinds]
 
 
+class InPlaceShop(SimulatedShop):
+    """The service on three hosts, on each of which the user's tasks deploy it."""
+
+    run_class = InPlaceRun
+
+    def __init__(self, **given: t.Any) -> None:
+        budget = {"max_unavailable": 1}
+        health = {"http": "/healthz", "interval": "500ms", "deadline": "10s"}
+        in_place = {"platform": PLATFORM, "budget": budget, "health": health}
+        super().__init__(**{**in_place, "failure_limit": 3, "replicas": len(HOSTS), **given})
+        self.world.waits.in_place = True
+        for host in HOSTS:
+            self.world.begin(labels(host, "0"))
+
+    @property
+    def serving(self) -> set[str]:
+        """The hosts that every load balancer sends requests to."""
+        places = [
+            {host for host in HOSTS if balancer_sends(balancer, host)}
+            for balancer in self.world.balancers.values()
+        ]
+        return set.intersection(*places)
+
+    @property
+    def revisions(self) -> dict[str, str]:
+        """What each host runs."""
+        return {one.labels.host: one.labels.revision for one in self.world.alive()}
+
+    def deployed(self) -> list[str]:
+        """Each deployment so far, as `1 on web1`."""
+        lines = (line.partition("  deploy ") for line in self.world.lines)
+        return [what for _before, found, what in lines if found]
+
+
+def balancer_sends(balancer: Balancer, host: str) -> bool:
+    """Return whether a load balancer sends requests to the instance of a host in place."""
+    entry = balancer.entries.get(Endpoint(ADDRESSES[host], IN_PLACE))
+    return entry is not None and entry.rotation is Rotation.IN and not entry.parked
+
+
 def result_of(job: Job) -> t.Any:
     """Return what a playbook came to, or raise the error that it failed with."""
     job.join()
@@ -159,7 +217,23 @@ def result_of(job: Job) -> t.Any:
 @contextmanager
 def simulated_shop(**given: t.Any) -> Iterator[SimulatedShop]:
     """Make a shop; at its end every promise was kept."""
-    shop = SimulatedShop(**given)
+    with kept(SimulatedShop(**given)) as shop:
+        yield shop
+
+
+@contextmanager
+def in_place_shop(**given: t.Any) -> Iterator[InPlaceShop]:
+    """Make a shop that is deployed in place, likewise."""
+    with kept(InPlaceShop(**given)) as shop:
+        yield shop
+
+
+Shop = t.TypeVar("Shop", bound=SimulatedShop)
+
+
+@contextmanager
+def kept(shop: Shop) -> Iterator[Shop]:
+    """Let the product run in the world of a shop; at its end every promise was kept."""
     with inside(shop.world, 1):
         yield shop
         shop.machine.end()
