@@ -16,7 +16,6 @@ from ansible_collections.progressive.rollout.tests.support.playbook import ROOT
 from ansible_collections.progressive.rollout.tests.support.waiting import LONG
 
 QUICK = {"demo_env": {"LATENCY": "0.005"}, "rollout_min_ready": 0, "rollout_replicas": 3}
-STRATEGIES = ["rolling", "canary", "blue_green"]
 # the strategies whose rollouts notice that a revision fails requests
 REJECTED = {"canary", "rolling"}
 OUTPUT = {  # as scripts/demo has it
@@ -60,7 +59,7 @@ def stop(state: Path) -> str:
     return subprocess.run(helper, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.fixture(params=["haproxy", "envoy"])
+@pytest.fixture
 def environment(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
     """As on a machine with HAProxy, and as without one that the demo can use: Envoy steps in."""
     return {} if request.param == "haproxy" else old_haproxy(tmp_path)
@@ -99,7 +98,11 @@ def run_demo(tmp_path: Path, environment: dict[str, str], **variables: t.Any) ->
     return result.stdout
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    ("environment", "strategy"),
+    [("haproxy", "rolling"), ("haproxy", "canary"), ("haproxy", "blue_green"), ("envoy", "canary")],
+    indirect=["environment"],
+)
 def test_demo(tmp_path: Path, environment: dict[str, str], strategy: str) -> None:
     out = run_demo(tmp_path, environment, rollout_strategy=strategy)
     assert re.findall(r"requests failed +(\d+)", out) == ["0", "0"]
@@ -114,8 +117,17 @@ def test_demo(tmp_path: Path, environment: dict[str, str], strategy: str) -> Non
         assert switches == ["switch", "switch", "switch back"]
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("fail", ["1", "errors"])
+@pytest.mark.parametrize(
+    ("environment", "strategy", "fail"),
+    [  # each strategy, failure and load balancer
+        ("haproxy", "rolling", "1"),
+        ("envoy", "blue_green", "1"),
+        ("envoy", "rolling", "errors"),
+        ("haproxy", "canary", "errors"),
+        ("haproxy", "blue_green", "errors"),
+    ],
+    indirect=["environment"],
+)
 def test_a_demo_of_a_broken_revision_says_what_to_expect(
     tmp_path: Path, environment: dict[str, str], strategy: str, fail: str
 ) -> None:

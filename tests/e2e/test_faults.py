@@ -188,48 +188,6 @@ def test_hosts_that_do_not_let_us_in_are_named_with_the_reason(site: Site) -> No
     assert "web3" not in message and "not this one" not in message
 
 
-def test_an_image_that_is_not_there(site: Site) -> None:
-    image = {
-        "driver": "podman",
-        "hosts": "web1",
-        "ports": "8300-8309",
-        "image": "localhost/none:{revision}",
-        "container_port": 80,
-    }
-    own = {
-        "rollout_service": "none",
-        "rollout_platform": image,
-        "rollout_traffic": {"driver": "none"},
-        "rollout_replicas": 1,
-    }
-    outcome = site.run(variables={**own, "rollout_revision": "1"})
-    assert outcome.rc != 0 and outcome.rollout["outcome"] == "refused", outcome.output
-    assert "rollout_platform.image: localhost/none:1 cannot be pulled: " in outcome.failed.msg
-    assert "(on web1)" in outcome.failed.msg and "nothing was started" in outcome.failed.msg
-
-
-def test_a_port_that_a_stranger_has_is_passed_by(site: Site) -> None:
-    """The next new instance would get it."""
-    used = max(
-        port for address, port in site.front.known() if address == site.machines.addresses["web1"]
-    )
-    site.sh(
-        "web1", f"systemd-run --quiet --unit=stranger /usr/bin/python3 -m http.server {used + 1}"
-    )
-    with no_request_fails(site):
-        run = site.begin()
-        site.make_ready()
-        site.promoted(run)
-    site.sh("web1", "systemctl stop stranger")
-    text = next(site.store.glob("journal/shop/*.jsonl")).parent
-    events = "".join(path.read_text() for path in text.glob("*.jsonl"))
-    assert '"failed"' not in events, "passing over is no failure"
-    assert used + 2 in {
-        port for address, port in site.front.known() if address == site.machines.addresses["web1"]
-    }
-    site.settled()
-
-
 def test_ssh_refused_for_a_while(site: Site) -> None:
     with no_request_fails(site):
         run = site.begin()

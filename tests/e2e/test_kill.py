@@ -62,14 +62,23 @@ def test_killed_during_a_rollback(front: BehindHAProxy, shop: Shop) -> None:
     assert watch.wrong == [] and watch.most <= 8 and watch.fewest >= 6
 
 
-def test_told_to_stop(front: BehindHAProxy, shop: Shop) -> None:
-    """The action in hand is finished, the journal says why, the lease is given back, and the
-    next run goes on at once.
+def test_told_to_stop_while_another_waits(front: BehindHAProxy, shop: Shop) -> None:
+    """A second rollout is refused, and told by whom. The action in hand is finished, the journal
+    says why, the lease is given back, and the next run goes on at once.
     """
+    ready = shop.home / "ready"
+    shop.set_env(READY_FILE=str(ready))  # so that it is under way still when the other one comes
     with Watch(shop, front) as watch, Load(front.url, connections=2, rate=RATE) as load:
         run = shop.start(variables={"rollout_revision": "2"})
-        until(lambda: steps_of(shop) > 25, "the rollout is under way")
+        until(lambda: set(shop.revisions()) == {"1", "2"}, "the rollout is under way")
         rollout = shop.journal()["rollout"]["id"]
+        other = shop.run(variables={"rollout_revision": "3"})
+        assert other.rc != 0
+        assert re.search(
+            rf"the lease is held by \S+@\S+ pid {run.process.pid} \(ansible-playbook .*rollout\) "
+            r"since \d{4}-\d\d-\d\dT[\d:]+Z until [\d:]+Z \(another \d+ s\); wait for its end",
+            other.failed.msg,
+        ), other.failed.msg
         run.process.send_signal(signal.SIGTERM)
         run.wait(30)
         until(lambda: shop.lease() is None, "the lease is given back")
@@ -78,6 +87,7 @@ def test_told_to_stop(front: BehindHAProxy, shop: Shop) -> None:
             last
         )
         assert set(shop.revisions()) == {"1", "2"}
+        ready.touch()
         outcome = shop.to("2")
         assert outcome.rollout["id"] == rollout
         assert "resuming the rollout of 2" in outcome.one("begin").msg
@@ -85,22 +95,6 @@ def test_told_to_stop(front: BehindHAProxy, shop: Shop) -> None:
         reports = load.stop()
     assert failures(reports) == []
     assert watch.wrong == [] and watch.most <= 8 and watch.fewest >= 6
-
-
-def test_a_second_rollout_is_refused_and_told_by_whom(front: BehindHAProxy, shop: Shop) -> None:
-    shop.set_env(START_DELAY="4")  # so that it is under way still when the other one comes
-    run = shop.start(variables={"rollout_revision": "2"})
-    until(lambda: steps_of(shop) > 15, "the rollout is under way")
-    other = shop.run(variables={"rollout_revision": "3"})
-    assert other.rc != 0
-    assert re.search(
-        rf"the lease is held by \S+@\S+ pid {run.process.pid} \(ansible-playbook .*rollout\) "
-        r"since \d{4}-\d\d-\d\dT[\d:]+Z until [\d:]+Z \(another \d+ s\); wait for its end",
-        other.failed.msg,
-    ), other.failed.msg
-    assert run.wait().rc == 0
-    shop.settled("2")
-    assert {record["revision"] for record in shop.records()} == {"2"}
 
 
 @pytest.mark.essential

@@ -126,38 +126,6 @@ def test_three_regions_one_after_the_other_and_all_of_them_back(site: Site) -> N
     assert all({"1", "2"} <= report["by_revision"].keys() for report in reports)
 
 
-def test_a_region_without_room_is_refused_before_anything_is_touched(site: Site) -> None:
-    platform = site.variables["rollout_platform"]
-    first = int(str(platform["ports"]).partition("-")[0])
-    narrow = {**platform, "ports": f"{first}-{first + 2}"}
-    refused = site.run(variables={"rollout_revision": "1", "rollout_platform": narrow})
-    assert refused.rc != 0 and "PR-202" in refused.output, refused.output
-    assert (
-        "rollout_targets: target ap: 1 host with room for 3 instances, but rollout_replicas 12"
-        " with a surge of 2 needs 4 there" in " ".join(refused.output.split())
-    )
-    assert not site.living()
-
-
-def test_each_region_is_evened_out_by_itself(site: Site) -> None:
-    """A host was added to one of them."""
-    platform, targets = (site.variables[f"rollout_{name}"] for name in ("platform", "targets"))
-    before = [{**targets[0], "hosts": "web1"}, *targets[1:]]
-    there = {**platform, "hosts": "web1:web3:web4:web5"}
-    site.to("1", rollout_platform=there, rollout_targets=before)
-    assert site.regions() == all_of("1")
-    with ExitStack() as stack:
-        clients = loads(site, stack)
-        outcome = site.run(variables={"rollout_revision": "1", "rollout_rebalance": True})
-        assert outcome.rc == 0 and site.regions() == all_of("1"), outcome.output
-        site.at_home()
-        reports = [report for load in clients for report in load.stop()]
-    assert failures(reports) == []
-    assert Counter(record["host"] for record in site.living()) == {
-        **dict.fromkeys(["web1", "web2", "web3", "web4", "web5"], 2)
-    }
-
-
 def started(site: Site, outcome: Outcome) -> list[tuple[str, str]]:
     """Region and revision of each instance that was started in a rollout, in order."""
     home = {host: name for name, hosts in REGIONS.items() for host in hosts}

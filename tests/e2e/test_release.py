@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Several services as one release: by the playbook that rolls all out, and by their own runs."""
+"""Several services as one release, by the playbook that rolls all out. Runs of their own, failures and
+canaries: tests/unit/test_release_playbook.py, test_release_members.py.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,14 @@ import yaml
 from ansible_collections.progressive.rollout.tests.drivers.traffic_contract import Load
 from ansible_collections.progressive.rollout.tests.support.playbook import (
     APP,
-    ROLLOUT,
     ROOT,
     Outcome,
     Playground,
 )
 from ansible_collections.progressive.rollout.tests.support.shop import BehindEnvoy
-from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 EXAMPLE = ROOT / "docs/examples/release"
-RELEASE, STATUS = "progressive.rollout.release", "progressive.rollout.status"
+RELEASE = "progressive.rollout.release"
 MEMBERS: dict[str, t.Any] = {"api": {}, "worker": {"after": ["api"]}}
 PORTS = {"api": "8100-8119", "worker": "8120-8139", "schema": "8140-8159"}
 
@@ -137,104 +137,6 @@ def _fail_and_succeed(playground: Playground, api: t.Mapping[str, t.Any]) -> Non
     events = playground.timeline(playground.journal("api")["rollout"]["id"], "api")
     seen = [event for event in events if event["kind"] == "release"]
     assert seen[-1]["phase"] == "promoted" and "worker done" in seen[-1]["members"]
-
-
-def test_members_that_run_on_their_own_wait_for_each_other(playground: Playground) -> None:
-    released(playground, "1", "1")
-    given = release(playground, "2", "2")
-
-    def own(name: str) -> dict[str, t.Any]:
-        return {**given["rollout_members"][name], "rollout_release": given["rollout_release"]}
-
-    worker = playground.start(ROLLOUT, own("worker"))
-    until(lambda: "for the promotion of api" in worker.output, "the worker waits for the API")
-    shown = playground.run(
-        STATUS, {**dict.fromkeys(playground.variables), **_found(playground, "worker")}
-    )
-    assert shown.rc == 0 and "release 2 is progressing" in shown.output, shown.output
-
-    # a command lets no member pass its release
-    forced = playground.run(
-        "progressive.rollout.control",
-        {
-            **dict.fromkeys(playground.variables),
-            **_found(playground, "worker"),
-            "rollout_command": "promote_full",
-        },
-    )
-    assert forced.rc == 0, forced.output
-    until(lambda: "promote_full sent by" in worker.output, "the worker obeys")
-
-    # the API is killed once it is promoted, and run again
-    api = playground.start(ROLLOUT, own("api"))
-    until(lambda: places(playground, "2")["api"] == "promoted", "the API is promoted")
-    api.kill()
-    assert playground.journal("api")["stable"]["revision"] == "2"
-    api = playground.start(ROLLOUT, own("api"))
-    assert worker.wait().rc == 0, worker.output
-    assert api.wait().rc == 0, api.output
-    assert recorded(playground, "2")["phase"] == "promoted"
-    assert running(playground) == {"api": {"2"}, "worker": {"2"}}
-    log = [note["text"] for note in recorded(playground, "2")["log"]]
-    assert log.index("api: promoted") < log.index("worker: moving"), log
-
-
-def _found(playground: Playground, service: str) -> dict[str, t.Any]:
-    """What is enough to find a service's journal."""
-    return {"rollout_service": service, "rollout_store": playground.variables["rollout_store"]}
-
-
-def test_a_failure_after_a_migration_holds_the_release(playground: Playground) -> None:
-    members = {"schema": {"reversible": False}, "api": {"after": ["schema"]}}
-    first = playground.run(RELEASE, release(playground, "1", "1", members))
-    assert first.rc == 0, first.output
-    failed = playground.run(RELEASE, release(playground, "2", "2", members, api=BROKEN))
-    assert failed.rc != 0 and "schema cannot go back" in failed.output, failed.output
-    assert recorded(playground, "2")["phase"] == "held"
-    assert places(playground, "2") == {"schema": "done", "api": "held"}
-    given = release(playground, "2", "2", members, api=BROKEN)
-    back = playground.run(RELEASE, {**given, "rollout_command": "abort", "rollout_why": "wrong"})
-    assert back.rc == 0, back.output
-    assert recorded(playground, "2")["phase"] == "back"
-    assert running(playground) == {"schema": {"2"}, "api": {"1"}}
-
-
-def test_members_take_the_steps_of_their_canaries_together(playground: Playground) -> None:
-    released(playground, "1", "1")
-    steps = [{"set_replicas": 1}, {"pause": "1s"}, {"set_replicas": 2}]
-    canary = {"rollout_strategy": "canary", "rollout_steps": steps, "rollout_replicas": 3}
-    given = release(playground, "2", "2", api=canary, worker=canary)
-    given["rollout_release"]["with_canary"] = True
-    outcome = playground.run(RELEASE, given)
-    assert outcome.rc == 0, outcome.output
-    log = [note["text"] for note in recorded(playground, "2")["log"]]
-    first, second = (
-        [log.index(f"{name}: {step} passed") for name in MEMBERS] for step in ("step 1", "step 3")
-    )
-    assert max(first) < min(second), log
-    assert max(second) < log.index("api: promoted") < log.index("worker: promoted"), log
-    other = release(playground, "3", "3", api=canary)
-    other["rollout_release"]["with_canary"] = True
-    refused = playground.run(RELEASE, other)
-    assert refused.rc != 0 and refused.failed.msg.endswith("[PR-134]"), refused.output
-    assert "3" not in playground.journal("all.releases")["releases"]
-
-
-@pytest.mark.parametrize(
-    ("members", "id"),
-    [
-        ({"api": {"after": ["worker"]}, "worker": {"after": ["api"]}}, "PR-134"),
-        ({"api": {"after": ["cron"]}}, "PR-134"),
-        ({"api": {"service": "worker"}, "worker": {}}, "PR-134"),
-        ({"api": {"soak": "soon"}}, "PR-104"),
-    ],
-)
-def test_a_release_that_cannot_be_is_refused_before_anything_is_touched(
-    playground: Playground, members: dict[str, t.Any], id: str
-) -> None:
-    outcome = playground.run(RELEASE, release(playground, "1", "1", members))
-    assert outcome.rc != 0 and "[PR-1" in outcome.failed.msg, outcome.output
-    assert not playground.living() and not playground.store.exists()
 
 
 def test_the_example_releases_four_services_in_order(playground: Playground) -> None:

@@ -110,32 +110,3 @@ def test_one_part_after_the_other_and_both_back(site: Site) -> None:
         assert given.get("TOKEN") == ("s3cret" if part == "first" else None), (
             "on the way back, each part has the settings that the revision had"
         )
-
-
-@pytest.mark.parametrize(
-    "targets, message",
-    [
-        ([{"name": "a", "parts": ["first"]}], "web2 is in no target"),
-        ([{"name": "a", "hosts": "web"}], "target a has hosts of the parts first and second"),
-        (
-            [{"name": "a", "parts": ["first"]}, {"name": "b", "parts": ["third"]}],
-            "third of target b is not among rollout_platform.parts",
-        ),
-        (
-            [{"name": "second", "hosts": "web1"}, {"name": "b", "parts": ["second"]}],
-            "two targets are called 'second'",
-        ),
-    ],
-)
-def test_targets_that_do_not_divide_the_parts_are_refused(
-    targets: list[dict[str, t.Any]], message: str
-) -> None:
-    front = BehindHAProxy()
-    try:
-        with Site(front) as site:
-            refused = site.run(variables={"rollout_revision": "1", "rollout_targets": targets})
-            assert refused.rc != 0 and "PR-151" in refused.output, refused.output
-            assert message in " ".join(refused.output.split())
-            assert not site.living()
-    finally:
-        front.close()

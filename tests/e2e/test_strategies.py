@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Canary and blue-green under load: not one failed request, whatever is said to them, and wherever
-they are ended.
+"""Rolling, canary and blue-green under load, one path of each kind: not one failed request. What
+operators send to them, and where they fail, in a simulated world:
+tests/property/test_simulated_strategies.py.
 
 All tests share one service at each load balancer. Each finds it settled at some revision, and
 leaves it so.
@@ -32,7 +33,6 @@ KINDS = (("GET", True), ("POST", False))
 SAID = ("abort", "pause", "promote", "resume")  # words that have a playbook of their own
 PLAYBOOKS = "progressive.rollout."
 PERSON: dict[str, t.Any] = {"pause": {}}
-ASK = [{"driver": "approval"}]
 
 
 @pytest.fixture(scope="module")
@@ -118,11 +118,6 @@ class Walk:
         assert outcome.rc == 0, outcome.output
         return outcome
 
-    def say_and_wait(self, word: str) -> None:
-        """Until the run under way has obeyed."""
-        self.say(word)
-        until(lambda: word in [event["word"] for event in self.events("word")], f"{word} is obeyed")
-
     @property
     def record(self) -> dict[str, t.Any]:
         """What the journal has of it; empty before it has begun."""
@@ -147,43 +142,12 @@ class Walk:
     def events(self, kind: str) -> list[dict[str, t.Any]]:
         return [event for event in self.timeline() if event["kind"] == kind]
 
-    def heard(self, word: str) -> float:
-        """When the word was last obeyed."""
-        return max(
-            event["at"]
-            for event in self.events("word")
-            if event["word"] == word and not event["refused"]
-        )
-
     def ended(self, outcome: str) -> None:
         """It has, in this way, and the fleet is as it has to be then; nothing is left of
         anything else.
         """
         assert self.record["outcome"] == outcome
         self.shop.settled(self.new if outcome == "promoted" else self.old)
-
-
-class Switch:
-    """Whether instances that are started become ready. They do not before it is turned on; those
-    that are stay so.
-    """
-
-    def __init__(self, shop: Shop) -> None:
-        self._file = shop.home / "ready"
-        common = shop.variables["rollout_platform"]
-        self.platform = {**common, "env": {**common["env"], "READY_FILE": str(self._file)}}
-
-    def __enter__(self) -> Switch:
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self._file.unlink(missing_ok=True)
-
-    def turn(self, on: bool) -> None:
-        if on:
-            self._file.touch()
-        else:
-            self._file.unlink(missing_ok=True)
 
 
 def requests(shop: Shop, revision: str) -> dict[str, int]:
@@ -228,36 +192,6 @@ def test_every_strategy_loses_no_request(shop: Shop, strategy: str) -> None:
     walk.ended("promoted")
 
 
-def test_a_canary_is_promoted_by_a_word_from_elsewhere(shop: Shop) -> None:
-    canary = Walk(
-        shop,
-        "canary",
-        rollout_steps=[{"set_weight": 20}, PERSON, {"set_weight": 50}, {"pause": "1s"}],
-    )
-    with loaded(shop) as load:
-        run = canary.start()
-        canary.comes_to("paused", "step 1")
-        since = canary.events("wait")[-1]["at"]
-        # The journal is written when the lease is renewed.
-        until(lambda: canary.record["sent"].get("all", 0) >= 300, "the share is measured")
-        sent = canary.record["sent"]
-        assert abs(100 * sent["new"] / sent["all"] - 20) <= 3, sent
-        # Of the load whole seconds are counted, and what HAProxy sent may all be of one second.
-        until(lambda: load.served(since, time.time()).total() >= 300, "the load has seen it")
-        served = load.served(since, time.time())
-        assert abs(100 * served[canary.new] / served.total() - 20) <= 3, served
-        canary.say("promote")
-        outcome = run.wait()
-        assert outcome.rc == 0, outcome.output
-    assert 0 <= canary.heard("promote") - shop.commands()[-1]["at"] <= 2
-    shares = [event["shares"] for event in canary.events("traffic")]
-    assert {canary.old: 50.0, canary.new: 50.0} in shares
-    assert [share.get(canary.new, 0) for share in shares] == sorted(
-        share.get(canary.new, 0) for share in shares
-    )
-    canary.ended("promoted")
-
-
 @both
 def test_blue_green_switches_at_once_and_back(shop: Shop) -> None:
     pair = Walk(shop, "blue_green", rollout_auto_promote=False, rollout_hold="60s")
@@ -288,100 +222,20 @@ def test_blue_green_switches_at_once_and_back(shop: Shop) -> None:
     pair.ended("aborted")
 
 
-def test_blue_green_that_asks_nobody(shop: Shop) -> None:
-    pair = Walk(shop, "blue_green", rollout_hold="1s")
-    with loaded(shop, most=2 * REPLICAS):
-        outcome = pair.run()
-        assert outcome.rc == 0, outcome.output
-    (hold,) = [event["at"] for event in pair.events("phase") if event["phase"] == "holding"]
-    drained = [event["at"] for event in pair.events("state") if event["state"] == "draining"]
-    assert len(drained) == REPLICAS and min(drained) >= hold + 1
-    pair.ended("promoted")
-
-
-# by strategy, by the stage at which a rollout waits for somebody
-WAITS: dict[str, dict[str, dict[str, t.Any]]] = {
-    "canary": {
-        "begin": {"rollout_steps": [PERSON, {"set_weight": 25}]},
-        "step 1": {"rollout_steps": [{"set_weight": 25}, PERSON]},
-        "step 2": {"rollout_steps": [{"set_weight": 25}, {"set_weight": 50}, PERSON]},
-        "promote": {"rollout_steps": [{"set_weight": 25}], "rollout_gates": {"post_rollout": ASK}},
-    },
-    "blue_green": {
-        "confirm": {"rollout_gates": {"confirm_rollout": ASK}},
-        "prepare": {"rollout_auto_promote": False},
-        "switch": {"rollout_gates": {"post_rollout": ASK}},
-    },
-}
-
-
-@pytest.mark.parametrize("strategy", WAITS)
-def test_aborted_where_it_is_parked(shop: Shop, strategy: str) -> None:
-    """Nobody runs it then, so the play that says the word goes back with it, in the task that
-    finds the word. One rollout after the other, in one go.
+def test_an_abort_goes_on_where_the_rollout_is_parked(shop: Shop) -> None:
+    """Nobody runs it then, so the playbook that sends the command goes back with it, in the task
+    that finds the command, and succeeds. At each stage: tests/property/test_simulated_strategies.py.
     """
-    walk = Walk(shop, strategy, rollout_wait=0)
-    plays = [
-        {"import_playbook": f"{PLAYBOOKS}{playbook}", "vars": variables}
-        for variables in WAITS[strategy].values()
-        for playbook in ("rollout", "abort")
-    ]
-    with loaded(shop, most=REPLICAS + (SURGE if strategy == "canary" else REPLICAS)):
+    walk = Walk(shop, "canary", rollout_steps=[{"set_weight": 25}, PERSON], rollout_wait=0)
+    plays = [{"import_playbook": f"{PLAYBOOKS}{playbook}"} for playbook in ("rollout", "abort")]
+    with loaded(shop):
         outcome = shop.run(plays, walk.variables)
         assert outcome.rc == 0, outcome.output
-    parked = [task.result["rollout"] for task in outcome.tasks if task.result.get("parked")]
-    assert [rollout["stage"] for rollout in parked] == list(WAITS[strategy])
-    back = [task.result["rollout"]["outcome"] for task in outcome.of("begin")[1::2]]
-    assert back == ["aborted"] * len(parked)
+    (parked,) = [task.result["rollout"] for task in outcome.tasks if task.result.get("parked")]
+    assert parked["stage"] == "step 1" and not outcome.one("control").result["running"]
+    assert outcome.of("begin")[-1].result["rollout"]["outcome"] == "aborted"
     assert not any(task.status != "skipped" for task in outcome.of("rollback"))
-    # by each rollout when it begins
-    found = [task.result["rollout"]["fleet"] for task in outcome.of("begin")[::2]]
-    assert [{revision: of["ready"] for revision, of in fleet.items()} for fleet in found] == [
-        {walk.old: REPLICAS}
-    ] * len(parked)
-    assert not any(task.result["running"] for task in outcome.of("control"))
     walk.ended("aborted")
-
-
-@pytest.mark.parametrize("kind", ["alarm", "analysis"])
-def test_an_alarm_in_the_hold_of_blue_green_goes_back_by_one_switch(shop: Shop, kind: str) -> None:
-    """The old set is kept warm for exactly that, and nobody has to be awake for it."""
-    alarm = shop.home / "alarm"
-    asked: dict[str, t.Any] = {
-        "driver": "command",
-        "command": ["test", "-e", str(alarm)],
-        "interval": "200ms",
-    }
-    silent = {
-        "driver": "command",
-        "command": ["cat", str(shop.home / "errors")],
-        "interval": "200ms",
-        "failure_condition": "result > 0",
-    }
-    (shop.home / "errors").write_text("0")
-    variables = {
-        "alarm": {"rollout_gates": {"rollback": [asked]}},
-        "analysis": {
-            "rollout_analysis": {"interval": "200ms", "metrics": [{"name": "errors", **silent}]}
-        },
-    }
-    pair = Walk(shop, "blue_green", rollout_hold="60s", **variables[kind])
-    with loaded(shop, most=2 * REPLICAS) as load:
-        run = pair.start()
-        pair.comes_to("holding", "hold")
-        answered(load, 100)
-        alarm.touch()
-        (shop.home / "errors").write_text("1")
-        outcome = run.wait()
-        assert outcome.rc != 0, outcome.output
-        answered(load, 100)
-    alarm.unlink()
-    assert len(pair.events("switch")) == 2, "back in one switch"
-    (decided,) = [event["at"] for event in pair.events("phase") if event["phase"] == "rolling_back"]
-    print(
-        f"without a request {pair.events('switch')[-1]['at'] - decided:.3f} s after it was decided"
-    )
-    pair.ended("rolled_back")
 
 
 @pytest.mark.essential
@@ -408,85 +262,6 @@ def test_an_alarm_goes_back_however_far_the_canary_has_come(shop: Shop) -> None:
     canary.ended("rolled_back")
 
 
-def test_operators_speak_all_along(shop: Shop) -> None:
-    """Paused in the middle, resumed, past a gate, held, tried again, parked, promoted, and
-    straight to the end.
-    """
-    steps = [{"set_weight": 25}, PERSON, {"set_weight": 50}, PERSON, {"set_weight": 75}, PERSON]
-    canary = Walk(shop, "canary", rollout_steps=steps)
-    with loaded(shop), Switch(shop) as ready:
-        run = canary.start(rollout_platform=ready.platform)
-        until(
-            lambda: shop.revisions() == [canary.old] * REPLICAS + [canary.new],
-            "the first is started",
-        )
-        assert canary.say("pause", rollout_why="lunch").one("control").result["running"]
-        canary.comes_to("paused", "step 1")
-        ready.turn(True)
-        until(
-            lambda: "ready" in [event["state"] for event in canary.events("state")[REPLICAS:]],
-            "the one in hand is finished",
-        )
-        assert shop.revisions() == [canary.old] * REPLICAS + [canary.new]
-        canary.say("resume")
-        until(
-            lambda: canary.events("wait")[-1]["what"].startswith("waiting at step 2 pause"),
-            "it waits at its gate",
-        )
-        assert shop.revisions() == [canary.old] * REPLICAS + [canary.new]
-        between = canary.heard("pause"), canary.heard("resume")
-        assert not [
-            e
-            for e in canary.events("decision")
-            if between[0] < e["at"] < between[1] and "drain" in e["reason"]
-        ]
-        ready.turn(False)
-        canary.say("skip")
-        canary.comes_to("progressing", "step 3")
-        canary.say_and_wait("hold")
-        ready.turn(True)
-        outcome = run.wait()
-        assert outcome.rc != 0 and "rollout held" in outcome.failed.msg
-        assert canary.record["phase"] == "held" and shop.lease() is None
-        parked = canary.say("retry", rollout_wait=0)
-        assert parked.of("replace")[-1].result["parked"] and canary.record["name"] == "step 3"
-        parked = canary.say("promote", rollout_wait=0)
-        assert parked.of("replace")[-1].result["parked"] and canary.record["name"] == "step 5"
-        canary.say("promote_full")
-    assert not [event for event in canary.events("word") if event["refused"]]
-    said = [
-        command["word"] for command in shop.commands() if command["rollout"] == canary.record["id"]
-    ]
-    assert said == ["pause", "resume", "skip", "hold", "retry", "promote", "promote_full"]
-    canary.ended("promoted")
-
-
-def test_a_freeze_that_begins_in_the_middle(shop: Shop) -> None:
-    """What is in hand is finished, the run parks, and a later one goes on."""
-    canary = Walk(
-        shop,
-        "canary",
-        rollout_steps=[{"set_weight": 25}, {"pause": "1h"}, {"set_weight": 50}],
-        rollout_wait=0,
-    )
-    with loaded(shop):
-        window = {"timezone": "UTC", "reason": "the fair"}
-        asked = time.monotonic()
-        shop.run("progressive.rollout.status")
-        # the first is in rotation by then, on a busy machine, too
-        soon = 2 + 3 * (time.monotonic() - asked)
-        begin, end = (
-            time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() + after))
-            for after in (soon, 3600)
-        )
-        outcome = canary.run(rollout_freeze=[{"from": begin, "to": end, **window}])
-        assert outcome.rc == 0 and outcome.of("replace")[-1].result["parked"], outcome.output
-        assert "the fair" in outcome.of("replace")[-1].msg and canary.record["phase"] == "paused"
-        assert shop.lease() is None and shop.revisions().count(canary.new) == 1
-        canary.say("promote_full", rollout_freeze=[{"from": "2020-01-01", "to": "2020-01-02"}])
-    canary.ended("promoted")
-
-
 @pytest.mark.essential
 def test_in_place_on_a_fixed_fleet() -> None:
     """No port is spare: one is drained and replaced, judged, then the others, one after the
@@ -509,63 +284,3 @@ def test_in_place_on_a_fixed_fleet() -> None:
         canary.ended("promoted")
     finally:
         close(shop)
-
-
-def test_failures_that_hold_it(shop: Shop) -> None:
-    """As its step says, and where there is no way back any more."""
-
-    def there(name: str) -> dict[str, t.Any]:
-        return {"gate": {"driver": "command", "command": ["test", "-e", str(shop.home / name)]}}
-
-    steps = [
-        {"set_weight": 25},
-        {**there("one"), "on_failure": "hold"},
-        {"set_weight": 50, "reversible": False},
-        there("two"),
-    ]
-    canary = Walk(shop, "canary", rollout_steps=steps)
-    with loaded(shop):
-        outcome = canary.run()
-        assert outcome.rc != 0 and "rollout held" in outcome.failed.msg, outcome.output
-        assert (canary.record["phase"], canary.record["name"], shop.lease()) == (
-            "held",
-            "step 2",
-            None,
-        )
-        assert shop.revisions().count(canary.new) == 1
-        (shop.home / "one").touch()
-        again = canary.run()
-        assert again.rc != 0 and "rollout held" in again.failed.msg, again.output
-        assert (canary.record["phase"], canary.record["name"]) == ("held", "step 3")
-        assert shop.revisions().count(canary.new) == 2
-        (shop.home / "two").touch()
-        canary.say("retry")
-    for name in ("one", "two"):
-        (shop.home / name).unlink()
-    canary.ended("promoted")
-
-
-def test_a_rollout_that_waits_gives_way_to_one_that_supersedes_it(shop: Shop) -> None:
-    """Its run is told to, and ends; the other goes on from there."""
-    first = Walk(shop, "canary", rollout_steps=[{"set_weight": 25}, PERSON])
-    last = str(int(first.new) + 1)
-    with loaded(shop):
-        run = first.start()
-        first.comes_to("paused")
-        refused = shop.run(variables={"rollout_revision": last})
-        assert (
-            refused.rc != 0
-            and "or abort that rollout (abort.yml), or supersede it (rollout_supersede: true)"
-            in refused.failed.msg
-        )
-        assert run.process.poll() is None
-        began = time.monotonic()
-        second = shop.run(variables={"rollout_revision": last, "rollout_supersede": True})
-        ended = run.wait()
-        assert second.rc == 0, second.output
-    print(f"superseded and promoted in {time.monotonic() - began:.1f} s")
-    assert f"shop {last}: told {first.new} to give way; waiting up to " in second.output
-    assert ended.rc != 0 and f"shop {first.new}: superseded by {last}, which " in ended.failed.msg
-    outcomes = [(one["revision"], one["outcome"]) for one in shop.journal()["history"][-2:]]
-    assert outcomes == [(first.new, "superseded"), (last, "promoted")]
-    shop.settled(last)

@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from ansible_collections.progressive.rollout.tests.support.playbook import ROLLOUT, Outcome
+from ansible_collections.progressive.rollout.tests.support.playbook import Outcome
+from ansible_collections.progressive.rollout.tests.support.seeds import PROFILE
 from ansible_collections.progressive.rollout.tests.support.shop import (
     FRONTS,
     BehindEnvoy,
@@ -37,8 +38,9 @@ from ansible_collections.progressive.rollout.tests.support.shop import (
 from ansible_collections.progressive.rollout.tests.support.sshd import Sshd
 from ansible_collections.progressive.rollout.tests.support.waiting import until
 
-# requests through the walks of a rollout and of its rollback, at each load balancer
-ENOUGH = 50_000
+# Requests through the walks of a rollout and of its rollback, at each load balancer: a loss of one in
+# a thousand is seen with 95 %. Many more in `make soak`, and before a release.
+ENOUGH = 50_000 if PROFILE == "thorough" else 3_000
 # requests a second, of each kind of client: those of the first test go as fast as they can
 RATE = 200
 PLAYBOOKS = "progressive.rollout."
@@ -92,7 +94,9 @@ class Slow:
 
 
 @pytest.mark.long
-def test_fifty_thousand_requests_through_rollouts_and_rollbacks(front: Front) -> None:
+@pytest.mark.seeded  # whatever the moments are at which requests come
+def test_no_request_fails_through_rollouts_and_rollbacks(front: Front) -> None:
+    """And that means something: without a rollout's care, requests do fail."""
     with Shop(front, rollout_min_ready="500ms") as shop:
         shop.to("1")
         through, moves, outcome = 0, 0, None
@@ -119,6 +123,10 @@ def test_fifty_thousand_requests_through_rollouts_and_rollbacks(front: Front) ->
             f"{through} requests through {moves} walks, {sum(r['served'] for r in reports)} in all,"
             f" {watch.looks} looks"
         )
+        with Load(front.url, rate=RATE) as load:
+            os.kill(shop.living()[0]["pid"], signal.SIGKILL)
+            until(lambda: any(report.get("failed") for report in load.reports()), "requests fail")
+            assert failures(load.stop())
 
 
 @pytest.fixture
@@ -207,16 +215,6 @@ def spanned(shop: Shop, outcome: Outcome, slow: Slow) -> None:
     )
 
 
-def test_the_load_notices_an_instance_that_is_killed(front: Front) -> None:
-    """That nothing failed above means something: without a rollout's care, requests do fail."""
-    with Shop(front) as shop:
-        shop.to("1")
-        with Load(front.url, rate=RATE) as load:
-            os.kill(shop.living()[0]["pid"], signal.SIGKILL)
-            until(lambda: any(report.get("failed") for report in load.reports()), "requests fail")
-            assert failures(load.stop())
-
-
 def test_two_haproxies_by_their_unix_sockets(haproxies: list[BehindHAProxy]) -> None:
     traffic = {**haproxies[0].traffic, "hosts": "lb1", "socket": [one.socket for one in haproxies]}
     with Shop(*haproxies, rollout_traffic=traffic) as shop:
@@ -228,8 +226,6 @@ def test_two_haproxies_by_their_unix_sockets(haproxies: list[BehindHAProxy]) -> 
         ):
             shop.to("2")
             shop.settled("2")
-            assert shop.run(f"{PLAYBOOKS}rollback").rc == 0
-            shop.settled("1")
             reports = one.stop() + other.stop()
         assert failures(reports) == []
         assert watch.wrong == [] and watch.most == 8 and watch.fewest >= 6
@@ -394,14 +390,6 @@ def test_instances_move_to_a_new_host(front: Front) -> None:
         shop.to("1", rollout_platform={**platform, "hosts": "web1:web2"})
         generation = shop.journal()["stable"]["generation"]
         assert spread() == [3, 3]
-        told = shop.to("1")
-        assert (
-            "nothing to do" in told.output
-            and "no instance on web3; " in told.output
-            and spread() == [3, 3]
-        )
-        would = shop.run(ROLLOUT, {"rollout_revision": "1", "rollout_rebalance": True}, "--check")
-        assert would.rc == 0 and would.one("begin").changed and spread() == [3, 3]
         with Watch(shop, front) as watch, Load(front.url, connections=3, rate=RATE) as load:
             run = shop.start(variables={"rollout_revision": "1", "rollout_rebalance": True})
             until(
@@ -420,5 +408,3 @@ def test_instances_move_to_a_new_host(front: Front) -> None:
             shop.journal()["rollout"]["kind"] == "rebalance"
             and shop.journal()["rollout"]["outcome"] == "promoted"
         )
-        again = shop.to("1", rollout_rebalance=True)
-        assert "nothing to do" in again.output and not again.one("begin").changed

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import typing as t
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from random import Random
 from unittest import mock
@@ -27,11 +27,10 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rol
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands import (
     not_withdrawn,
 )
-from ansible_collections.progressive.rollout.tests.simulations.world.machine import Job, Machine
+from ansible_collections.progressive.rollout.tests.simulations.world.machine import Job
 from ansible_collections.progressive.rollout.tests.simulations.world.runs import (
     DRIVERS,
     Run,
-    inside,
     journal,
     lease,
 )
@@ -40,111 +39,28 @@ from ansible_collections.progressive.rollout.tests.simulations.world.world impor
     BALANCERS,
     Fault,
     Life,
-    World,
 )
-
-GIVEN: dict[str, t.Any] = {
-    **DRIVERS,
-    "replicas": 3,
-    "budget": {"max_surge": 1, "max_unavailable": 0},
-    "failure_limit": 1,
-    "progress_deadline": 20,
-}
-CANARY: dict[str, t.Any] = {
-    "strategy": "canary",
-    "steps": [{"set_replicas": 1}, {"pause": {}}, {"set_replicas": 2}],
-    "wait": 0,
-}
-
-
-class Shop:
-    """A service of which some revisions are broken, and the playbooks that are run, one at a
-    time.
-    """
-
-    def __init__(self) -> None:
-        self.machine = Machine(Random("machine"))
-        self.world = World(self.machine, [], self._life, 0, 99, Random("world"))
-        self.lives: Callable[[str, int], Life] = life
-
-    def _life(self, revision: str, number: int) -> Life:
-        return self.lives(revision, number)
-
-    def play(self, work: Callable[[Run], t.Any]) -> t.Any:
-        """Run a playbook to its end, and return its result."""
-        process = self.machine.process("play")
-        run = Run(self.world, process, "controller")
-        job = self.machine.start(process, lambda: work(run), "main")
-        job.join()
-        process.kill()
-        if isinstance(job.result, BaseException):
-            raise job.result
-        return job.result
-
-    def to(self, revision: str, **more: t.Any) -> t.Any:
-        return self.play(lambda run: run.rollout({**GIVEN, "revision": revision, **more}))
-
-    def restart(self) -> t.Any:
-        return self.play(lambda run: run.rollout(GIVEN, restart=True))
-
-    def rollback(self, **more: t.Any) -> t.Any:
-        return self.play(lambda run: run.rollback({**GIVEN, **more}))
-
-    def scale(self, revision: str, replicas: int) -> t.Any:
-        given = {**GIVEN, "revision": revision, "replicas": replicas}
-        return self.play(lambda run: run.scale(given))
-
-    def begin(self, revision: str) -> t.Any:
-        return self.play(lambda run: run.step(begin, {**GIVEN, "revision": revision}))
-
-    def command(self, word: str, host: str | None = None) -> None:
-        """Send a command to the canary of revision 2, and continue it."""
-        given = {**GIVEN, **CANARY, "revision": "2"}
-        self.play(lambda run: run.control(word, given, host=host))
-
-    def beside(self, work: Callable[[Run], t.Any]) -> Job:
-        """Begin a run, which works while others do."""
-        process = self.machine.process("beside")
-        run = Run(self.world, process, "controller")
-        return self.machine.start(process, lambda: work(run), "main")
-
-    def on(self, host: str) -> int:
-        """How many instances live on a host."""
-        return sum(instance.labels.host == host for instance in self.world.alive())
-
-    def mend(self) -> None:
-        """Let every instance become ready, those that run and those that are started."""
-        self.lives = lambda _revision, _number: Life()
-        for instance in self.world.alive():
-            instance.life = Life()
-
-    @property
-    def names(self) -> set[str]:
-        """The instances that live."""
-        return {instance.labels.id for instance in self.world.alive()}
-
-    @property
-    def running(self) -> Counter[str]:
-        """How many instances of each revision live."""
-        return Counter(self.world.summary())
-
-
-def life(revision: str, _number: int) -> Life:
-    """Return how instances of a revision behave."""
-    lives = {"broken": Life(crash=0.0), "hangs": Life(start=math.inf)}
-    return lives.get(revision, Life())
+from ansible_collections.progressive.rollout.tests.support.simulated_shop import (
+    CANARY,
+    GIVEN,
+    SimulatedShop,
+    life,
+    simulated_shop,
+)
 
 
 @pytest.fixture
-def shop() -> Iterator[Shop]:
-    made = Shop()
-    with inside(made.world, 1):
+def shop() -> Iterator[SimulatedShop]:
+    with simulated_shop() as made:
         yield made
-        made.machine.end()
-    assert made.world.wrong == "", "\n".join(made.world.lines)
 
 
-def test_a_rollback_after_one_that_was_automatic_changes_nothing(shop: Shop) -> None:
+def command(shop: SimulatedShop, word: str, host: str | None = None) -> None:
+    """Send a command to the canary of revision 2, and continue it."""
+    shop.send(word, host, **CANARY, revision="2")
+
+
+def test_a_rollback_after_one_that_was_automatic_changes_nothing(shop: SimulatedShop) -> None:
     shop.to("1")
     shop.to("2")
     with pytest.raises(RolloutFailed, match="now rolled back to 2"):
@@ -154,7 +70,7 @@ def test_a_rollback_after_one_that_was_automatic_changes_nothing(shop: Shop) -> 
     assert shop.running == {"2": 3}
 
 
-def test_a_rollback_after_a_restart_goes_to_the_revision_before(shop: Shop) -> None:
+def test_a_rollback_after_a_restart_goes_to_the_revision_before(shop: SimulatedShop) -> None:
     shop.to("1")
     shop.to("2")
     shop.restart()
@@ -162,7 +78,9 @@ def test_a_rollback_after_a_restart_goes_to_the_revision_before(shop: Shop) -> N
     assert shop.running == {"1": 3}
 
 
-def test_a_rollback_after_a_failure_that_was_left_goes_to_the_stable_revision(shop: Shop) -> None:
+def test_a_rollback_after_a_failure_that_was_left_goes_to_the_stable_revision(
+    shop: SimulatedShop,
+) -> None:
     shop.to("1")
     shop.to("2")
     with pytest.raises(RolloutFailed, match="left as it is"):
@@ -172,7 +90,9 @@ def test_a_rollback_after_a_failure_that_was_left_goes_to_the_stable_revision(sh
     assert not shop.rollback()["changed"]
 
 
-def test_a_first_deployment_that_failed_and_was_left_is_the_stable_side(shop: Shop) -> None:
+def test_a_first_deployment_that_failed_and_was_left_is_the_stable_side(
+    shop: SimulatedShop,
+) -> None:
     """What of it serves must not go because the next revision fails, too."""
     shop.lives = lambda revision, number: life("hangs" if number == 1 else revision, number)
     with pytest.raises(RolloutFailed, match="left as it is"):
@@ -183,7 +103,7 @@ def test_a_first_deployment_that_failed_and_was_left_is_the_stable_side(shop: Sh
     assert shop.running == {"1": 3}
 
 
-def test_scaling_another_revision_leaves_the_stable_one_as_it_is(shop: Shop) -> None:
+def test_scaling_another_revision_leaves_the_stable_one_as_it_is(shop: SimulatedShop) -> None:
     shop.to("1")
     assert shop.scale("2", 1)["rollout"]["stable"] == "1"
     assert shop.running == {"1": 3, "2": 1}
@@ -192,7 +112,7 @@ def test_scaling_another_revision_leaves_the_stable_one_as_it_is(shop: Shop) -> 
 
 
 def test_scaling_the_stable_revision_within_a_rollout_starts_none_of_the_new_one(
-    shop: Shop,
+    shop: SimulatedShop,
 ) -> None:
     shop.to("1")
 
@@ -204,7 +124,7 @@ def test_scaling_the_stable_revision_within_a_rollout_starts_none_of_the_new_one
     assert shop.running == {"1": 4}
 
 
-def test_a_step_does_not_continue_what_another_run_has_begun_since(shop: Shop) -> None:
+def test_a_step_does_not_continue_what_another_run_has_begun_since(shop: SimulatedShop) -> None:
     """Each of a run's steps takes the lease, and between two of them another run may have it."""
     shop.to("1")
 
@@ -222,34 +142,34 @@ def test_a_step_does_not_continue_what_another_run_has_begun_since(shop: Shop) -
     assert shop.running == {"3": 3}
 
 
-def test_a_host_that_is_well_is_emptied_and_brought_back(shop: Shop) -> None:
+def test_a_host_that_is_well_is_emptied_and_brought_back(shop: SimulatedShop) -> None:
     shop.to("1")
     shop.to("2", **CANARY)
     for word in ("exclude", "include"):
-        shop.command(word, "web2")
+        command(shop, word, "web2")
         assert shop.on("web2") == 0 and len(shop.names) == 3
         with pytest.raises(RolloutError, match="left out") as refused:
-            shop.command(word, "web2")
+            command(shop, word, "web2")
         assert refused.value.id == "PR-700"
     for host in ("web1", "web3"):
-        shop.command("exclude", host)
+        command(shop, "exclude", host)
     with pytest.raises(RolloutError, match="no other host is left"):
-        shop.command("exclude", "web2")
+        command(shop, "exclude", "web2")
     assert shop.on("web2") == 3
-    shop.command("promote")
+    command(shop, "promote")
     assert shop.running == {"2": 3}
 
 
-def test_a_canary_goes_on_without_a_host_that_no_run_has_seen_hanging(shop: Shop) -> None:
+def test_a_canary_goes_on_without_a_host_that_no_run_has_seen_hanging(shop: SimulatedShop) -> None:
     shop.to("1")
     shop.to("2", **CANARY)
     host = shop.world.hosts["web3"]
     before = {instance.labels.id for instance in host.instances.values() if not instance.gone}
     host.away = math.inf
     with pytest.raises(RolloutError, match="web3"):
-        shop.command("promote")
-    shop.command("exclude", "web3")
-    shop.command("promote")
+        command(shop, "promote")
+    command(shop, "exclude", "web3")
+    command(shop, "promote")
     assert shop.world.recorded("rollout")["outcome"] == "promoted"
     elsewhere = Counter(
         instance.labels.revision
@@ -261,7 +181,7 @@ def test_a_canary_goes_on_without_a_host_that_no_run_has_seen_hanging(shop: Shop
     assert before <= shop.names, "what runs there is left alone"
 
 
-def test_a_rollback_in_steps_goes_on_without_them_on_demand(shop: Shop) -> None:
+def test_a_rollback_in_steps_goes_on_without_them_on_demand(shop: SimulatedShop) -> None:
     shop.to("1")
     shop.to("2")
     assert shop.rollback(**CANARY)["parked"] and shop.running == {"1": 1, "2": 2}
@@ -280,7 +200,7 @@ def test_a_rollback_in_steps_goes_on_without_them_on_demand(shop: Shop) -> None:
     ],
 )
 def test_steps_that_a_rollback_cannot_take_are_refused(
-    shop: Shop, steps: list[t.Any], message: str
+    shop: SimulatedShop, steps: list[t.Any], message: str
 ) -> None:
     shop.to("1")
     shop.to("2")
@@ -290,7 +210,7 @@ def test_steps_that_a_rollback_cannot_take_are_refused(
     assert shop.world.texts["record"] == before and shop.running == {"2": 3}
 
 
-def test_a_run_that_is_refused_leaves_no_lease(shop: Shop) -> None:
+def test_a_run_that_is_refused_leaves_no_lease(shop: SimulatedShop) -> None:
     """Otherwise a command that is sent on another machine would be left to a run that is over."""
     shop.begin("1")
     with pytest.raises(RolloutFailed, match="rollout of shop 1 is in progress"):
@@ -298,7 +218,7 @@ def test_a_run_that_is_refused_leaves_no_lease(shop: Shop) -> None:
     assert lease(shop.world) is None
 
 
-def test_a_rollback_waits_for_a_load_balancer_that_restarts(shop: Shop) -> None:
+def test_a_rollback_waits_for_a_load_balancer_that_restarts(shop: SimulatedShop) -> None:
     shop.to("1")
     shop.to("2")
     away = Fault("balancer away", 2.0, 15.0, BALANCERS[0])
@@ -307,14 +227,14 @@ def test_a_rollback_waits_for_a_load_balancer_that_restarts(shop: Shop) -> None:
     assert any("retrying: lb1 does not answer" in line for line in shop.world.lines)
 
 
-def test_a_restart_replaces_every_instance_by_one_of_the_same_revision(shop: Shop) -> None:
+def test_a_restart_replaces_every_instance_by_one_of_the_same_revision(shop: SimulatedShop) -> None:
     shop.to("1")
     before = shop.names
     assert shop.restart()["rollout"]["outcome"] == "promoted"
     assert shop.running == {"1": 3} and not before & shop.names
 
 
-def test_a_failure_that_is_left_is_told_and_recorded(shop: Shop) -> None:
+def test_a_failure_that_is_left_is_told_and_recorded(shop: SimulatedShop) -> None:
     shop.to("1")
     with pytest.raises(RolloutFailed, match=r"rollout_progress_deadline \(20 s\)") as failed:
         shop.to("hangs", on_failure="continue")
@@ -325,7 +245,7 @@ def test_a_failure_that_is_left_is_told_and_recorded(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("revision", ["hangs", "broken"])
-def test_a_first_deployment_that_fails_leaves_nothing(shop: Shop, revision: str) -> None:
+def test_a_first_deployment_that_fails_leaves_nothing(shop: SimulatedShop, revision: str) -> None:
     with pytest.raises(RolloutFailed, match="now failed, nothing of it is left"):
         shop.to(revision)
     record = journal(shop.world)
@@ -337,7 +257,7 @@ def test_a_first_deployment_that_fails_leaves_nothing(shop: Shop, revision: str)
 
 @pytest.mark.parametrize("call", [30, 40, 50])
 def test_a_first_rollout_that_is_killed_beside_servers_that_were_left(
-    shop: Shop, call: int
+    shop: SimulatedShop, call: int
 ) -> None:
     """They serve until instances do, in the run that continues, too, and then leave."""
     shop.world.floor = 3
@@ -352,7 +272,7 @@ def test_a_first_rollout_that_is_killed_beside_servers_that_were_left(
 
 
 @pytest.fixture
-def held(shop: Shop) -> Shop:
+def held(shop: SimulatedShop) -> SimulatedShop:
     """Revision 1 runs, and a rollout is held, since its first instance is not ready."""
     shop.to("1")
     with pytest.raises(RolloutFailed, match="rollout held"):
@@ -361,13 +281,13 @@ def held(shop: Shop) -> Shop:
     return shop
 
 
-def test_a_held_rollout_continues_once_it_can(held: Shop) -> None:
+def test_a_held_rollout_continues_once_it_can(held: SimulatedShop) -> None:
     held.mend()
     assert held.to("hangs", on_failure="hold")["rollout"]["outcome"] == "promoted"
     assert held.running == {"hangs": 3}
 
 
-def test_a_held_rollout_is_not_continued_with_other_settings(held: Shop) -> None:
+def test_a_held_rollout_is_not_continued_with_other_settings(held: SimulatedShop) -> None:
     """Half of its instances would run with the ones, half with the others."""
     held.mend()
     other = {"driver": DRIVERS["platform"]["driver"], "flavour": "other"}
@@ -379,7 +299,7 @@ def test_a_held_rollout_is_not_continued_with_other_settings(held: Shop) -> None
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_share_rises_by_commands_of_promotion_only(shop: Shop, seed: int) -> None:
+def test_the_share_rises_by_commands_of_promotion_only(shop: SimulatedShop, seed: int) -> None:
     """Whatever else operators send to a canary that waits at a pause, and whichever run obeys."""
     dice = Random(seed)
     shop.to("1")
@@ -388,36 +308,27 @@ def test_the_share_rises_by_commands_of_promotion_only(shop: Shop, seed: int) ->
         word = dice.choice(("pause", "resume", "hold", "retry", "exclude", "include"))
         host = dice.choice(("web1", "web2")) if word in ("exclude", "include") else None
         with suppress(RolloutError):
-            shop.command(word, host)
+            command(shop, word, host)
         if dice.random() < 0.3:
             with suppress(RolloutError):
                 shop.to("2", **CANARY)
         assert shop.running["2"] <= 1 and journal(shop.world).open, word
     for word in ("retry", "promote", "promote"):
         with suppress(RolloutError):
-            shop.command(word)
+            command(shop, word)
     assert shop.running == {"2": 3}
 
 
-def until(shop: Shop, reached: Callable[[], bool]) -> None:
-    """Let time pass until a state is reached."""
-    for _tenth in range(600):
-        if reached():
-            return
-        shop.machine.sleep(0.1)
-    raise AssertionError("it does not come")
-
-
-def canary_beside(shop: Shop, **more: t.Any) -> Job:
+def canary_beside(shop: SimulatedShop, **more: t.Any) -> Job:
     """Let a run work on a canary until it waits at its pause."""
     shop.to("1")
     given = {**GIVEN, **CANARY, "revision": "2", "wait": 600, **more}
     job = shop.beside(lambda run: run.rollout(given))
-    until(shop, lambda: shop.world.phase() == "paused")
+    shop.wait_until(lambda: shop.world.phase() == "paused")
     return job
 
 
-def taken(shop: Shop) -> list[tuple[str, bool, bool]]:
+def taken(shop: SimulatedShop) -> list[tuple[str, bool, bool]]:
     """Return each command in the timeline: whether it was refused, or had no effect."""
     rollout = journal(shop.world).rollout
     assert rollout
@@ -428,7 +339,7 @@ def taken(shop: Shop) -> list[tuple[str, bool, bool]]:
     ]
 
 
-def test_a_sender_whose_command_is_obeyed_reads_so(shop: Shop) -> None:
+def test_a_sender_whose_command_is_obeyed_reads_so(shop: SimulatedShop) -> None:
     job = canary_beside(shop)
     sent = shop.play(lambda run: run.control("pause", GIVEN))
     assert "has obeyed; then resume would wait at " in sent["msg"]
@@ -450,7 +361,7 @@ def overtaken(word: str) -> Iterator[None]:
         yield
 
 
-def test_a_sender_whose_command_the_run_refuses_fails(shop: Shop) -> None:
+def test_a_sender_whose_command_the_run_refuses_fails(shop: SimulatedShop) -> None:
     job = canary_beside(shop)
     with overtaken("abort"), pytest.raises(RolloutError, match="set target 2: shop 2") as refused:
         shop.play(lambda run: run.control("set_target", GIVEN, count=2))
@@ -460,7 +371,7 @@ def test_a_sender_whose_command_the_run_refuses_fails(shop: Shop) -> None:
     assert taken(shop) == [("abort", False, False), ("set_target", True, False)]
 
 
-def test_a_resume_behind_a_promote_leaves_a_trace(shop: Shop) -> None:
+def test_a_resume_behind_a_promote_leaves_a_trace(shop: SimulatedShop) -> None:
     job = canary_beside(shop)
     shop.play(lambda run: run.control("pause", GIVEN))
     with overtaken("promote"):
@@ -471,19 +382,19 @@ def test_a_resume_behind_a_promote_leaves_a_trace(shop: Shop) -> None:
     assert taken(shop)[1:] == [("promote", False, False), ("resume", False, True)]
 
 
-def ending(shop: Shop) -> Job:
+def ending(shop: SimulatedShop) -> Job:
     """Let a run end its rollout, with a host that falls silent before it has stopped an
     instance.
     """
     shop.to("1")
     job = shop.beside(lambda run: run.rollout({**GIVEN, "revision": "2"}))
-    until(shop, lambda: shop.world.phase() != "finished" and shop.running["1"] == 1)
+    shop.wait_until(lambda: shop.world.phase() != "finished" and shop.running["1"] == 1)
     shop.world.hosts["web3"].away = math.inf
-    until(shop, lambda: shop.world.recorded("rollout")["step"] == "finish")
+    shop.wait_until(lambda: shop.world.recorded("rollout")["step"] == "finish")
     return job
 
 
-def test_a_host_is_left_out_while_a_rollout_ends(shop: Shop) -> None:
+def test_a_host_is_left_out_while_a_rollout_ends(shop: SimulatedShop) -> None:
     job = ending(shop)
     began = shop.machine.time
     sent = shop.play(lambda run: run.control("exclude", GIVEN, host="web3"))
@@ -494,7 +405,7 @@ def test_a_host_is_left_out_while_a_rollout_ends(shop: Shop) -> None:
     assert shop.running == {"2": 3, "1": 1} and journal(shop.world).open is None
 
 
-def test_an_abort_while_a_rollout_ends_fails_at_once(shop: Shop) -> None:
+def test_an_abort_while_a_rollout_ends_fails_at_once(shop: SimulatedShop) -> None:
     job = ending(shop)
     with pytest.raises(RolloutError, match="the rollout was at its end") as refused:
         shop.play(lambda run: run.control("abort", GIVEN))
@@ -503,13 +414,13 @@ def test_an_abort_while_a_rollout_ends_fails_at_once(shop: Shop) -> None:
     assert taken(shop) == [("abort", True, False)]
 
 
-def test_a_fix_waits_for_the_rollout_that_goes_back(shop: Shop) -> None:
+def test_a_fix_waits_for_the_rollout_that_goes_back(shop: SimulatedShop) -> None:
     shop.to("1")
     shop.lives = lambda revision, number: (
         Life(start=math.inf, stop=5.0) if revision == "2" else Life()
     )
     job = shop.beside(lambda run: run.rollout({**GIVEN, "revision": "2"}))
-    until(shop, lambda: shop.world.phase() == "rolling_back")
+    shop.wait_until(lambda: shop.world.phase() == "rolling_back")
     assert shop.to("3", supersede=True)["rollout"]["outcome"] == "promoted"
     job.join()
     assert isinstance(job.result, RolloutFailed) and "back to 1" in str(job.result)
@@ -520,7 +431,7 @@ STORM = ("pause", "resume", "promote", "skip", "hold", "retry", "abort", "set_ta
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_every_command_of_a_storm_leaves_its_trace(shop: Shop, seed: int) -> None:
+def test_every_command_of_a_storm_leaves_its_trace(shop: SimulatedShop, seed: int) -> None:
     """Three operators send what they like, at once and one after the other."""
     dice = Random(f"storm {seed}")
     words = [[dice.choice(STORM) for _command in range(6)] for _sender in range(3)]
@@ -540,7 +451,7 @@ def test_every_command_of_a_storm_leaves_its_trace(shop: Shop, seed: int) -> Non
         one.join()
     for word in ("retry", "promote", "promote_full"):
         with suppress(RolloutError):
-            shop.command(word)
+            command(shop, word)
     rollout, store = journal(shop.world).rollout, MemoryStore("shop", shop.world.journals["shop"])
     assert rollout and rollout.over, rollout
     assert shop.running in ({"2": 3}, {"1": 3})

@@ -57,8 +57,18 @@ def selection() -> t.Any:
         ),
         (
             f"{UTILS}/engine/budget.py",
-            ["property/test_invariants", "unit/test_vectors", "e2e/test_strategies"],
+            [
+                "property/test_invariants",
+                "property/test_simulated_strategies",  # by what its steps import
+                "unit/test_vectors",
+                "e2e/test_strategies",
+            ],
             [],
+        ),
+        (
+            f"{UTILS}/metrics/load_balancer.py",
+            ["property/test_simulated_analyses", "e2e/test_analysis"],
+            ["property/test_invariants"],
         ),
         (
             "roles/rolling/tasks/main.yml",

@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.progressive.rollout.plugins.action import control, rollback
+from ansible_collections.progressive.rollout.plugins.action import begin, control, rollback
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     LeaseHeld,
+    RolloutError,
     RolloutFailed,
+)
+from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.step.context import (
+    Result,
 )
 from ansible_collections.progressive.rollout.tests.support.memory import Service, World
 
@@ -102,3 +106,64 @@ def test_a_held_rollout_is_continued_by_resume(shop: Service) -> None:
         shop.play(revision="2", strategy="canary", steps=WAITS)
     with pytest.raises(RolloutFailed, match="use resume to continue"):
         shop.step(control, {"command": "promote"})
+
+
+def commands(shop: Service) -> list[str]:
+    """The commands in the journal."""
+    return [command["word"] for command in shop.store.commands(0)]
+
+
+def test_without_a_rollout_a_command_is_refused_and_nothing_written() -> None:
+    shop = Service(World(fewest=0))
+    with pytest.raises(RolloutError, match=r"shop.*rollout\.yml") as refused:
+        shop.step(control, {"command": "promote"})
+    assert refused.value.id == "PR-700" and not shop.world.journals["shop"].texts
+
+
+def test_check_mode_writes_no_command(shop: Service) -> None:
+    result = shop.step(control, {"command": "pause"}, check_mode=True)
+    assert result["changed"] and result["number"] is None
+    assert "command 'pause' would be recorded" in result["msg"] and commands(shop) == []
+
+
+def test_a_command_is_written_for_the_run_that_is_under_way(shop: Service) -> None:
+    shop = Service(World(fewest=0), replicas=3)
+    shop.step(begin, revision="1")
+    result = shop.step(control, {"command": "pause"})
+    assert (result["changed"], result["running"], result["number"]) == (True, True, 1)
+    assert result["msg"].startswith("shop 1: command 'pause' recorded; the run of ")
+    assert result["msg"].endswith(
+        " obeys shortly; then resume would continue, abort would roll back"
+    )
+
+
+def test_each_command_is_judged_by_those_before_it(shop: Service) -> None:
+    rollout = shop.journal.open
+    assert rollout
+
+    def send(command: str, **options: object) -> Result:
+        return shop.step(control, {"command": command, **options})
+
+    assert send("pause")["number"] == 1
+    again = send("pause")
+    assert (again["changed"], again["number"]) == (False, 1)
+    assert "command 'pause' was sent by" in again["msg"]
+    assert again["msg"].endswith(f"still pending; {NEXT}")
+    resume = send("resume", why="lunch is over")
+    assert (resume["changed"], resume["number"], resume["running"]) == (True, 2, False)
+    assert resume["msg"] == f"shop 2: command 'resume' recorded; {NEXT}"
+    twice = send("resume")
+    assert (twice["changed"], twice["number"]) == (False, 2)
+    assert send("abort")["changed"]
+    for command, options, message in (
+        # after an abort nothing is left to promote
+        ("promote", {}, "cannot promote: shop 2 is rolling back: .*use hold to stop here"),
+        ("promot", {}, "rollout_command: 'promot' must be one of pause, resume, "),
+        ("skip", {"force": True}, "rollout_force: only promote can be forced, not skip"),
+    ):
+        with pytest.raises(RolloutError, match=message):
+            send(command, **options)
+    assert commands(shop) == ["pause", "resume", "abort"]
+    sent = list(shop.store.commands(0))
+    assert sent[1]["why"] == "lunch is over" and {one["rollout"] for one in sent} == {rollout.id}
+    assert sent[1]["at"] >= sent[0]["at"] > 0 and sent[0]["by"]

@@ -208,6 +208,17 @@ def test_a_rollback_that_another_run_finishes_keeps_the_id_of_its_cause(
     assert shop.step(rollback, **canary(20, tmp_path))["changed"] and shop.running == {"1": 6}
 
 
+def test_check_mode_says_that_a_killed_run_was_rolling_back(shop: Service, tmp_path: Path) -> None:
+    shop.step(begin, **canary(20, tmp_path))
+    first_shares(shop, LeaseLost("killed"))
+    with pytest.raises(LeaseLost):
+        shop.step(replaces, **canary(20, tmp_path))
+    shop.world.fails = lambda _call: None
+    for step in (begin, replaces):
+        checked = shop.step(step, check_mode=True, **canary(20, tmp_path))
+        assert checked["diff"]["after"] == "shop 1: 6\n"
+
+
 @pytest.mark.parametrize("step", [replaces, begin])
 def test_the_step_that_finds_an_abort_carries_it_out(
     shop: Service, tmp_path: Path, step: ModuleType

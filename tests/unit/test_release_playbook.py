@@ -13,10 +13,14 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.action import info, release
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base import clock
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
+    InputError,
     RolloutError,
     RolloutFailed,
 )
-from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.release import Place
+from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.release import (
+    Place,
+    Release,
+)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.state.releases import (
     JOURNAL,
     Releases,
@@ -40,9 +44,11 @@ class Killed(BaseException):
 class Playbook:
     """`release.yml` over services in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, members: Mapping[str, t.Any] = MEMBERS) -> None:
         first = World(fewest=0)
-        self.worlds = {name: World(fewest=0, journals=first.journals) for name in MEMBERS}
+        self.declared: dict[str, t.Any] = {"members": members}
+        self.first = next(iter(members))
+        self.worlds = {name: World(fewest=0, journals=first.journals) for name in members}
         self.services = {
             name: Service(world, service=name, replicas=2, failure_limit=1)
             for name, world in self.worlds.items()
@@ -59,17 +65,16 @@ class Playbook:
         **more: t.Any,
     ) -> str:
         """Run it; return what `begin` said. It is killed after so many turns, or between two."""
-        given = {"release": {"name": name, "members": MEMBERS}, **more}
+        given = {"release": {"name": name, **self.declared}, **more}
         if command != "abort":
             for member, service in self.services.items():
                 service.step(release, {"command": "check"}, **self.of(member, given, revision))
-        api = self.services["api"]
-        begun = api.step(release, {"command": command}, **self.of("api", given, revision))
+        first = self.services[self.first]
+        of_first = self.of(self.first, given, revision)
+        begun = first.step(release, {"command": command}, **of_first)
         turn: dict[str, t.Any] = {}
         while True:
-            turn = api.step(
-                release, {"command": "next", "turn": turn}, **self.of("api", given, revision)
-            )["turn"]
+            turn = first.step(release, {"command": "next", "turn": turn}, **of_first)["turn"]
             if not turn["member"]:
                 break
             if not turns or until():
@@ -88,7 +93,7 @@ class Playbook:
             "turn": turn,
             "show": True,
         }
-        api.step(release, options, **self.of("api", given, revision))
+        first.step(release, options, **of_first)
         return str(begun.get("msg", ""))
 
     def of(self, member: str, given: Mapping[str, t.Any], revision: str) -> dict[str, t.Any]:
@@ -100,11 +105,16 @@ class Playbook:
     def running(self) -> list[dict[str, int]]:
         return [service.running for service in self.services.values()]
 
+    def releases(self) -> Mapping[str, Release]:
+        """The releases, as their journal has them."""
+        store = MemoryStore(JOURNAL, self.worlds[self.first].journals[JOURNAL])
+        return Releases(store, "test", "test").read()
+
     def places(self, name: str) -> set[Place]:
-        store = MemoryStore(JOURNAL, self.worlds["api"].journals[JOURNAL])
-        return {
-            member.place for member in Releases(store, "test", "test").read()[name].members.values()
-        }
+        return {member.place for member in self.releases()[name].members.values()}
+
+    def log(self, name: str) -> list[str]:
+        return [note.text for note in self.releases()[name].log]
 
 
 @pytest.fixture
@@ -203,3 +213,52 @@ def test_a_release_whose_member_is_refused_fails(playbook: Playbook) -> None:
 def test_the_end_of_a_release_is_shown_once(playbook: Playbook) -> None:
     said = playbook.services["api"].said
     assert [line.startswith("release 1 is promoted") for line in said].count(True) == 1
+
+
+def test_a_failure_after_a_migration_holds_the_release() -> None:
+    """What cannot go back stays, and the release waits for a person."""
+    playbook = Playbook({"schema": {"reversible": False}, "api": {"after": ["schema"]}})
+    playbook.run("1", "1")
+    playbook.worlds["api"].crashes = lambda labels: labels.revision == "2"
+    with pytest.raises(RolloutFailed, match="schema cannot go back"):
+        playbook.run("2", "2")
+    members = playbook.releases()["2"].members
+    assert {name: member.place for name, member in members.items()} == {
+        "schema": Place.DONE,
+        "api": Place.HELD,
+    }
+    playbook.run("2", "2", "abort")
+    assert playbook.releases()["2"].phase == "back" and playbook.running == [{"2": 2}, {"1": 2}]
+
+
+def test_members_take_the_steps_of_their_canaries_together() -> None:
+    playbook = Playbook({"api": {}, "worker": {"after": ["api"]}})
+    steps = [{"set_replicas": 1}, {"pause": "1s"}, {"set_replicas": 2}]
+    canary = {"strategy": "canary", "steps": steps, "replicas": 3}
+    playbook.run("1", "1")
+    playbook.declared["with_canary"] = True
+    playbook.run("2", "2", **canary)
+    log = playbook.log("2")
+    first, second = (
+        [log.index(f"{name}: {step} passed") for name in ("api", "worker")]
+        for step in ("step 1", "step 3")
+    )
+    assert max(first) < min(second), log
+    assert max(second) < log.index("api: promoted") < log.index("worker: promoted"), log
+
+
+@pytest.mark.parametrize(
+    ("members", "id"),
+    [
+        ({"api": {"after": ["worker"]}, "worker": {"after": ["api"]}}, "PR-134"),
+        ({"api": {"after": ["cron"]}}, "PR-134"),
+        ({"api": {"service": "worker"}, "worker": {}}, "PR-134"),
+        ({"api": {"soak": "soon"}}, "PR-121"),
+    ],
+)
+def test_a_release_that_cannot_be_is_refused(members: dict[str, t.Any], id: str) -> None:
+    playbook = Playbook(members)
+    with pytest.raises(InputError) as refused:
+        playbook.run("1", "1")
+    assert refused.value.id == id
+    assert not any(playbook.running) and not playbook.worlds["api"].journals[JOURNAL].texts

@@ -402,6 +402,42 @@ def test_hosts_of_a_part_may_be_several_targets() -> None:
     assert [sorted(one.hosts) for one in found] == [["eu1", "eu2"], ["cloud"], ["us1"]]
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([{"name": "a", "hosts": "eu"}, {"name": "b", "parts": ["cloud"]}], "us1 is in no target"),
+        ([{"name": "a", "parts": ["vms"]}], "cloud is in no target"),
+        (
+            [{"name": "a", "parts": ["vms", "cloud"]}, {"name": "b", "parts": ["third"]}],
+            r"third of target b is not among rollout_platform\.parts",
+        ),
+        (
+            [{"name": "cloud", "hosts": "both"}, {"name": "b", "parts": ["cloud"]}],
+            "two targets are called 'cloud'",
+        ),
+    ],
+)
+def test_targets_that_do_not_divide_the_parts_are_refused(
+    given: list[dict[str, t.Any]], message: str
+) -> None:
+    with pytest.raises(InputError, match=message) as refused:
+        with_targets(given, Parts(clusters=PARTS))
+    assert refused.value.id == "PR-151"
+
+
+class TwoParts(Parts):
+    """Hosts of the inventory as two parts."""
+
+    def within(self, cluster: str) -> frozenset[str]:
+        return frozenset({"us1"} if cluster == "second" else {"eu1", "eu2"})
+
+
+def test_a_target_with_hosts_of_two_parts_is_refused() -> None:
+    parts = TwoParts(clusters={"first": Fraction(1), "second": Fraction(1)})
+    with pytest.raises(InputError, match="target a has hosts of the parts first and second"):
+        with_targets([{"name": "a", "hosts": "both"}, {"name": "b", "hosts": "eu"}], parts)
+
+
 @pytest.mark.parametrize("clusters, of_cluster", [(("cloud",), False), ((), True)])
 def test_load_balancers_of_a_cluster_are_refused_with_parts(
     monkeypatch: pytest.MonkeyPatch, clusters: tuple[str, ...], of_cluster: bool
