@@ -95,7 +95,9 @@ def test_an_abort_repeated_after_the_rollback_succeeds(shop: Service) -> None:
 def test_a_rollback_to_another_revision_says_to_abort_first(shop: Service) -> None:
     other = Service(shop.world, replicas=3)
     shop.store.acquire("theirs", "ann", 60, {})
-    with pytest.raises(LeaseHeld, match=r"held by ann .*; or abort that rollout first \(abort.yml\)"):
+    with pytest.raises(
+        LeaseHeld, match=r"held by ann .*; or abort that rollout first \(abort.yml\)"
+    ):
         other.step(rollback, {"to": "0"})
     assert other.step(rollback, {"to": "1"})["sent"]
 

@@ -7,7 +7,6 @@ import typing as t
 from dataclasses import replace
 
 import pytest
-
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import (
     RolloutFailed,
 )
