@@ -88,7 +88,7 @@ def test_an_abort_repeated_after_the_rollback_succeeds(shop: Service) -> None:
     assert result["msg"] == "shop: 2 was already rolled back to 1; nothing to abort"
     assert not (result["changed"] or result["continues"])
     shop.play(revision="2")
-    with pytest.raises(RolloutFailed, match="no rollout is in progress; use rollback.yml"):
+    with pytest.raises(RolloutFailed, match=r"no rollout is in progress; use rollback\.yml"):
         shop.step(control, {"command": "abort"})
 
 
