@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tasks of steps in this process, without ansible-playbook: the real action plugins, with the role's
-arguments as Ansible templates them, on hosts that are directories here.
+"""Tasks of steps in this process, without ansible-playbook: the real action plugins, and the tasks
+of the role as they are written, on hosts that are directories here.
 
-What Ansible itself does (workers, tags, delegation, blocks and rescues, the callback) is not here.
+What only Ansible does is not here: several hosts, tags, loops, delegation, the callback.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Tasks(Playground):
         hold.
         """
         run = RoleRun(self, self._given(given), check_mode)
-        rc = 0 if run.all(_yaml(f"tasks/{tasks}")) else 2
+        rc = 0 if run.do_all(_yaml(f"tasks/{tasks}")) else 2
         return Outcome(rc, run.screen.output(run.tasks), run.tasks)
 
     def expected(self, word: str) -> str:
@@ -235,7 +235,7 @@ class RoleRun:
         self.screen = Screen()
         self.tasks: list[Task] = []
 
-    def all(self, tasks: t.Iterable[Variables]) -> bool:
+    def do_all(self, tasks: t.Iterable[Variables]) -> bool:
         """Do tasks until one fails; return whether none did."""
         return all(self._do(task) for task in tasks)
 
@@ -252,11 +252,11 @@ class RoleRun:
 
     def _done(self, task: Variables) -> bool:
         if "block" in task:
-            return self.all(task["block"]) or self._rescued(task)
+            return self.do_all(task["block"]) or self._rescued(task)
         (name,) = (key for key in task if "." in key)
         step, arguments = name.rpartition(".")[2], task[name]
         if step in ("include_tasks", "import_tasks"):
-            return self.all(_yaml(f"tasks/{self._rendered(arguments)}"))
+            return self.do_all(_yaml(f"tasks/{self._rendered(arguments)}"))
         if step == "fail":
             result = {"failed": True, "msg": self._rendered(arguments["msg"])}
         else:
@@ -269,7 +269,7 @@ class RoleRun:
         if "rescue" not in task:
             return False
         self._known["ansible_failed_result"] = self.tasks[-1].result
-        return self.all(task["rescue"])
+        return self.do_all(task["rescue"])
 
     def _skipped(self, task: Variables) -> bool:
         steps = [key for key in task if "." in key]
