@@ -215,46 +215,45 @@ def test_a_limit_that_leaves_out_every_host_is_refused_in_place() -> None:
 
 
 def test_a_limit_that_hides_instances_is_refused(playground: Playground) -> None:
+    """One that hides none is not; and then there is nothing to do in few tasks, each of which is a
+    process, even where it is skipped.
+    """
     outcome = playground.run("progressive.rollout.rollout", None, "--limit", "localhost,web1")
-    assert (
-        outcome.rc != 0
-        and "rollout_platform.hosts: --limit leaves out web2, web3, whose instances"
-        in outcome.failed.msg
-    )
+    hidden = "rollout_platform.hosts: --limit leaves out web2, web3, whose instances"
+    assert outcome.rc != 0 and hidden in outcome.failed.msg
     assert not playground.records()
     assert playground.run("progressive.rollout.rollout", None, "--limit", "all,localhost").rc == 0
-
-
-def test_a_run_with_nothing_to_do_is_few_tasks(playground: Playground) -> None:
-    """Each is a process, even where it is skipped."""
-    assert playground.run().rc == 0
     for playbook, most in (("progressive.rollout.rollout", 5), ("progressive.rollout.status", 4)):
         outcome = playground.run(playbook)
         assert outcome.rc == 0
         assert outcome.output.count("\nTASK [") <= most, outcome.output
 
 
+def tagged(
+    playground: Playground, role: str, options: tuple[str, ...], **keywords: t.Any
+) -> Outcome:
+    play = {"hosts": "web", "gather_facts": False, "roles": [{"role": role, **keywords}]}
+    variables = {"rollout_steps": [{"set_replicas": 1}]} if role.endswith("canary") else {}
+    return playground.run([play], variables, *options)
+
+
 @pytest.mark.parametrize("role", [ROLE, "progressive.rollout.canary"])
-def test_tags_run_all_steps_or_none_and_never_leave_all_out_unasked(
+def test_tags_run_all_steps_and_never_leave_all_out_unasked(
     playground: Playground, role: str
 ) -> None:
-    def run(options: tuple[str, ...], **keywords: t.Any) -> Outcome:
-        play = {"hosts": "web", "gather_facts": False, "roles": [{"role": role, **keywords}]}
-        variables = {"rollout_steps": [{"set_replicas": 1}]} if role.endswith("canary") else {}
-        return playground.run([play], variables, *options)
-
-    untagged = run(("--tags", "deploy"))
-    assert (
-        untagged.rc != 0
-        and "exclude every step of the rollout, so nothing would be done" in untagged.failed.msg
-    )
-    other = run(("--tags", "config"), tags=["deploy"])
-    assert other.rc == 0 and ran(other, "begin") == 0, other.output
-    skipped = run(("--skip-tags", "deploy"), tags=["deploy"])
-    assert skipped.rc == 0 and ran(skipped, "begin") == 0, skipped.output
+    untagged = tagged(playground, role, ("--tags", "deploy"))
+    nothing = "exclude every step of the rollout, so nothing would be done"
+    assert untagged.rc != 0 and nothing in untagged.failed.msg
     assert playground.files() == set()
-    wanted = run(("--tags", "deploy"), tags=["deploy"])
+    wanted = tagged(playground, role, ("--tags", "deploy"), tags=["deploy"])
     assert wanted.rc == 0 and playground.revisions() == ["1"], wanted.output
+
+
+def test_tags_of_others_leave_all_steps_out(playground: Playground) -> None:
+    for options in (("--tags", "config"), ("--skip-tags", "deploy")):
+        outcome = tagged(playground, ROLE, options, tags=["deploy"])
+        assert outcome.rc == 0 and ran(outcome, "begin") == 0, outcome.output
+    assert playground.files() == set()
 
 
 def test_a_word_is_said_once_for_the_whole_play(playground: Playground) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Tasks of steps in this process, without ansible-playbook: the real action plugins, with the role's
-arguments as Ansible templates them, on hosts that are directories here.
+"""Tasks of steps in this process, without ansible-playbook: the real action plugins, and the tasks
+of the role as they are written, on hosts that are directories here.
 
-What Ansible itself does (workers, tags, delegation, blocks and rescues, the callback) is not here.
+What only Ansible does is not here: several hosts, tags, loops, delegation, the callback.
 """
 
 from __future__ import annotations
@@ -58,6 +58,10 @@ class Screen:
         self.lines.append(f"[WARNING]: {line}")
 
     vvv = display
+
+    def output(self, tasks: t.Iterable[Task]) -> str:
+        """Return what a run printed, with the messages of tasks that failed."""
+        return "\n".join([*self.lines, *(task.msg for task in tasks if task.status == "failed")])
 
 
 class Processes(process.Service):
@@ -138,49 +142,34 @@ class Tasks(Playground):
             listed.append(task_of(str(task.get("name", step)), step, result))
             if result.get("failed") and not task.get("ignore_errors"):
                 break
-        return self._outcome(screen, listed)
+        failed = any(task.status == "failed" for task in listed)
+        return Outcome(2 if failed else 0, screen.output(listed), listed)
 
     def rollout(self, *, check_mode: bool = False, **given: t.Any) -> Outcome:
-        """The role's tasks, one after the other, each where its conditions hold."""
-        run = RoleRun(self, self._given(given), check_mode)
-        (block,) = (task for task in _yaml("tasks/main.yml") if "block" in task)
-        if run.do(block["block"][0]) and run.holds("_rolling_left"):
-            for task in _yaml("tasks/replace.yml"):
-                run.do(task)
-        return self._outcome(run.screen, run.tasks)
+        """As the playbook that rolls out."""
+        return self.play("main.yml", check_mode=check_mode, **given)
+
+    def rollback(self, **given: t.Any) -> Outcome:
+        """As the playbook that rolls back."""
+        return self.play("rollback.yml", **given)
 
     def command(self, word: str, **given: t.Any) -> Outcome:
-        """The playbook of a command, which continues the rollout where no run does."""
-        variables = {**self._given(given), "rollout_command": word}
-        screen, task = Screen(), _yaml("tasks/control.yml")[0]
-        args = self.finalized(task["progressive.rollout.control"], variables)
-        sent = task_of("control", "control", self.perform("control", args, variables, screen))
-        outcome = self._outcome(screen, [sent])
-        if not sent.result.get("continues"):
-            return outcome
-        goes_on = self.rollout(**variables, _rolling_restored=sent.result["settings"])
-        shown = f"{outcome.output}\n{goes_on.output}"
-        return Outcome(goes_on.rc, shown, [sent, *goes_on.tasks])
+        """As the playbook of a command, which continues the rollout where no run does."""
+        return self.play("control.yml", rollout_command=word, **given)
+
+    def play(self, tasks: str, *, check_mode: bool = False, **given: t.Any) -> Outcome:
+        """A play of localhost with tasks of the role, each of which runs where its conditions
+        hold.
+        """
+        run = RoleRun(self, self._given(given), check_mode)
+        rc = 0 if run.do_all(_yaml(f"tasks/{tasks}")) else 2
+        return Outcome(rc, run.screen.output(run.tasks), run.tasks)
 
     def expected(self, word: str) -> str:
         """Return what the playbook of a command expects of the rollout that it follows."""
         task = _yaml("tasks/control.yml")[-1]
         known = {**self.variables, "rollout_command": word}
         return str(self.finalized(task["vars"], known | _SENT)["_rolling_expected"])
-
-    def rollback(self, **given: t.Any) -> Outcome:
-        """The playbook that rolls back."""
-        return self._playbook("rollback", "_rolling_rollback", given)
-
-    def _playbook(self, step: str, arguments: str, given: Variables) -> Outcome:
-        """A playbook of one step, whose arguments are a mapping of the role's."""
-        variables, screen = self._given(given), Screen()
-        result = self.perform(step, self.templated(arguments, variables), variables, screen)
-        return self._outcome(screen, [task_of(step, step, result)])
-
-    def templated(self, name: str, variables: Variables) -> dict[str, t.Any]:
-        """Return a mapping of the role's variables, as Ansible templates it."""
-        return self.finalized(_role_variables()[name], variables)
 
     def templar(self, variables: Variables) -> Templar:
         """Return what renders the templates of the role."""
@@ -235,49 +224,76 @@ class Tasks(Playground):
         with mock.patch.object(action, "display", screen):
             return t.cast("dict[str, t.Any]", plugin.run(task_vars=task_vars))
 
-    def _outcome(self, screen: Screen, tasks: list[Task]) -> Outcome:
-        failed = any(task.status == "failed" for task in tasks)
-        shown = [*screen.lines, *(task.msg for task in tasks if task.status == "failed")]
-        return Outcome(2 if failed else 0, "\n".join(shown), tasks)
-
 
 class RoleRun:
     """A run of the role's tasks: what they have registered, and what became of them."""
 
     def __init__(self, site: Tasks, variables: Variables, check_mode: bool) -> None:
         self._site, self._check_mode = site, check_mode
-        self._known = dict(variables)
+        self._known = {**variables, "ansible_check_mode": check_mode}
+        self._common = ""  # the name of what all steps take
         self.screen = Screen()
         self.tasks: list[Task] = []
 
-    def do(self, task: Variables) -> bool:
+    def do_all(self, tasks: t.Iterable[Variables]) -> bool:
+        """Do tasks until one fails; return whether none did."""
+        return all(self._do(task) for task in tasks)
+
+    def _do(self, task: Variables) -> bool:
         """Do a task unless its condition is false; return whether the play goes on."""
+        before, common = self._known, self._common
+        self._known = {**before, **task.get("vars", {})}
+        self._common = _mapping_of(task) or common
+        goes_on = self._done(task) if self._holds(task.get("when", True)) else self._skipped(task)
+        registered = self._known.keys() - task.get("vars", {}).keys()
+        self._known = {**before, **{name: self._known[name] for name in registered}}
+        self._common = common
+        return goes_on
+
+    def _done(self, task: Variables) -> bool:
+        if "block" in task:
+            return self.do_all(task["block"]) or self._rescued(task)
         (name,) = (key for key in task if "." in key)
-        step, result = name.rpartition(".")[2], dict[str, t.Any]()
-        if not self.holds(task.get("when", True), task.get("vars")):
-            result = {"skipped": True, "changed": False}
-        elif step == "fail":
-            result = {"failed": True, "msg": self._rendered(task[name]["msg"], task.get("vars"))}
+        step, arguments = name.rpartition(".")[2], task[name]
+        if step in ("include_tasks", "import_tasks"):
+            return self.do_all(_yaml(f"tasks/{self._rendered(arguments)}"))
+        if step == "fail":
+            result = {"failed": True, "msg": self._rendered(arguments["msg"])}
         else:
-            given = self._site.finalized(task[name] or {}, self._known)
-            args = {**self._site.templated("_rolling_main", self._known), **given}
+            common = _role_variables()[self._common] if self._common else {}
+            args = self._site.finalized({**common, **(arguments or {})}, self._known)
             result = self._site.perform(step, args, self._known, self.screen, self._check_mode)
+        return self._noted(task, step, result)
+
+    def _rescued(self, task: Variables) -> bool:
+        if "rescue" not in task:
+            return False
+        self._known["ansible_failed_result"] = self.tasks[-1].result
+        return self.do_all(task["rescue"])
+
+    def _skipped(self, task: Variables) -> bool:
+        steps = [key for key in task if "." in key]
+        result = {"skipped": True, "changed": False}
+        return not steps or self._noted(task, steps[0].rpartition(".")[2], result)
+
+    def _noted(self, task: Variables, step: str, result: dict[str, t.Any]) -> bool:
         if "register" in task:
             self._known[task["register"]] = result
         done = task_of(task["name"], step, result)
-        failed = self.holds(task.get("failed_when", done.status == "failed"))
-        self.tasks.append(done if failed else replace(done, status="ok"))
+        failed = self._holds(task.get("failed_when", done.status == "failed"))
+        if done.status == "failed" and not failed:
+            done = replace(done, status="ok")
+        self.tasks.append(done)
         return not failed
 
-    def holds(self, condition: str | bool, more: Variables | None = None) -> bool:
+    def _holds(self, condition: str | bool) -> bool:
         """Return whether a condition of the role is true."""
         if isinstance(condition, bool):
             return condition
-        return bool(self._rendered("{{ (%s) }}" % condition, more))
+        return bool(self._rendered("{{ (%s) }}" % condition))
 
-    def _rendered(self, text: str, more: Variables | None = None) -> t.Any:
-        templar = self._site.templar({**self._known, **(more or {})})
-        return action.plain(templar.template(trust_as_template(text)))
+    def _rendered(self, text: str) -> t.Any:
+        return action.plain(self._site.templar(self._known).template(trust_as_template(text)))
 
 
 def task_of(name: str, step: str, result: dict[str, t.Any]) -> Task:
@@ -294,13 +310,21 @@ def _yaml(path: str) -> t.Any:
     return DataLoader().load(trust_as_template(text))
 
 
+def _mapping_of(task: Variables) -> str:
+    """Return which mapping of the role has what all steps of a task take; "" if none does."""
+    defaults = task.get("module_defaults", {}).get("group/progressive.rollout.steps", "")
+    return str(defaults).strip("{} ")
+
+
 def _varies(text: t.Any, variables: Variables) -> bool:
     """Return whether a template may become something else with these variables."""
-    return "_" in str(text) and ("query(" in text or any(name in text for name in variables))
+    return isinstance(text, str) and any(
+        name in text for name in ("query(", "ansible_", "_rolling_", *variables)
+    )
 
 
 @cache
-def _default(text: str) -> t.Any:
+def _default(text: t.Any) -> t.Any:
     """Return what a template becomes with the defaults of the role."""
     known = {**_defaults(), **_role_variables(), "omit": OMITTED}
     return Templar(DataLoader(), variables=known).template(text)

@@ -15,9 +15,6 @@ import pytest
 from ansible_collections.progressive.rollout.plugins.action import rollback
 from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors import RolloutFailed
 from ansible_collections.progressive.rollout.plugins.plugin_utils.config import settings
-from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout.rollback import (
-    Rollback,
-)
 from ansible_collections.progressive.rollout.plugins.plugin_utils.engine.model import Rotation
 from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.traffic import (
     TrafficDriver,
@@ -473,65 +470,3 @@ def test_what_a_revision_needs_is_looked_for_first(playground: Tasks) -> None:
     assert outcome.rc != 0 and missing in outcome.failed.msg
     assert "shop 2: refused: nothing was started" in outcome.failed.msg
     assert playground.records() == before
-
-
-# What the tasks of the role decide.
-
-FAILS = {"rollout_gates": {"confirm_promotion": [{"driver": "command", "command": ["/bin/false"]}]}}
-WHY = "confirm_promotion 1 (command): /bin/false ended with 1"
-
-
-def failing_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first attempt to roll back fails."""
-    run, times = Rollback.run, iter([RolloutFailed("lb1 is away", "PR-608")])
-
-    def failing(rollback: Rollback, *given: t.Any) -> None:
-        if failure := next(times, None):
-            raise failure
-        run(rollback, *given)
-
-    monkeypatch.setattr(Rollback, "run", failing)
-
-
-def test_the_role_rolls_back_what_the_step_could_not(
-    playground: Tasks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert playground.rollout().rc == 0
-    failing_once(monkeypatch)
-    outcome = playground.rollout(rollout_revision="2", **FAILS)
-    assert [task.status for task in outcome.tasks] == ["ok", "ok", "ok", "failed"]
-    assert outcome.one("Roll back").result["rollout"]["outcome"] == "rolled_back"
-    assert outcome.failed.msg == f"shop 2: now rolled back to 1. Why: {WHY} [PR-608]"
-    assert playground.revisions() == ["1", "1", "1"]
-
-
-def test_the_role_says_that_nothing_is_left(
-    playground: Tasks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    failing_once(monkeypatch)
-    outcome = playground.rollout(**FAILS)
-    assert outcome.failed.msg.startswith("shop 1: now failed, nothing of it is left. Why: ")
-    assert playground.revisions() == []
-
-
-def test_the_role_fails_with_the_reason_of_the_step(playground: Tasks) -> None:
-    assert playground.rollout().rc == 0
-    outcome = playground.rollout(rollout_revision="2", **FAILS)
-    assert (
-        outcome.failed.task == "Fail with the reason"
-        and outcome.of("rollback")[0].result["skipped"]
-    )
-    assert outcome.failed.msg == outcome.one("replace").msg and WHY in outcome.failed.msg
-
-
-def test_the_playbook_of_an_abort_is_green(playground: Tasks) -> None:
-    assert playground.rollout().rc == 0
-    canary = {
-        "rollout_strategy": "canary",
-        "rollout_steps": [{"set_replicas": 1}, {"pause": {}}],
-        "rollout_wait": 0,
-    }
-    assert playground.rollout(rollout_revision="2", **canary).rc == 0
-    outcome = playground.command("abort", rollout_revision="2", **canary)
-    assert outcome.rc == 0 and playground.journal()["rollout"]["outcome"] == "aborted"
-    assert outcome.one("begin").result["failed"], "the step itself fails, with what was done"
