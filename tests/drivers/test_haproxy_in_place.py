@@ -124,6 +124,21 @@ def test_a_server_at_a_unix_socket_is_shown_in_place(
     assert (server.name, server.share_weight, server.parked) == ("b", 3, False)
 
 
+def test_other_servers_that_send_requests_to_hosts_are_named(
+    backends: Backends, ends: list[HAProxy]
+) -> None:
+    """They would send requests to a host while it is deployed, unless they track its server."""
+    a, b = backends.start("a"), backends.start("b")
+    lines = servers({"a": a}) + f"    server b {b} track checks/c\n"
+    more = f"backend checks\n    server c {b} check\nbackend api\n    server x {a} check\n"
+    more += f"    server y {b} track shop/b\n    server z {b} disabled\n"
+    ends.append(balancer := HAProxy(lines + more))
+    turned = driver(balancer)
+    turned.check()
+    (line,) = t.cast(Here, turned.context.transport).printed
+    assert "api/x sends requests to the address of a" in line and "`track shop/a`" in line
+
+
 def test_an_endpoint_without_a_server_is_never_given_one(
     backends: Backends, ends: list[HAProxy]
 ) -> None:

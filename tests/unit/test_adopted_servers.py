@@ -111,6 +111,8 @@ class Adopting(Traffic):
             world.check()
             world.called("apply between")
         for at in set(world.servers) - set(wanted) - fixed.keys():
+            if world.servers[at].active and world.servers[at].rotation is Rotation.OUT:
+                continue  # shown as long as clients are connected
             if world.servers.pop(at).rotation is Rotation.IN and at in world.by_hand.values():
                 world.wrong.append(f"{at} was not drained")
         world.called("apply after")
@@ -151,6 +153,17 @@ def test_adopted_servers_leave_one_by_one_as_others_arrive() -> None:
     again = service.play(revision="2.4")
     assert not again["changed"]
     assert not [line for line in service.said if "settings" in line]
+
+
+def test_adopted_servers_with_open_connections_are_named_at_the_end() -> None:
+    """As in TCP mode, where a connection lasts as long as its client wants it to."""
+    world = Before(most=8, fewest=6)
+    changed("app2", active=3)(world)
+    service = shop(world)
+    assert service.play(revision="2.4")["rollout"]["outcome"] == "promoted"
+    (line,) = [line for line in service.said if "PR-349" in line]
+    assert "not needed" not in line
+    assert "once clients have closed their connections to app2 [PR-349]" in line
 
 
 def test_one_new_instance_does_not_replace_six_servers() -> None:

@@ -250,9 +250,14 @@ def by_hand(request: Request) -> dict[Key, Entry]:
     try:
         return _nginx_config.by_hand(read(conf) or "", request["upstream"])
     except _nginx_config.Unlike as exc:
+        todo = "take it out"
+        if str(exc).startswith("server "):  # without it, what it leads to would get no requests
+            todo = "give the server an address, a port, and no options but %s" % ", ".join(
+                sorted(_nginx_config.KEPT)
+            )
         raise Failed(
             "%s has `%s`, which a rollout would not keep: it writes an upstream whose servers have"
-            " addresses and get requests in turn; take it out" % (conf, _talk.shown(exc)),
+            " addresses and get requests in turn; %s" % (conf, _talk.shown(exc), todo),
             "path",
         ) from None
 

@@ -544,7 +544,8 @@ MESSAGES: Mapping[str, Message] = {
     "PR-349": Message(
         "Adopted servers were replaced. They are out of rotation, and still in the load balancers'"
         " configuration: a restart of a load balancer may put them back in rotation.",
-        "Delete them from the configuration, then stop their programs.",
+        "Delete them from the configuration, then stop their programs, once no client is connected"
+        " to them.",
     ),
     "PR-350": Message(
         "A load balancer answers, but has refused the same change with the same words for a minute"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Servers of any backend that have to do with servers that a service adopts. Pure."""
+"""Servers of other backends that lead to the same programs as those of the service. Pure."""
 
 from __future__ import annotations
 
@@ -33,11 +33,21 @@ def read(text: str) -> Sequence[Neighbour]:
     ]
 
 
-def at_the_same_place(servers: Sequence[Neighbour], names: Collection[str]) -> Sequence[str]:
-    """Return the other servers that get requests at the addresses of these, and not only check
-    them.
+def at_the_same_place(
+    servers: Sequence[Neighbour], names: Collection[str]
+) -> Sequence[tuple[str, str]]:
+    """Return the other servers that get requests at the addresses of these, each with that one.
+
+    Left out are those that only check them, or follow them in and out of rotation.
     """
     mine = [server for server in servers if server.name in names]
-    places = {server.endpoint for server in mine if server.endpoint}
+    places = {server.endpoint: server.name for server in mine if server.endpoint}
     known = {*names, *(server.tracked for server in mine)}
-    return [s.name for s in servers if s.endpoint in places and s.serves and s.name not in known]
+    return [
+        (server.name, places[server.endpoint])
+        for server in servers
+        if server.endpoint in places
+        and server.serves
+        and server.name not in known
+        and server.tracked not in names
+    ]

@@ -38,6 +38,9 @@ from . import _options as shared
 from ._haproxy_api import Row, View
 from ._haproxy_plan import Marks, ServerPool, UpdatePlan, owned
 
+if t.TYPE_CHECKING:
+    from ._haproxy_neighbours import Neighbour
+
 _NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 
 
@@ -166,6 +169,7 @@ UNSUPPORTED = {
 _COMMANDS = 50  # a line; HAProxy's buffer is 16 kB
 _TIMEOUT = 5.0  # seconds for a balancer to answer all that it is asked in one call
 _LOCKED = 10.0  # seconds the agent may wait for another run's command to end
+_NAMED = 10  # servers that are named
 
 
 class Driver(TrafficDriver):
@@ -344,8 +348,23 @@ class Driver(TrafficDriver):
                 )
             for row in slots:
                 self._check_slot(name, row)
-        if self.context.adopting and not self.context.known().adopted:
+        if self.fixed:
+            self._name_other_backends()
+        elif self.context.adopting and not self.context.known().adopted:
             self._check_other_backends()
+
+    def _name_other_backends(self) -> None:
+        """Name servers of other backends that would send requests to a host that is deployed."""
+        from . import _haproxy_neighbours as neighbours  # few services are deployed in place
+
+        for name, servers in self._servers_of_all().items():
+            own = [s.name for s in servers if s.name.startswith(f"{self.backend}/")]
+            for other, mine in neighbours.at_the_same_place(servers, own)[:_NAMED]:
+                self.context.transport.print_line(
+                    f"load balancer {name}: {clean(other)} sends requests to the address of"
+                    f" {clean(mine.partition('/')[2])} also while that is deployed; add `track"
+                    f" {clean(mine)}` to its line"
+                )
 
     def _check_other_backends(self) -> None:
         """Refuse to adopt servers that others track, since those would go out of service with them;
@@ -354,15 +373,7 @@ class Driver(TrafficDriver):
         from . import _haproxy_neighbours as neighbours  # before a first rollout alone
 
         adopting = {f"{self.backend}/{name}": name for name in self.context.adopting}
-        texts = self._ask({name: {"lines": ["show stat -1 4 -1"]} for name in self.balancers})
-        for name, (text,) in texts.items():
-            try:
-                servers = neighbours.read(text)
-            except (ValueError, LookupError, TypeError, csv.Error):
-                raise TrafficError(
-                    f"load balancer {name}: the list of servers is not HAProxy's: {clean(text)}",
-                    "PR-305",
-                ) from None
+        for name, servers in self._servers_of_all().items():
             for server in servers:
                 if server.tracked in adopting:
                     raise InputError(
@@ -372,12 +383,24 @@ class Driver(TrafficDriver):
                         f" or let its requests go to backend {self.backend}",
                         "PR-347",
                     )
-            if others := neighbours.at_the_same_place(servers, adopting):
+            if others := [other for other, _ in neighbours.at_the_same_place(servers, adopting)]:
                 self.context.transport.print_line(
                     f"load balancer {name}: other servers at the addresses of adopted ones:"
-                    f" {clean(', '.join(others[:10]))}; a rollout changes backend {self.backend}"
-                    " alone, so do not stop what runs there while they get requests"
+                    f" {clean(', '.join(others[:_NAMED]))}; a rollout changes backend"
+                    f" {self.backend} alone, so do not stop what runs there while they get requests"
                 )
+
+    def _servers_of_all(self) -> dict[str, Sequence[Neighbour]]:
+        """Return the servers of all backends, by load balancer."""
+        from ._haproxy_neighbours import read  # as above
+
+        texts = self._ask({name: {"lines": ["show stat -1 4 -1"]} for name in self.balancers})
+        try:
+            return {name: read(text) for name, (text,) in texts.items()}
+        except (ValueError, LookupError, TypeError, csv.Error):
+            raise TrafficError(
+                f"load balancers {', '.join(texts)}: a list of servers is not HAProxy's", "PR-305"
+            ) from None
 
     def _check_slot(self, name: str, row: Row) -> None:
         """Raise for a prepared server whose configuration does not do for the rollout."""

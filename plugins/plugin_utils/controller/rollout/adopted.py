@@ -14,7 +14,7 @@ from ...config.adoption import Adoption
 from ...engine.budget import PerHost
 from ...engine.model import Composition, Rotation
 from ...interfaces.platform import Endpoint
-from ...interfaces.traffic import Server
+from ...interfaces.traffic import Server, Table
 from ...state.record import AdoptedServers, Record, Rollout
 from ..step.context import StepContext
 from .adoption import highest
@@ -67,10 +67,10 @@ def effect(record: Record) -> str:
     return f"rollout_adopt has no effect, since {stable} was rolled out; remove it"
 
 
-def left(record: Record, rollout: Rollout, kept: bool) -> list[str]:
+def left(record: Record, rollout: Rollout, table: Table, kept: bool) -> list[str]:
     """Return a line on the servers that a rollout has replaced, if there are any.
 
-    `kept`: the load balancers' configuration still has them.
+    `table`: as last observed; `kept`: the load balancers' configuration still has them.
     """
     adopted, previous = record.adopted, rollout.previous
     if adopted is None or previous is None or not record.is_adopted(previous.generation):
@@ -85,10 +85,11 @@ def left(record: Record, rollout: Rollout, kept: bool) -> list[str]:
         if kept
         else "stop what runs there"
     )
-    return [
-        f"{record.service}: out of rotation, and not needed any more: {', '.join(names)}: {todo}"
-        " [PR-349]"
-    ]
+    shown = [server for servers in table.values() for server in servers.values()]
+    busy = sorted({server.name for server in shown if server.active} & {*names})
+    needed = "" if busy else ", and not needed any more"
+    wait = f", once clients have closed their connections to {', '.join(busy)}" if busy else ""
+    return [f"{record.service}: out of rotation{needed}: {', '.join(names)}: {todo}{wait} [PR-349]"]
 
 
 def _refuse_unable(step: StepContext, asked: Adoption) -> None:

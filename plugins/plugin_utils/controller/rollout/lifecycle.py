@@ -589,7 +589,7 @@ class Lifecycle(StepPart):
             return []
         from .adopted import left  # of first rollouts alone
 
-        return left(self.record, rollout, self.loop.traffic.keeps_adopted)
+        return left(self.record, rollout, self.loop.table or {}, self.loop.traffic.keeps_adopted)
 
 
 def others(fleet: Iterable[Instance], generation: int) -> int:
