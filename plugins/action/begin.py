@@ -49,7 +49,7 @@ class ActionModule(StepAction):
         if "hosts" in self._task.args:
             from ..plugin_utils.controller.step import plays  # in place alone
 
-            plays.check(self._task.get_play())
+            plays.check(self._task.get_play(), task_vars)
         return {"acting_host": str(task_vars.get("inventory_hostname")), **super()._run(task_vars)}
 
     def _open(self, task_vars: dict[str, t.Any], outlives: bool = False) -> StepContext:

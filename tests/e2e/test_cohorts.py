@@ -28,7 +28,7 @@ from ansible_collections.progressive.rollout.tests.support.shop import (
 from ansible_collections.progressive.rollout.tests.support.waiting import until
 
 USERS = 240
-STEPS = [{"set_weight": 20}, {"pause": {}}, {"set_weight": 50}, {"pause": {}}]
+STEPS = [{"set_weight": 20}, {"pause": {}}, {"set_weight": 50}, {"pause": "1s"}]
 
 
 class CohortHAProxy(BehindHAProxy):
@@ -180,9 +180,8 @@ def test_users_go_forward_once_and_back_at_once(shop: Shop) -> None:
         before = [revisions[-1:] for revisions in users.seen]
         users.seen[:] = before
         run = shop.start(variables={"rollout_revision": "3"})
-        for share in (0.2, 0.5):
-            _stands_at(shop, users, share)
-            assert shop.run("progressive.rollout.promote").rc == 0
+        _stands_at(shop, users, 0.2)
+        assert shop.run("progressive.rollout.promote").rc == 0
         outcome = run.wait()
         assert outcome.rc == 0, outcome.output
         users.come_again()
@@ -196,8 +195,7 @@ def _stands_at(shop: Shop, users: Users, share: float) -> None:
 
     def paused() -> bool:
         rollout = shop.journal()["rollout"]
-        step = {0.2: "step 1", 0.5: "step 3"}[share]
-        return bool(rollout["phase"] == "paused" and rollout["name"] == step)
+        return bool(rollout["phase"] == "paused" and rollout["name"] == "step 1")
 
     until(paused, f"the pause at {share}")
     users.come_again()

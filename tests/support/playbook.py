@@ -272,31 +272,6 @@ class Playground:
         usual = not env and not ARTEFACT and not (self.home / "ansible.cfg").exists()
         return self.start(playbook, variables, *options, env=env, forked=usual).wait(timeout)
 
-    def killed_in_rollback(self) -> dict[str, t.Any]:
-        """Kill a rollout of revision 2 as soon as its rollback is decided; return its variables.
-
-        Its instance is slow to stop, so that the rollback is not over before.
-        """
-        slow = {**self.variables["rollout_platform"], "env": {"STOP_DELAY": "4"}}
-        given = {
-            "rollout_revision": "2",
-            "rollout_strategy": "canary",
-            "rollout_steps": [
-                {"set_replicas": 1},
-                {"gate": {"driver": "command", "command": ["false"]}},
-            ],
-            "rollout_platform": slow,
-        }
-        run = self.start(variables=given)
-
-        def rolling_back() -> bool:
-            return self.journal()["rollout"]["phase"] == "rolling_back"
-
-        until(lambda: rolling_back() or run.process.poll() is not None, "it is to be rolled back")
-        run.kill()
-        assert rolling_back(), run.output
-        return given
-
     def steps(
         self, *tasks: Variables, variables: Variables | None = None, options: Sequence[str] = ()
     ) -> Outcome:

@@ -6,6 +6,7 @@ refused.
 from __future__ import annotations
 
 import typing as t
+from collections.abc import Mapping
 
 from ansible.plugins.loader import strategy_loader
 from ansible.plugins.strategy import linear
@@ -13,8 +14,10 @@ from ansible.plugins.strategy import linear
 from ...base.errors import InputError
 
 
-def check(play: t.Any) -> None:
-    """Refuse a play whose own settings decide the order of tasks or which hosts have failed."""
+def check(play: t.Any, task_vars: Mapping[str, t.Any]) -> None:
+    """Refuse a play whose own settings decide the order of tasks, or which hosts are deployed
+    together or have failed.
+    """
     strategy = strategy_loader.get(play.strategy, class_only=True)
     if strategy is None or not issubclass(strategy, linear.StrategyModule):
         raise InputError(
@@ -28,5 +31,11 @@ def check(play: t.Any) -> None:
             f"max_fail_percentage: is {play.max_fail_percentage:g} in the play, but "
             "rollout_failure_limit decides how many hosts may "
             "fail; remove max_fail_percentage from the play",
+            "PR-115",
+        )
+    if set(task_vars["ansible_play_hosts"]) - set(task_vars["ansible_play_batch"]):
+        raise InputError(
+            "serial: the play has it, but rollout_budget.max_unavailable sets the size of batches;"
+            " remove serial from the play",
             "PR-115",
         )
