@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import typing as t
 
-from ansible_collections.progressive.rollout.tests.simulations.world import draws, stories
+from ansible_collections.progressive.rollout.tests.simulations.world import by_hand, draws, stories
 from ansible_collections.progressive.rollout.tests.simulations.world.draws import Story
 from ansible_collections.progressive.rollout.tests.simulations.world.in_place import PLATFORM
 from ansible_collections.progressive.rollout.tests.simulations.world.runs import DRIVERS
@@ -41,10 +41,12 @@ def check(
     left: str = "",
     machines: int = 1,
     receiving: t.Sequence[str] = ("gets it",),
+    adopts: int = 0,
     **given: t.Any,
 ) -> stories.End:
     """Every promise is kept in this story, which is returned."""
     variables = {**GIVEN, **given}
+    variables |= {"adopt": by_hand.given(adopts)} if adopts else {}
     replicas = next_replicas or variables["replicas"]
     later = {**variables, "supersede": True, "replicas": replicas}
     story = Story(
@@ -61,6 +63,7 @@ def check(
         left=left,
         machines=machines,
         receiving=receiving,
+        by_hand=adopts,
     )
     end = stories.run(story)
     assert not end.wrong, f"\n{end.text()}"
@@ -1297,3 +1300,24 @@ def test_a_look_that_is_late_once_more_after_a_freeze_is_acted_on() -> None:
         autoscaler={"driver": "simulated", "mode": "follow"},
         seed=30318,
     )
+
+
+def test_a_canary_with_more_replicas_than_adopted_servers_starts_none_of_these() -> None:
+    """The old side has as many as there are, since nothing can start more of them."""
+    check(adopts=2, strategy="canary", steps=[{"set_weight": 30}])
+    check(adopts=2, strategy="blue_green")
+
+
+def test_adopted_servers_that_a_balancer_has_again_stay_until_instances_serve_there() -> None:
+    """It returns to the state from before the rollout, after the promotion."""
+    check(
+        Fault("balancer restores", 20.0, what="lb1"),
+        adopts=3,
+        notify=draws.NOTIFY,
+        receiving=("hangs",),
+    )
+
+
+def test_adopted_servers_come_back_in_a_rollback() -> None:
+    check(Fault("command", 1.5, what="abort"), adopts=3)
+    check(bad=[Life(start=math.inf)], adopts=3, failure_limit=1)

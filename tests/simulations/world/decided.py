@@ -80,7 +80,8 @@ class Decided:
 
     def check_change(self, balancer: Balancer, wanted: t.Mapping[Endpoint, Target]) -> None:
         """A balancer is changed: the journal has that what leaves drains, unless a whole side does
-        for the other one, or it does not answer, or only since a moment ago.
+        for the other one, or it does not answer, or only since a moment ago, or it was adopted and
+        is out for good.
         """
         world, draining = self._world, self._world.recorded("draining") or {}
         inside = {at for at, target in wanted.items() if target.rotation is Rotation.IN}
@@ -89,7 +90,7 @@ class Decided:
             leaves = entry.rotation is Rotation.IN and at not in inside and not entry.restored
             seen = world.answers(at) and not world.has_recovered(at)
             leaves = leaves and seen and not world.is_unseen(balancer)
-            instance = world.at(at) if leaves else None
+            instance = world.at(at) if leaves and entry.name not in world.by_hand.out else None
             if instance and instance.labels.generation in staying:
                 if instance.labels.id not in draining:
                     name = instance.labels.id
@@ -118,4 +119,7 @@ class Decided:
             return False  # one had it in rotation, perhaps, when this was decided
         entries = (one.entries.get(instance.labels.endpoint) for one in world.balancers.values())
         inside = any(entry and entry.rotation is Rotation.IN for entry in entries)
-        return not (inside or instance.gone or instance.told is not None)
+        ended = (
+            instance.gone or instance.told is not None or instance.labels.id in world.by_hand.out
+        )
+        return not (inside or ended)

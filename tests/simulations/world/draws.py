@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from random import Random
 
-from . import older
+from . import by_hand, older
 from .in_place import PLATFORM
 from .runs import DRIVERS
 from .world import AT_CALLS, BALANCERS, HOSTS, Fault, Life
@@ -58,6 +58,7 @@ class Story:
     again: float = 0.0
     # whether requests are few and long: none is in flight at a look before an instance drains
     quiet: bool = False
+    by_hand: int = 0  # servers that were there before the first rollout, which adopts them
 
     def without(self, *faults: Fault) -> Story:
         return replace(self, faults=[one for one in self.faults if one not in faults])
@@ -179,6 +180,7 @@ def drawn(seed: int) -> Story:
     if not in_place:
         faults += _busy(Random(f"busy {seed}"))
     faults += _rare(Random(f"rare {seed}"), given, lives, in_place or bool(left))
+    count = 0 if in_place or left else _by_hand(Random(f"by hand {seed}"), given, faults)
     following = {**given, "replicas": later, "supersede": True}
     return Story(
         seed,
@@ -194,11 +196,34 @@ def drawn(seed: int) -> Story:
         [dice.choice(RECEIVING) for _number in range(3)],
         dice.random() < 0.5,
         dice.choice([1.0, 45.0]),
-        not in_place and not left and dice.random() < 0.3,
+        not in_place and not left and dice.random() < 0.3 and not count,
         left,
         0.0 if in_place else _again(Random(f"again {seed}")),
         quiet,
+        count,
     )
+
+
+def _by_hand(dice: Random, given: dict[str, t.Any], faults: list[Fault]) -> int:
+    """Draw how many servers a first rollout adopts, if any; leave out what is refused then, or is
+    no fault of such a story.
+    """
+    compares = any(one.get("analysis", {}).get("baseline") for one in _listed(given.get("steps")))
+    if "targets" in given or given["replicas"] == PER_HOST or compares or dice.random() > 0.1:
+        return 0
+    count = max(1, given["replicas"] + dice.choice([0, 0, 0, 1, -1]))
+    given["adopt"] = by_hand.given(count)
+    faults[:] = [
+        one
+        for one in faults
+        if one.kind != "server by hand" and one.what not in ("exclude", "include")
+    ]
+    return count
+
+
+def _listed(steps: t.Any) -> Sequence[Mapping[str, t.Any]]:
+    """Return steps that are written one by one."""
+    return steps if isinstance(steps, list) else []
 
 
 def _other_numbers(dice: Random, given: dict[str, t.Any], in_place: bool) -> None:

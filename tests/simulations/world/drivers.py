@@ -359,6 +359,7 @@ class Traffic(TrafficDriver):
 
     drain_timeout = 5.0
     counts = ("errors",)
+    adopts = True
     _verb = "balance"
 
     def __init__(self, options: Mapping[str, t.Any], context: DriverContext) -> None:
@@ -444,6 +445,10 @@ class Traffic(TrafficDriver):
             if target.rotation is not Rotation.IN and entry.rotation is Rotation.IN:
                 entry.left = world.now
             # an entry that is left as it is, for want of any that answers, is still the balancer's
+            if entry.by_hand and not self._is_ours(entry):
+                world.broken(f"{balancer.name}: {entry.name} was made by hand, and is changed")
+            if entry.unused:
+                entry.unused, entry.since = False, world.now  # which it is checked
             left = target.rotation is Rotation.IN and before <= 0
             entry.restored = entry.restored and left
             entry.rotation, entry.weight = target.rotation, target.weight
@@ -451,13 +456,15 @@ class Traffic(TrafficDriver):
                 entry.since = world.now  # which it is checked
             entry.parked = target.parked
         for at, entry in list(balancer.entries.items()):
-            if at in wanted or not entry.ours:
+            if at in wanted or not self._is_ours(entry):
                 continue
             entry.restored = False
             if entry.rotation is Rotation.IN:
                 entry.rotation, entry.left = Rotation.OUT, world.now
             if not self._active(world.at(at), entry):
-                del balancer.entries[at]
+                entry.unused = entry.by_hand
+                if not entry.by_hand:
+                    del balancer.entries[at]
         world.clients.look()
         if self._context.service != "shop":
             return
@@ -465,6 +472,10 @@ class Traffic(TrafficDriver):
         if world.now - asked <= SOON:
             world.check_floor(f"{balancer.name} is changed", balancer, before)
             world.check_shares(balancer, shares)
+
+    def _is_ours(self, entry: Entry) -> bool:
+        """Return whether a server is one of the service: of those made by hand, an adopted one."""
+        return entry.ours and (not entry.by_hand or entry.name in self._context.known().adopted)
 
     def _refuse(self, balancer: Balancer, wanted: Mapping[Endpoint, Target]) -> None:
         """Raise for an entry to be put in rotation that has not passed the balancer's check."""
@@ -499,15 +510,17 @@ class Traffic(TrafficDriver):
         world.count(balancer)
         shown = {}
         for at, entry in balancer.entries.items():
+            if entry.unused:
+                continue
             instance = world.at(at)
             shown[at] = Server(
                 entry.rotation,
                 not blind and self._passes(instance, entry),
                 99 if blind else self._active(instance, entry),
                 entry.weight,
-                ours=entry.ours,
+                ours=self._is_ours(entry),
                 name=entry.name,
-                service=self._context.service if entry.ours else "",
+                service=self._context.service if self._is_ours(entry) else "",
                 requests=int(entry.requests),
                 errors=int(entry.errors),
                 parked=entry.parked,
@@ -601,6 +614,7 @@ class Store(MemoryStore):
             world.check_stable(world.recorded("stable"))
             world.waits.written()
             world.decided.written()
+            world.by_hand.written()
         if COMMANDS in change.texts:
             world.waits.sent(change.texts[COMMANDS])
         if change.ttl is not None:

@@ -64,6 +64,7 @@ class End:
                 f"follows: {', '.join(story.follows)}; controllers: {story.machines};"
                 f" a receiver of notices: {', '.join(story.receiving)}"
                 + (f"; begins with {story.left}" if story.left else "")
+                + (f"; adopts {story.by_hand} servers" if story.by_hand else "")
                 + ("; each revision has its settings" if story.differ else "")
                 + ("; balancers retry" if story.retries else "")
                 + (f"; what ends is restarted after {story.again:g} s" if story.again else "")
@@ -78,6 +79,15 @@ class End:
 def shown(given: Mapping[str, t.Any]) -> dict[str, t.Any]:
     """Return the variables of a story that others do not have."""
     return {name: value for name, value in given.items() if DRIVERS.get(name) != value}
+
+
+def without_gates(given: Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Return the variables of a rolling rollout that waits for nothing but its instances."""
+    return {
+        name: value
+        for name, value in {**given, "strategy": "rolling"}.items()
+        if name not in ("steps", "gates", "hold")
+    }
 
 
 def run(story: Story) -> End:
@@ -96,6 +106,7 @@ class _Telling:
         if given["replicas"] == PER_HOST:  # a host that is left out counts for nothing
             sizes.append(len(HOSTS) - any("exclude" in one.what for one in story.faults))
         sizes += [sizes[0] + 1] if any("scale" in one.what for one in story.faults) else []
+        sizes += [story.by_hand] if story.by_hand else []
         wishes = [int(one.span) for one in story.faults if one.kind == "autoscaler wants"]
         sizes += wishes if "autoscaler" in given else []
         rounded = "targets" in given  # the share of each target is rounded up
@@ -208,6 +219,8 @@ class _Telling:
         story, world = self.story, self.world
         if story.left:
             older.leave(world, story.left, DRIVERS)
+        elif story.by_hand:
+            world.write_by_hand(story.by_hand)
         else:
             self._deploy_first()
         world.snapshot()
@@ -216,9 +229,7 @@ class _Telling:
     def _deploy_first(self) -> None:
         """Deploy revision 1, before anything goes wrong."""
         story, world = self.story, self.world
-        first = {**story.given, "strategy": "rolling", "steps": None, "gates": None, "hold": None}
-        first = {name: value for name, value in first.items() if value is not None}
-        self._await(self._rollout("1", first))
+        self._await(self._rollout("1", without_gates(story.given)))
         if any(one.what == "cart bad" for one in story.faults):
             self._await(self._neighbour("3"))
         if journal(world).stable is None:
@@ -501,6 +512,9 @@ class _Telling:
         record = journal(self.world)
         if record.open:
             raise Broken(f"rollout of {record.open.revision} does not end: {record.open.phase}")
+        if self.story.by_hand and self._runs_by_hand(record):
+            self._await(self._rollout("3", without_gates(self.story.next_given)))
+            record = journal(self.world)
         if record.stable is None:
             raise Broken("there is no stable revision")
         given = self.story.given if record.stable.revision != "3" else self.story.next_given
@@ -515,6 +529,17 @@ class _Telling:
         if any(one.what.startswith("cart") for one in self.story.faults):
             self._await(self._neighbour("4"))
             self._check_neighbour()
+
+    def _runs_by_hand(self, record: Record) -> bool:
+        """Return whether the service is as it was before its first rollout."""
+        stable, adopted = record.stable, record.adopted
+        if stable and adopted and adopted.generation == stable.generation:
+            if adopted.out:
+                raise Broken(f"{', '.join(adopted.out)} did not come back")
+            if not any(one.kind.startswith("balancer") for one in self.story.faults):
+                self._check_end()  # no run would put right what befell a balancer since
+            return True
+        return stable is None
 
     def _check_end(self) -> None:
         """Nothing is left over, and the journal's end agrees with the fleet."""
@@ -536,7 +561,9 @@ class _Telling:
             raise Broken(f"left of dead instances: {', '.join(left)}")
         for balancer in world.balancers.values():
             there = {one.labels.endpoint for one in alive if one.labels.host in balancer.hosts}
-            entries = {at: one for at, one in balancer.entries.items() if one.ours}
+            entries = {
+                at: one for at, one in balancer.entries.items() if one.ours and not one.unused
+            }
             others = [one for one in balancer.entries.values() if not one.ours]
             if any(one != Entry("by hand", Rotation.IN, 7, ours=False) for one in others):
                 raise Broken(f"{balancer.name}: a server that is not ours is changed")
@@ -547,6 +574,8 @@ class _Telling:
                     raise Broken(f"{balancer.name} sends nothing to {at}")
             if len({entry.weight for entry in entries.values()}) > 1:
                 raise Broken(f"{balancer.name} has different weights")
+        if wrong := world.by_hand.wrong():
+            raise Broken(wrong)
         if left := [one.name for one in world.previews.values() if one.entries]:
             raise Broken(f"the previews of {', '.join(left)} have entries left")
         if self.story.given.get("autoscaler") and (world.scaler["off"] or record.autoscaler):

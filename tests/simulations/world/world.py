@@ -26,6 +26,8 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.interfaces.pla
     Labels,
 )
 
+from .by_hand import AGAIN, ByHand
+from .by_hand import labels as labels_by_hand
 from .clients import Clients
 from .decided import Decided
 from .machine import START, Machine, Process
@@ -113,6 +115,7 @@ class Instance:
     patience: float = 10.0  # seconds to stop, until it is killed
     detail: str = ""  # how it ended
     flavour: str = ""  # the setting that it was started with
+    by_hand: bool = False  # no platform knows it: a person started it
 
     def well(self, now: float) -> bool:
         """Return whether it answers."""
@@ -141,6 +144,8 @@ class Entry:
     restored: bool = False  # by the balancer itself, and not changed by a controller since
     formerly: str = ""  # the instance that it was for in the restored state
     parked: bool = False  # not checked, and clients that are bound to it are sent elsewhere
+    by_hand: bool = False  # the configuration has it, whatever a rollout does
+    unused: bool = False  # of these: in maintenance
 
 
 @dataclass
@@ -257,6 +262,7 @@ class World:
         self.clients = Clients(self)
         self.waits = Waits(self)
         self.decided = Decided(self)
+        self.by_hand = ByHand(self)
         self.one_a_host = False  # whether no host may have two instances of a revision
         self.quiet = False  # whether requests are few and long
         self.tasks = 1.0  # seconds that the user's tasks take on a host, in place
@@ -378,7 +384,7 @@ class World:
         ]
 
     def alive(self) -> list[Instance]:
-        return [one for one in self.instances() if not one.gone]
+        return [one for one in (*self.instances(), *self.by_hand.used()) if not one.gone]
 
     def at(self, endpoint: Endpoint) -> Instance | None:
         """Return the living instance that listens there."""
@@ -507,9 +513,12 @@ class World:
         """Return how many instances were lost so recently that the controller may not know."""
         known = self.now - SOON - self.late.get(self.machine.current.process.run, 0.0)
         cut_off = sum(
-            len(host.instances) for host in self.hosts.values() if known < max(host.left, host.seen)
+            len(host.instances) + len(self.by_hand.on(host.name))
+            for host in self.hosts.values()
+            if known < max(host.left, host.seen)
         )
-        return cut_off + sum(one.lost is not None and one.lost > known for one in self.instances())
+        those = (*self.instances(), *self.by_hand.servers.values())
+        return cut_off + sum(one.lost is not None and one.lost > known for one in those)
 
     def noticed(self, instance: Instance) -> bool:
         """Return whether a run has had the time to see that an instance ended. Nobody watches another
@@ -839,6 +848,8 @@ class World:
             ended = [one for one in host.instances.values() if not one.gone]
             for one in ended:
                 self.end(one, Sees.FAILED, again=False)
+            self.by_hand.reboot(host.name, until)
+            self.clients.look()
             self.machine.at(until, lambda: self.boot(host, ended))
         elif fault.kind == "balancer away":
             for pool in (*self.pools.values(), self.previews):
@@ -900,6 +911,11 @@ class World:
         """A balancer loses its state, or has an older one again."""
         old = balancer.before if restores else {}
         others = {at: one for at, one in balancer.entries.items() if not one.ours}
+        others |= {
+            at: Entry(one.name, Rotation.IN, restored=True, formerly=one.name, by_hand=True)
+            for at, one in balancer.entries.items()
+            if one.by_hand and at not in old
+        }
         balancer.entries = {
             at: Entry(**{**vars(entry), "restored": True, "formerly": entry.name})
             for at, entry in old.items()
@@ -918,13 +934,15 @@ class World:
 
     def _start_again(self, instance: Instance) -> bool:
         """Let its platform start an instance again, unless that was in vain too often."""
-        if not self.again or not instance.labels.generation:
+        again = AGAIN if instance.by_hand else self.again
+        if not again or not instance.labels.generation:
             return False
         instance.restarted = instance.restarted or self.now
-        if instance.restarts >= BURST and self.now - instance.restarted < BURST_INTERVAL:
+        often = instance.restarts >= BURST and self.now - instance.restarted < BURST_INTERVAL
+        if often and not instance.by_hand:
             return False
         instance.restarts += 1
-        instance.began = self.now + self.again
+        instance.began = self.now + again
         instance.recovered = instance.began + instance.life.start
         instance.detail = f"restarted {instance.restarts} times: exit code 1"
         self.tell(f"{instance.labels.id} ({instance.labels.revision}) crashed, and is restarted")
@@ -975,6 +993,16 @@ class World:
             self._last[at] = Instance(labels, Life(), self.now - 60.0)
             for balancer in self.pool(service).values():
                 balancer.entries[at] = Entry(labels.id, Rotation.IN)
+
+    def write_by_hand(self, count: int) -> None:
+        """Let the balancers' configuration have so many servers of what people have started."""
+        for labels in labels_by_hand(count, ADDRESSES):
+            instance = Instance(labels, Life(), self.now - 60.0, served=True, by_hand=True)
+            self._last[labels.endpoint] = self.born[labels.id] = instance
+            self.by_hand.servers[labels.id] = instance
+            for balancer in self.balancers.values():
+                entry = Entry(labels.id, Rotation.IN, since=instance.created, by_hand=True)
+                balancer.entries[labels.endpoint] = entry
 
     def snapshot(self) -> None:
         """Keep the balancers' state, which one may return to."""

@@ -18,6 +18,7 @@ from ...interfaces.platform import Labels, Report
 from ...interfaces.traffic import Table, TrafficDriver
 from ...state import events
 from ...state.lease import Session
+from ...state.record import AdoptedServers
 from . import fleet as fleets
 from . import timing
 from .observer import Observer, Snapshot
@@ -205,11 +206,33 @@ class Actuator:
             enter=decision.enter,
         )
         record = self._session.record
-        if record.stable is not None:
-            return targets
-        replicas = record.rollout.replicas if record.rollout else 0
-        capacity = self._traffic.capacity
-        return fleets.with_predecessors(targets, table, reports, replicas, capacity, unborn)
+        if record.stable is None:
+            replicas = record.rollout.replicas if record.rollout else 0
+            capacity = self._traffic.capacity
+            return fleets.with_predecessors(targets, table, reports, replicas, capacity, unborn)
+        if record.adopted and record.adopted.out:
+            return self._with_adopted(record.adopted, targets, table, reports)
+        return targets
+
+    def _with_adopted(
+        self,
+        adopted: AdoptedServers,
+        targets: fleets.Targets,
+        table: Table,
+        reports: Sequence[Report],
+    ) -> fleets.Targets:
+        """Return targets with adopted servers that are out for good, where a load balancer has lost
+        its state and sends requests to them again: they stay until enough instances serve there.
+        """
+        record = self._session.record
+        current = record.open or record.stable
+        replicas = current.replicas if current else 0
+        places = {adopted.servers[name] for name in adopted.out}
+        left = {
+            name: {at: server for at, server in servers.items() if at in places}
+            for name, servers in table.items()
+        }
+        return fleets.with_predecessors(targets, left, reports, replicas, dict)
 
     def _sync(self, starts: Sequence[Labels], stop: Sequence[str], forget: Sequence[str]) -> None:
         """Have the platform start, stop and forget instances."""
