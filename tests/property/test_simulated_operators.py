@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import typing as t
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from random import Random
 from unittest import mock
@@ -23,9 +23,6 @@ from ansible_collections.progressive.rollout.plugins.plugin_utils.base.errors im
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.loop import timing
 from ansible_collections.progressive.rollout.plugins.plugin_utils.controller.rollout import (
     takeover,
-)
-from ansible_collections.progressive.rollout.plugins.plugin_utils.state.commands import (
-    not_withdrawn,
 )
 from ansible_collections.progressive.rollout.tests.simulations.world.machine import Job
 from ansible_collections.progressive.rollout.tests.simulations.world.runs import (
@@ -382,6 +379,22 @@ def test_a_resume_behind_a_promote_leaves_a_trace(shop: SimulatedShop) -> None:
     assert taken(shop)[1:] == [("promote", False, False), ("resume", False, True)]
 
 
+@pytest.mark.parametrize(
+    ("words", "paused"),
+    [(("hold", "retry"), False), (("hold", "resume"), False), (("pause", "hold", "retry"), True)],
+)
+def test_what_ends_a_hold_that_no_run_has_read_is_not_refused(
+    shop: SimulatedShop, words: Sequence[str], paused: bool
+) -> None:
+    """The hold is, and the rollout waits where it did."""
+    shop.to("1")
+    shop.to("2", **CANARY)
+    for word in words:
+        command(shop, word)
+    assert taken(shop)[-2:] == [("hold", True, False), (words[-1], False, True)]
+    assert shop.world.phase() == "paused" and bool(journal(shop.world).rollout.paused) is paused
+
+
 def ending(shop: SimulatedShop) -> Job:
     """Let a run end its rollout, with a host that falls silent before it has stopped an
     instance.
@@ -425,36 +438,3 @@ def test_a_fix_waits_for_the_rollout_that_goes_back(shop: SimulatedShop) -> None
     job.join()
     assert isinstance(job.result, RolloutFailed) and "back to 1" in str(job.result)
     assert shop.running == {"3": 3}
-
-
-STORM = ("pause", "resume", "promote", "skip", "hold", "retry", "abort", "set_target", "exclude")
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_every_command_of_a_storm_leaves_its_trace(shop: SimulatedShop, seed: int) -> None:
-    """Three operators send what they like, at once and one after the other."""
-    dice = Random(f"storm {seed}")
-    words = [[dice.choice(STORM) for _command in range(6)] for _sender in range(3)]
-    pauses = [[dice.choice((0.0, 0.5, 3.0)) for _command in range(6)] for _sender in range(3)]
-    job = canary_beside(shop, wait=60)
-
-    def send(run: Run, sender: int) -> None:
-        for word, seconds in zip(words[sender], pauses[sender], strict=True):
-            shop.machine.sleep(seconds)
-            more = {"count": 2} if word == "set_target" else {}
-            host = "web1" if word == "exclude" else None
-            with suppress(RolloutError):
-                run.control(word, {**GIVEN, **CANARY, "revision": "2"}, host=host, **more)
-
-    senders = [shop.beside(lambda run, sender=sender: send(run, sender)) for sender in range(3)]
-    for one in (*senders, job):
-        one.join()
-    for word in ("retry", "promote", "promote_full"):
-        with suppress(RolloutError):
-            command(shop, word)
-    rollout, store = journal(shop.world).rollout, MemoryStore("shop", shop.world.journals["shop"])
-    assert rollout and rollout.over, rollout
-    assert shop.running in ({"2": 3}, {"1": 3})
-    sent = [one for one in not_withdrawn(store.commands(0)) if one["rollout"] == rollout.id]
-    answered = {event.get("number") for event in store.timeline(rollout.id)}
-    assert [one for one in sent if one["number"] not in answered] == []

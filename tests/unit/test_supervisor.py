@@ -397,7 +397,7 @@ def test_every_command_in_every_phase(
             silent.rollout.paused.keys(),
         )
     assert walk.record.obeyed == len(walk.said)
-    met = phase == "progressing" and command in ("resume", "retry")
+    met = bool(why_not) and phase != "rolling_back" and command in ("resume", "retry")
     told = {
         "kind": "word",
         "word": command,
@@ -406,7 +406,8 @@ def test_every_command_in_every_phase(
         "refused": "" if met else why_not,
         "number": len(walk.said),
     } | number
-    told |= {"ineffective": "the rollout continues already"} if met else {}
+    moving = phase == "progressing"
+    told |= {"ineffective": "the rollout continues already" if moving else why_not} if met else {}
     told |= {"host": "web3"} if place_named else {}
     assert walk.rollout.excluded == (["web3"] if command == "exclude" else [])
     assert walk.kinds("word") == [*silent.kinds("word"), told]

@@ -48,6 +48,7 @@ LABELS = ("id", "service", "revision", "generation", "host", "address", "port", 
 STOP_WAIT = 0.01  # seconds: quick instances stop within it, which saves the caller another call
 STOP_POLL = 0.005
 KEEP_LOGS = 20
+TAIL = 4096  # bytes of a log that are looked at
 # What there is in every record, and what there may be.
 FIELDS: dict[str, t.Any] = {
     **dict.fromkeys(LABELS, str),
@@ -579,7 +580,7 @@ def tail(path: str) -> str:
     """Return the last lines of a log, as `last_lines` gives them."""
     try:
         with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
             return last_lines(file.read().decode(errors="replace"))
     except FileNotFoundError:
         return ""
@@ -587,7 +588,8 @@ def tail(path: str) -> str:
 
 def last_lines(text: str) -> str:
     """Return the last five lines on one line, at most 500 characters."""
-    lines = ["".join(c for c in line if c.isprintable()).strip() for line in text.splitlines()]
+    last = text[-TAIL:].splitlines()
+    lines = ["".join(c for c in line if c.isprintable()).strip() for line in last]
     return " | ".join([line for line in lines if line][-5:])[-500:]
 
 
@@ -618,11 +620,13 @@ def run(
     timeout: float = 0.0,
     together: bool = False,
     env: dict[str, str] | None = None,
+    last: int = 0,
 ) -> tuple[int, str, str]:
     """Run a program to its end; return its exit code (-1: killed), its output and its errors.
 
     It reads `data`, which no other process sees. It is killed after `timeout` seconds; 0 raises
-    Refused. The errors may be part of the output.
+    Refused. The errors may be part of the output. `last`: how many bytes of each to return at most,
+    those at its end; 0: all.
     """
     # Importing subprocess would take longer than most programs we run. Files in memory need nobody
     # to read at the same time.
@@ -642,13 +646,18 @@ def run(
             setsigdef=INHERITED_SIGNALS,
         )
         status = _wait(pid, timeout, argv)
-        texts = [
-            os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace") for file in files[1:]
-        ]
+        texts = [_read(file, last) for file in files[1:]]
     finally:
         for file in files:
             os.close(file)
     return os.WEXITSTATUS(status) if os.WIFEXITED(status) else -1, texts[0], texts[1]
+
+
+def _read(file: int, last: int) -> str:
+    """Return the text of a file, or its last bytes."""
+    size = os.fstat(file).st_size
+    first = max(0, size - last) if last else 0
+    return os.pread(file, size - first, first).decode(errors="replace")
 
 
 def _wait(pid: int, timeout: float, argv: t.Sequence[str]) -> int:

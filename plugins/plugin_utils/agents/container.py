@@ -39,6 +39,7 @@ NETWORKS = ("host", "bridge", "none", "private", "pasta", "slirp4netns")  # that
 ANSWER = 50.0  # seconds for one command
 SKEW = 5.0  # seconds: docker may note the end of a short-lived container before its start
 LINES = 1000  # of the log that is kept when a container is removed
+LARGEST = 1 << 20  # bytes of a log that are read: a line may be of any length
 NOISE = re.compile(r"^(docker: |Error response from daemon: |Error: )+")
 TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(?:Z|([+-])(\d\d):(\d\d))")
 
@@ -70,8 +71,10 @@ class Service(_service.Service):
         self.begun: list[str] = []  # instances started since
         self.unheard: dict[str, str] = {}  # instances that could not be told to stop, and why
 
-    def call(self, *words: str, data: str = "", together: bool = False) -> tuple[int, str, str]:
-        return _run(self.program, *words, data=data, together=together)
+    def call(
+        self, *words: str, data: str = "", together: bool = False, last: int = 0
+    ) -> tuple[int, str, str]:
+        return _run(self.program, *words, data=data, together=together, last=last)
 
     def must(self, *words: str) -> str:
         """Return what a command prints that has to work."""
@@ -287,7 +290,8 @@ class Service(_service.Service):
 
     def output(self, name: str, lines: int) -> str:
         """Return the last lines that a container wrote, as far as its log can be read."""
-        status, out, _errors = self.call("logs", f"--tail={lines}", name, together=True)
+        words = "logs", f"--tail={lines}", name
+        status, out, _errors = self.call(*words, together=True, last=LARGEST)
         return out if status == 0 else ""
 
     def usage(self, record: Record) -> dict[str, float]:
@@ -434,10 +438,17 @@ def _image(program: str, image: str) -> dict[str, t.Any]:
 
 
 def _run(
-    program: str, *words: str, data: str = "", timeout: float = ANSWER, together: bool = False
+    program: str,
+    *words: str,
+    data: str = "",
+    timeout: float = ANSWER,
+    together: bool = False,
+    last: int = 0,
 ) -> tuple[int, str, str]:
     try:
-        return _service.run(program, *words, data=data, timeout=timeout, together=together)
+        return _service.run(
+            program, *words, data=data, timeout=timeout, together=together, last=last
+        )
     except FileNotFoundError:
         raise _service.Refused(f"{program} is not installed") from None
 

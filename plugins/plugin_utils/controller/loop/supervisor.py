@@ -26,7 +26,7 @@ from ...state.record import GateRecord, GateState, Rollout, RolloutKind
 from . import timing
 from .gate_runner import ANSWER, Describe, GateResult, GateRunner, GateStatus
 
-MET = ("retry", "resume")  # by a rollout that progresses
+MET = ("retry", "resume")  # by a rollout that is not held
 # gates: a person decides, time passes, measurements decide
 APPROVAL, PAUSE, ANALYSIS = "approval", "pause", "analysis"
 
@@ -418,14 +418,13 @@ class Supervisor:
         sent_by_now = commands.not_withdrawn(self.session.commands())
         for command in sent_by_now:
             concerns = self._concerns(command)
-            met = self._phase_for_commands == Phase.PROGRESSING and command["word"] in MET
-            refused = "" if met or not concerns else self._refusal(command, sent_by_now)
+            refused = self._refusal(command, sent_by_now) if concerns else ""
             self.session.record.obeyed = command["number"]
             if not concerns:
                 continue
-            # sent where the rollout was held, it has had its effect: this run continues
-            held = met and command.get("phase") == Phase.HELD
-            ineffective = "the rollout continues already" if met and not held else ""
+            met = bool(refused) and command["word"] in MET and not self._back
+            ineffective = self._ineffective(command, refused) if met else ""
+            refused = "" if met else refused
             self._report.event(events.CommandTaken.of(command, refused, ineffective))
             self._report.note(commands.outcome(command, refused, ineffective))
             obeyed = not (refused or met)
@@ -447,6 +446,15 @@ class Supervisor:
         if name in commands.OF_HOSTS:
             refused = refused or self._report.refuse(command)
         return refused or commands.overtaken(command, sent)
+
+    def _ineffective(self, command: Mapping[str, t.Any], refused: str) -> str:
+        """Return why a command to continue a rollout that is not held has no effect; "" if it has
+        had its effect: sent where the rollout was held, it has let this run continue.
+        """
+        if command.get("phase") == Phase.HELD:
+            return ""
+        moving = self._phase_for_commands == Phase.PROGRESSING
+        return "the rollout continues already" if moving else refused
 
     @property
     def _phase_for_commands(self) -> Phase:
