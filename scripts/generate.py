@@ -414,21 +414,33 @@ def _role_option(field: Field, written: dict[str, str], anchors: bool) -> str:
     return f"      rollout_{field.name}:{anchor}\n{spec}"
 
 
+TYPES = {  # of those that roles take as anything
+    "bool": "V(true) or V(false).",
+    "dict": "A mapping.",
+    "float": "A number.",
+    "int": "A whole number.",
+    "list": "A list.",
+}
+
+
 def as_variable(field: Field) -> Docs:
     """Return an option as the spec of a role's variable.
 
     A survey of AWX answers with texts, and with an empty one for no answer. The steps take both,
     and check everything themselves, in one line: Ansible would refuse a wrong or missing value
-    with the whole spec. So what it would check is said in the description only.
+    with the whole spec. So what it would check, the type included, is said in the description only.
     """
     docs = documented(field)
-    if docs["type"] != "str":  # Ansible takes anything for one
+    real = docs["type"]
+    if real != "str":  # Ansible takes anything for one
         docs["type"] = "raw"
         docs.pop("elements", None)
     required, below = docs.pop("required", False), docs.pop("suboptions", None)
     allowed = docs.pop("choices", ())
     text = docs["description"]
     lines = [as_variables(line) for line in ([text] if isinstance(text, str) else text)]
+    if real in TYPES:
+        lines.append(TYPES[real])
     if below:
         lines.append(f"C(ansible-doc progressive.rollout.{FULL}) shows its options.")
     if isinstance(allowed, dict):

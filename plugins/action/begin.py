@@ -246,7 +246,13 @@ class _Begin(StepPart):
             replicas, self.settings.asked if kind.forward else Plan()
         ):
             step.print_line(line)
-        if kind == RolloutKind.ROLLOUT and self.settings.known_good:
+        if not replicas:
+            plan = Plan()
+            step.print_line(
+                f"{record.service}: its owner has scaled it to 0, so {revision} is promoted without"
+                " an instance, and without steps and gates, which would have none to judge"
+            )
+        elif kind == RolloutKind.ROLLOUT and self.settings.known_good:
             from ..plugin_utils.controller.rollout import known_good  # few services have it
 
             plan = known_good.plan_of(step, revision)

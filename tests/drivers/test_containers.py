@@ -282,7 +282,19 @@ def test_one_that_ends_says_how(both: Bench) -> None:
     assert both.hosts.run("web1", "cat", f"{both.state()}/logs/shop-1.log") == "no\nconfig\n"
 
 
-def test_one_that_ignores_the_signal_is_killed_after_the_timeout(both: Bench) -> None:
+def test_end_without_a_readable_log_says_why(both: Bench) -> None:
+    given = {**PYTHON, "args": [*PYTHON["args"], "--log-driver=none"]}
+    driver = both.driver(given, command=["-c", "print('no'); raise SystemExit(3)"])
+    driver.sync(start=labels(driver, "shop-1"))
+    (report,) = becomes(driver, {"shop-1": Process.FAILED})
+    words = {"podman": "'none' log driver", "docker": "does not support reading"}[both.engine]
+    log = report.detail.partition(" of its start; ")[2]
+    assert log.startswith(f"its log cannot be read ({both.engine} logs: ") and words in log
+
+
+def test_one_that_ignores_the_signal_is_killed_after_the_timeout(
+    both: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     patient = both.driver(PYTHON, command=["-c", STUBBORN], stop_timeout="1h")
     patient.sync(start=labels(patient, "shop-1"))
     until(lambda: both.run("logs", "shop-1") == "up\n", "it is up")
@@ -296,8 +308,14 @@ def test_one_that_ignores_the_signal_is_killed_after_the_timeout(both: Bench) ->
     patient.sync(forget=["shop-1"])
     hasty = both.driver(PYTHON, command=["-c", STUBBORN], stop_timeout="1ms")
     hasty.sync(start=labels(hasty, "shop-1"))
+    lines: list[str] = []
+    monkeypatch.setattr(both.transport, "print_line", lines.append)
     (report,) = becomes(hasty, {"shop-1": Process.STOPPED}, stop=["shop-1"])
     assert report.detail == "did not stop in time and was killed"
+    hasty.sync()
+    (line,) = lines
+    assert line.startswith("shop-1 on web1 did not stop in time and was killed: ")
+    assert "raise rollout_platform.stop_timeout [PR-228]" in line
 
 
 def test_what_cannot_start_has_failed_and_leaves_nothing(bench: Bench) -> None:

@@ -368,6 +368,77 @@ def test_what_cannot_be_run_has_failed(
     until(lambda: re.fullmatch(rf"restarted (?:once|\d+ times): {said}", detail(driver, "a")))
 
 
+READY = (
+    "import os, socket, time; socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'READY=1',"
+    " os.environ['NOTIFY_SOCKET']); time.sleep(1000)"
+)
+NO_RESTART = "Restart=no"
+LATE = "systemd killed it, since it did not report to its watchdog in time (WatchdogSec)"
+LIMIT = "systemd ended it at a time limit (RuntimeMaxSec, or TimeoutStartSec)"
+REASONS = {  # the program, lines of its unit, the cause, how it ended and the last line of its log
+    "watchdog": (
+        ["/usr/bin/python3", "-c", READY],
+        ["Type=notify", "WatchdogSec=1", "WatchdogSignal=SIGKILL"],
+        (LATE, ", killed by signal 9", "Watchdog timeout (limit 1s)!"),
+    ),
+    "run time": (
+        SLEEP,
+        ["RuntimeMaxSec=1"],
+        (LIMIT, ", killed by signal 15", "Service reached runtime time limit. Stopping."),
+    ),
+    "run time, stubborn": (
+        STUBBORN,
+        ["RuntimeMaxSec=1", "TimeoutStopSec=1"],
+        (LIMIT, ", killed by signal 9", "State 'stop-sigterm' timed out. Killing."),
+    ),
+    "start time": (
+        SLEEP,
+        ["Type=notify", "TimeoutStartSec=1"],
+        (LIMIT, ", killed by signal 15", "start operation timed out. Terminating."),
+    ),
+    "no log": (
+        ["/bin/sh", "-c", "echo no database; exit 3"],
+        ["StandardOutput=null"],
+        ("exit code 3", "", "; its log is not in the journal (StandardOutput=null)"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REASONS)
+@pytest.mark.parametrize("restart", [NO_RESTART, "Restart=always"])
+def test_end_by_systemd_names_its_cause(bench: Bench, name: str, restart: str) -> None:
+    """Whether it is over, or was started again since."""
+    program, lines, (cause, how, words) = REASONS[name]
+    driver = bench.driver(program)
+    folder = f"/etc/systemd/system/{bench.service}@.service.d"
+    text = "".join(f"{line}\n" for line in ("[Service]", restart, "RestartSec=1", *lines))
+    bench.run(f"mkdir {folder}")
+    bench.put(f"{folder}/mine.conf", text)
+    driver.sync(start=labels(driver, "a"))
+    if restart == NO_RESTART:
+        until(lambda: states(driver.sync()) == {"a": Process.FAILED})
+        shown = detail(driver, "a")
+        assert shown.startswith(f"{cause}{how} within "), shown
+    else:
+        until(lambda: detail(driver, "a"))
+        shown = detail(driver, "a")
+        assert re.match(rf"restarted (?:once|\d+ times): {re.escape(cause)}", shown), shown
+    assert words in shown and "outside the rollout" not in shown
+
+
+def test_unit_that_systemd_gives_up_says_so(bench: Bench) -> None:
+    driver = bench.driver(["/bin/sh", "-c", "echo no database; exit 3"])
+    folder = f"/etc/systemd/system/{bench.service}@.service.d"
+    limit = "[Unit]\nStartLimitIntervalSec=60\nStartLimitBurst=2\n[Service]\nRestartSec=100ms\n"
+    bench.run(f"mkdir {folder}")
+    bench.put(f"{folder}/mine.conf", limit)
+    driver.sync(start=labels(driver, "a"))
+    until(lambda: states(driver.sync()) == {"a": Process.FAILED})
+    shown = detail(driver, "a")
+    assert "exit code 3" in shown and "no database" in shown
+    assert "Start request repeated too quickly." in shown
+
+
 @pytest.mark.parametrize("seen", ["between", "later"])
 def test_one_that_systemd_has_started_again_says_so_whenever_it_is_looked_at(
     bench: Bench, seen: str
@@ -526,7 +597,9 @@ def test_what_others_do_to_a_unit_is_seen(bench: Bench) -> None:
     until(lambda: driver.sync()[0].restarts == 2)
 
 
-def test_one_that_ignores_the_signal_is_killed_after_the_timeout(bench: Bench) -> None:
+def test_one_that_ignores_the_signal_is_killed_after_the_timeout(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     patient = bench.driver(STUBBORN, stop_timeout="1h")
     patient.sync(start=labels(patient, "a"))
     until(lambda: bench.log() == ["up"])
@@ -535,11 +608,16 @@ def test_one_that_ignores_the_signal_is_killed_after_the_timeout(bench: Bench) -
     hasty = bench.driver(STUBBORN, stop_timeout="1ms")
     hasty.sync(start=[replace(labels(hasty, "b")[0], slot=1)])
     until(lambda: bench.log(1) == ["up"])
+    lines: list[str] = []
+    monkeypatch.setattr(bench.transport, "print_line", lines.append)
     # Each has the time that it was started with.
     until(
         lambda: states(hasty.sync(stop=["a", "b"])) == {"a": Process.STOPPING, "b": Process.STOPPED}
     )
     assert detail(hasty, "b") == "did not stop in time and was killed"
+    (line,) = lines
+    assert line.startswith("b on web1 did not stop in time and was killed: ")
+    assert "raise rollout_platform.stop_timeout [PR-228]" in line
 
 
 def test_one_that_ignores_the_signal_is_killed_by_systemd_where_we_are_gone(bench: Bench) -> None:
@@ -846,3 +924,27 @@ def test_options_that_cannot_be_meant(
         )
     assert message in str(caught.value)
     assert "s3cret" not in str(caught.value)
+
+
+def test_sudo_that_wants_a_terminal_is_named_with_its_remedy(bench: Bench) -> None:
+    """The remedy is tried as it is printed."""
+
+    def sudoers(text: str) -> None:
+        script = f"printf '%s\\n' {shlex.quote(text)} >/etc/sudoers.d/00-tty"
+        bench.hosts.run("web1", "sh", "-c", script)
+
+    driver = bench.driver(SLEEP)
+    driver.check()
+    sudoers("Defaults requiretty")
+    try:
+        with pytest.raises(PlatformError, match="web1: sudo wants a terminal") as refused:
+            driver.check()
+        assert refused.value.id == "PR-210" and "must have a tty" in str(refused.value)
+        remedies = re.findall(r"`(.*?)`", str(refused.value))
+        assert len(remedies) == 2
+        for remedy in remedies:
+            line = remedy.replace("USER", bench.hosts.variables("web1")["ansible_user"])
+            sudoers(f"Defaults requiretty\n{line}")
+            driver.check()
+    finally:
+        bench.hosts.run("web1", "rm", "/etc/sudoers.d/00-tty")

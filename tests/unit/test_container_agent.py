@@ -25,7 +25,7 @@ STARTED = "2026-11-25T10:00:00.500Z"
 def test_an_end_that_was_not_seen_is_told_from_a_short_life(
     monkeypatch: pytest.MonkeyPatch, finished: str, ending: str
 ) -> None:
-    monkeypatch.setattr(container.Service, "output", lambda *_args: "")
+    monkeypatch.setattr(container.Service, "call", lambda *_words, **_more: (0, "", ""))
     service = container.Service.__new__(container.Service)
     service.boot = "now"
     state = {"StartedAt": STARTED, "FinishedAt": finished, "ExitCode": 3}

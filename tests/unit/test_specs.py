@@ -196,6 +196,27 @@ def test_roles_leave_the_checks_to_us(role: str) -> None:
     assert all(f"V({one})" in choices for one in ("rollback", "hold", "continue"))
 
 
+def test_roles_name_the_type_that_they_leave_unchecked() -> None:
+    words = {
+        "bool": "V(true) or V(false).",
+        "dict": "A mapping.",
+        "float": "A number.",
+        "int": "A whole number.",
+        "list": "A list.",
+    }
+    options = yaml.safe_load((ROOT / "roles/rolling/meta/argument_specs.yml").read_text())
+    described = options["argument_specs"]["main"]["options"]
+    typed = {
+        field.name: words[field.kind.type]
+        for field in variables.COMMON.fields
+        if field.kind.type in words
+    }
+    assert {"budget", "older", "order", "targets"} <= typed.keys()
+    for name, sentence in typed.items():
+        lines = described.get(f"rollout_{name}", {}).get("description", [sentence])
+        assert sentence in lines, name
+
+
 def test_the_guides_name_every_variable() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     text = "\n".join(page.read_text() for page in pages)

@@ -31,7 +31,7 @@ def looks(*units: dict[str, str]) -> int:
 
 @pytest.fixture(autouse=True)
 def no_journal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(systemd, "_how", lambda *_: "killed by signal 9")
+    monkeypatch.setattr(systemd, "_how", lambda *_, **_more: "killed by signal 9")
 
 
 @pytest.mark.parametrize("queued", [QUEUED, QUEUED_254])

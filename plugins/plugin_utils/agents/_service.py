@@ -44,6 +44,7 @@ Stale, Refused, unusable, write = _files.Stale, _files.Refused, _files.unusable,
 
 SETTINGS = "settings"
 JOURNAL = "journal"
+KILLED = "did not stop in time and was killed"  # how an instance ended that was asked to
 LABELS = ("id", "service", "revision", "generation", "host", "address", "port", "slot")
 STOP_WAIT = 0.01  # seconds: quick instances stop within it, which saves the caller another call
 STOP_POLL = 0.005
@@ -463,6 +464,7 @@ class Service:
                 record["left"] = self.left(record) if record["boot"] == self.boot else ""
                 self.save(record)
             answer.update({"left": record["left"]} if record["left"] else {})
+            answer.update({"killed": True} if answer["detail"] == KILLED else {})
         if "restarts" in record:
             answer.update(
                 restarts=record["restarts"], restarted=max(0.0, uptime() - record["restarted"])
@@ -484,7 +486,7 @@ class Service:
     def detail(self, record: Record, asked: bool) -> str:
         """Return how an instance ended."""
         if asked:
-            return "did not stop in time and was killed" if record.get("killed") else ""
+            return KILLED if record.get("killed") else ""
         return str(record["error"]) if "error" in record else self.ended(record)
 
 

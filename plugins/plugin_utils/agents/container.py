@@ -217,9 +217,8 @@ class Service(_service.Service):
         if count + between > record.get("restarts", 0) or known not in (None, began):
             record["began"] = began
             ago = time.time() - _seconds(state["FinishedAt"] if between else began)
-            lines = _service.last_lines(self.output(record["id"], 5))
             ended = f"exit code {state['ExitCode']}" if between else "it ended"
-            how = f"{ended}; last log lines: {lines}" if lines else f"{ended}; its log is empty"
+            how = f"{ended}; {self.last_output(record['id'])}"
             self.began_again(record, max(count + between, record.get("restarts", 0) + 1), ago, how)
         elif known is None:
             record["began"] = began
@@ -285,8 +284,15 @@ class Service(_service.Service):
         how += f" within {max(0.0, lived):.1f} s of its start"
         if state.get("Error"):
             how += f" ({state['Error']})"
-        lines = _service.last_lines(self.output(record["id"], 5))
-        return f"{how}; last log lines: {lines}" if lines else f"{how}; its log is empty"
+        return f"{how}; {self.last_output(record['id'])}"
+
+    def last_output(self, name: str) -> str:
+        """Return the last lines that a container wrote, or why there are none, in words."""
+        status, out, _errors = self.call("logs", "--tail=5", name, together=True)
+        if status:
+            return f"its log cannot be read ({self.program} logs: {_why(out)})"
+        lines = _service.last_lines(out)
+        return f"last log lines: {lines}" if lines else "its log is empty"
 
     def output(self, name: str, lines: int) -> str:
         """Return the last lines that a container wrote, as far as its log can be read."""

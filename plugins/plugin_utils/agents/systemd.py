@@ -45,15 +45,29 @@ OURS = "# Written by progressive.rollout"  # how templates of rollouts begin
 SHOWN = """
     LoadState FragmentPath EnvironmentFiles NeedDaemonReload Job ActiveState SubState Result
     NRestarts InvocationID MainPID ControlGroup
-    ExecMainCode ExecMainStatus
+    ExecMainCode ExecMainStatus StandardOutput
     ExecMainStartTimestampMonotonic ExecMainExitTimestampMonotonic
     ActiveExitTimestampMonotonic""".split()
 RUNNING = ("active", "reloading", "refreshing")
 ALIVE = (*RUNNING, "activating", "deactivating", "maintenance")
 # results that the exit code or the signal says, too
 PLAIN = ("success", "exit-code", "signal", "core-dump")
-# id of systemd's message that it begins to stop a unit
+# what systemd ended a unit for, by its result
+RESULTS = {
+    "watchdog": "systemd killed it, since it did not report to its watchdog in time (WatchdogSec)",
+    "oom-kill": "the kernel killed it, since memory ran out (MemoryMax, or that of the host)",
+    "timeout": "systemd ended it at a time limit (RuntimeMaxSec, or TimeoutStartSec)",
+    "start-limit-hit": "systemd starts it no more, since it failed too often (StartLimitBurst)",
+}
+# ids of systemd's messages: a unit is told to stop, its main process has ended, it starts, it has
+# started, and it is over, with or without an error
 STOPPING = "de5b426a63be47a7b6ac3eaac82e2f6f"
+EXITED = "98e322203f7a4ed290d09fe03c09fe15"
+STARTING = "7d4958e842da4a758f6c1cdc7b36dcc5"
+STARTED = "39f53479d3a045ac8e11786248231fbf"
+FAILED = "d9b373ed55a64feb8242e02dbe79a49c"
+SUCCEEDED = "7ad2d189f7e94e70a38c781354912448"
+LOGGED = ("journal", "journal+console", "kmsg", "kmsg+console", "inherit", "syslog", "")
 STOP_WAIT = 0.05  # seconds; looking takes some of it
 
 
@@ -159,7 +173,7 @@ class Service(_service.Service):
             count = max(count, record.get("restarts", 0) + 1)
             ago = time.monotonic() - _seconds(unit, "ExecMainExit" if between else "ExecMainStart")
             record["invocation"] = "" if between else invocation
-            self.began_again(record, count, ago, _how(record, unit if between else {}, self.boot))
+            self.began_again(record, count, ago, _how(record, unit, self.boot, over=between))
         elif not between and not known and invocation:
             record["invocation"] = invocation
             self.save(record)
@@ -355,51 +369,92 @@ def _seconds(unit: Unit, event: str) -> float:
     return int(unit.get(f"{event}TimestampMonotonic") or 0) / 1e6
 
 
-def _how(record: Record, unit: Unit, boot: str) -> str:
+def _how(record: Record, unit: Unit, boot: str, over: bool = True) -> str:
     """Return how an instance ended that was not asked to, and its last log lines.
 
-    Of a unit that is over without an error, systemd soon forgets all; its journal does not.
+    Of a unit that is not `over`, since it was started again, or is over without an error, systemd
+    has forgotten all; its journal has not.
     """
-    started, ended = _seconds(unit, "ExecMainStart"), _seconds(unit, "ExecMainExit")
+    present = unit if over else {}
+    started, ended = _seconds(present, "ExecMainStart"), _seconds(present, "ExecMainExit")
     if not started and record["boot"] != boot:
         return "gone: the host was restarted"
-    lines, asked = _journal(record)
+    log = Log(record)
+    result, asked = log.result, log.asked
     if started:
-        asked = 0 < _seconds(unit, "ActiveExit") < ended
+        result = present.get("Result", "success")
+        # systemd stops a unit itself, too, at a time limit for example
+        asked = log.asked if result not in PLAIN else 0 < _seconds(unit, "ActiveExit") < ended
     if asked:
         how = f"unit {record['unit']} was stopped outside the rollout"
     else:
         codes = {"1": "exit code", "2": "killed by signal", "3": "killed by signal"}
-        code, result = codes.get(unit.get("ExecMainCode", "")), unit.get("Result", "success")
+        code = codes.get(present.get("ExecMainCode", ""))
         parts = (
-            "" if result in PLAIN else result,
-            f"{code} {unit['ExecMainStatus']}" if code else "",
+            "" if result in PLAIN else RESULTS.get(result, result),
+            f"{code} {present['ExecMainStatus']}" if code else log.exit,
         )
         how = ", ".join(filter(None, parts)) or "exited"
         how += f" within {ended - started:.1f} s of its start" if 0 < started < ended else ""
-    return f"{how}; last log lines: {lines}" if lines else f"{how}; its log is empty"
+    return f"{how}; {log.described(unit.get('StandardOutput', ''))}"
 
 
-def _journal(record: Record) -> tuple[str, bool]:
-    """Return an instance's last lines in the journal, and whether its unit was told to stop."""
-    _service.run("journalctl", "--sync")
-    name = record["unit"]
-    errors = (f"UNIT={name}", "PRIORITY=3")  # of systemd: why it could not start it
-    wanted = (f"_SYSTEMD_UNIT={name}", "+", *errors, "+", f"UNIT={name}", f"MESSAGE_ID={STOPPING}")
-    shown = (
-        "--output=json",
-        "--output-fields=MESSAGE,MESSAGE_ID",
-        f"--since=@{int(record['created'])}",
-        "--lines=20",
-    )
-    out = _service.run("journalctl", "--quiet", "--no-pager", *shown, *wanted)[1]
-    entries = [_bootstrap.load(line) for line in out.splitlines()]
-    texts = [entry.get("MESSAGE") or "" for entry in entries if entry.get("MESSAGE_ID") != STOPPING]
-    # a list: not printable
-    lines = [
-        text if isinstance(text, str) else bytes(text).decode(errors="replace") for text in texts
-    ]
-    return _service.last_lines("\n".join(lines)), len(texts) < len(entries)
+class Log:
+    """What the host's journal has of an instance: its last lines, and how it ended last."""
+
+    def __init__(self, record: Record) -> None:
+        """Read it; of systemd, why it could not start the unit, or ended it."""
+        status, _out, stderr = _service.run("journalctl", "--sync")
+        self.unreadable = _service.last_lines(stderr) if status else ""
+        name, lines = record["unit"], []
+        wanted = [f"_SYSTEMD_UNIT={name}"]
+        for level in (3, 4):
+            wanted += ["+", f"UNIT={name}", f"PRIORITY={level}"]
+        for id in (STOPPING, EXITED, STARTING, STARTED, FAILED, SUCCEEDED):
+            wanted += ["+", f"UNIT={name}", f"MESSAGE_ID={id}"]
+        shown = (
+            "--output=json",
+            "--output-fields=MESSAGE,MESSAGE_ID,UNIT_RESULT,EXIT_CODE,EXIT_STATUS",
+            f"--since=@{int(record['created'])}",
+            "--lines=30",
+        )
+        out = _service.run("journalctl", "--quiet", "--no-pager", *shown, *wanted)[1]
+        self.asked, self.result, self.exit = False, "success", ""
+        lives = False  # whether it has started since it ended last
+        for line in out.splitlines():
+            entry = _bootstrap.load(line)
+            id, text = entry.get("MESSAGE_ID"), entry.get("MESSAGE") or ""
+            if id in (STARTING, STARTED):
+                lives = True
+            elif id in (STOPPING, EXITED, FAILED, SUCCEEDED):
+                if lives or id == STOPPING:
+                    self.asked, self.result, self.exit, lives = False, "success", "", False
+                self._take(id, entry)
+            else:  # a list: not printable
+                lines.append(
+                    text if isinstance(text, str) else bytes(text).decode(errors="replace")
+                )
+        self.lines = _service.last_lines("\n".join(lines))
+
+    def _take(self, id: str, entry: dict[str, t.Any]) -> None:
+        """Take an event of an end."""
+        if id == STOPPING:
+            self.asked = True
+        elif id == FAILED:
+            self.result = str(entry.get("UNIT_RESULT") or self.result)
+        elif id == EXITED and entry.get("EXIT_STATUS"):
+            code = "exit code" if entry.get("EXIT_CODE") == "exited" else "killed by signal"
+            self.exit = f"{code} {entry['EXIT_STATUS']}"
+
+    def described(self, output: str) -> str:
+        """Return the last lines, or why there are none; `output`: where systemd sends them."""
+        if self.lines:
+            return f"last log lines: {self.lines}"
+        if output not in LOGGED:
+            return f"its log is not in the journal (StandardOutput={output})"
+        if self.unreadable:
+            return f"its log cannot be read (journalctl: {self.unreadable})"
+        return "its log is empty"
 
 
 def _environment(env: dict[str, str]) -> str:

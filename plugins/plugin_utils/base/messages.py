@@ -230,8 +230,9 @@ MESSAGES: Mapping[str, Message] = {
         "Correct the host's variables in the inventory.",
     ),
     "PR-210": Message(
-        "The Python on a host cannot run the agents.",
-        "Set `ansible_python_interpreter` to a Python 3.8 or later.",
+        "The Python on a host cannot run the agents, or has ended without an answer.",
+        "Act on what it printed, which the message quotes: set `ansible_python_interpreter` to a"
+        " Python 3.8 or later, or let sudo work without a terminal (`Defaults !requiretty`).",
     ),
     "PR-212": Message(
         "A host's answer is not one that an agent gives.",
@@ -283,6 +284,11 @@ MESSAGES: Mapping[str, Message] = {
         " could start. Instances that remove.yml has left running are such programs.",
         "End what listens there, or give other ports. To replace it without a failed request, give"
         " other ports and set `rollout_adopt`.",
+    ),
+    "PR-228": Message(
+        "An instance did not end within `rollout_platform.stop_timeout` of its stop signal, so it"
+        " was killed. Requests that it still had may have failed.",
+        "Have the program end at its stop signal (`stop_signal`), or raise `stop_timeout`.",
     ),
     "PR-240": Message(
         "The Kubernetes API server does not answer, or refused a request.",

@@ -366,7 +366,9 @@ class PlatformDriver(BaseDriver):
         )
 
     def replicas(self) -> int | None:
-        """Return how many instances the platform itself is asked for; None if only we ask."""
+        """Return how many instances the platform itself is asked for, 0 if its owner has scaled it
+        so; None if only we ask.
+        """
         return None
 
     def asked(self) -> int | None:

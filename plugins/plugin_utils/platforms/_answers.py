@@ -30,6 +30,7 @@ class Item(t.TypedDict):
     detail: str
     restarts: t.NotRequired[int]  # by a supervisor of the host, as systemd
     restarted: t.NotRequired[float]  # how long ago the first was
+    killed: t.NotRequired[bool]  # a stopped one that did not stop in time
     left: t.NotRequired[str]  # what is left alive of a stopped one
     usage: t.NotRequired[dict[str, float]]  # where it was asked for
 
@@ -95,7 +96,10 @@ def refuse_silent(what: str, hosts: Sequence[str], answers: Mapping[str, Answer]
     silent = [host for host in hosts if answers[host].value is None]
     if silent:
         shown = "; ".join(f"{host}: {answers[host].error}" for host in silent)
-        raise PlatformError(f"rollout_platform.hosts: cannot {what} {shown}; {MEND}", "PR-200")
+        # where the agent cannot run, the error itself says what to do
+        lost = any(answers[host].id != "PR-210" for host in silent)
+        mend, id = (f"; {MEND}", "PR-200") if lost else ("", "PR-210")
+        raise PlatformError(f"rollout_platform.hosts: cannot {what} {shown}{mend}", id)
 
 
 def refuse_problems(

@@ -46,6 +46,7 @@ from ._secrets import Secrets
 
 TIMEOUT = 60.0  # seconds for what is checked before anything is touched
 SHOWN = 5  # hosts that a message names
+MOST_KILLED = 3  # instances that did not stop in time, each with a line of its own
 
 
 class Hosts(PlatformDriver):
@@ -82,6 +83,7 @@ class Hosts(PlatformDriver):
         self._occupied: dict[str, set[int]] = {}  # by address: ports that others have
         self._beside: dict[str, list[str]] = {}  # by host, what no rollout has started, of `check`
         self._named: set[int] = set()  # slots whose names others have
+        self._killed: set[str] = set()  # instances that did not stop in time, as told
         self._left: set[str] = set()  # stopped instances that have left something, as told
         self._calls = Calls(transport, self._agent, Found | Stale | Failed)
         self._seen = LastSeen(context)
@@ -304,6 +306,7 @@ class Hosts(PlatformDriver):
             self._seen.update(host, answer, starts[host], stops[host], now)
             if answer and answer.value is not None:
                 self._tell_left(host, answer.value["instances"])
+                self._tell_killed(host, answer.value["instances"])
                 self._secrets.kept(host, answer.value.get("kept", ()))
                 self._occupied.setdefault(self._addresses[host], set()).update(
                     answer.value.get("occupied", ())
@@ -330,6 +333,23 @@ class Hosts(PlatformDriver):
                 self.context.transport.print_line(
                     f"{clean(item['id'])} on {host} was stopped, and {clean(left, 300)}; end that"
                     " there [PR-259]"
+                )
+
+    def _tell_killed(self, host: str, items: Sequence[Mapping[str, t.Any]]) -> None:
+        """Tell once which instances did not stop in time, the first of them one by one."""
+        for item in items:
+            if not item.get("killed") or item["id"] in self._killed:
+                continue
+            self._killed.add(item["id"])
+            if len(self._killed) <= MOST_KILLED:
+                self.context.transport.print_line(
+                    f"{clean(item['id'])} on {host} did not stop in time and was killed: requests"
+                    " that it still had may have failed; have the program end at its stop signal,"
+                    " or raise rollout_platform.stop_timeout [PR-228]"
+                )
+            elif len(self._killed) == MOST_KILLED + 1:
+                self.context.transport.print_line(
+                    "others did not stop in time, too; the timeline names them [PR-228]"
                 )
 
     def _ending(

@@ -72,7 +72,7 @@ class Driver(WorkloadDriver):
     def replicas(self) -> int | None:
         deployment = self._get()
         beside = [group.replicas for group in self._groups(deployment) if not group.owned]
-        return int(deployment["spec"].get("replicas", 1)) + sum(beside) or None
+        return int(deployment["spec"].get("replicas", 1)) + sum(beside)
 
     def asked(self) -> int | None:
         return self._asked
@@ -203,8 +203,13 @@ class Driver(WorkloadDriver):
         self._refuse_without_lease()
         new = None
         if stable is not None:
-            _deployment, groups = self._look()
+            deployment, groups = self._look()
             mine = _of_generation(groups, stable.generation, stable.revision)
+            if not mine and not stable.replicas:  # what is scaled to 0 has no pods either
+                body = self._replica_set(deployment, stable.revision, stable.generation, 0)
+                made = self._cluster.post(self._path("replicasets"), body)
+                self._watched["replicasets"].note(made)
+                return f"the ReplicaSet of {stable.revision} was made"
             if not mine:
                 return f"no pods are of {stable.revision}"
             new = mine[0].name

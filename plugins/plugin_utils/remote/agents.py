@@ -10,6 +10,7 @@ import functools
 import importlib
 import json
 import marshal
+import re
 import secrets
 import shlex
 import typing as t
@@ -168,14 +169,37 @@ def _answer(
         return Answer(error=result.unreachable, unreachable=True, id=result.id), ""
     lines = [line.removeprefix(mark) for line in result.stdout.split("\n") if line.startswith(mark)]
     if len(lines) != 1:
-        printed = (result.stderr.strip() or result.stdout.strip() or "no output").splitlines()[-1]
-        text = (
-            f"ansible_python_interpreter {python!r} cannot run the agents (rc {result.rc}:"
-            f" {clean(printed)}); set it to a Python >= 3.8"
-        )
-        return Answer(error=f"{host}: {text}", id="PR-210"), ""
+        return Answer(error=f"{host}: {_no_answer(result, python)}", id="PR-210"), ""
     magic, _colon, line = lines[0].partition(":")
     return _read(_decoded(line), timeout), magic
+
+
+def _no_answer(result: Result, python: str) -> str:
+    """Return why a process has not answered, as far as what it printed says, and a remedy."""
+    output = result.stderr.strip() or result.stdout.strip() or "no output"
+    printed = f"rc {result.rc}: {clean(output.splitlines()[-1])}"
+    if _NEEDS_TTY.search(output):
+        return (
+            f"sudo wants a terminal, which commands of rollouts have not ({printed}); write the"
+            " line `Defaults !requiretty` after the one with requiretty in its sudoers, or"
+            " `Defaults:USER !requiretty` for the user that logs in"
+        )
+    if _NO_PYTHON.search(output):
+        return (
+            f"ansible_python_interpreter {python!r} cannot run the agents ({printed}); set it to a"
+            " Python >= 3.8"
+        )
+    return (
+        f"{python!r} ended without an answer ({printed}); run it there as the same user to see why,"
+        " or set ansible_python_interpreter to another Python >= 3.8"
+    )
+
+
+_NEEDS_TTY = re.compile(r"must have a tty|no tty present|a terminal is required")
+# what shells, sudo and other versions of Python print
+_NO_PYTHON = re.compile(
+    r"not found|No such file|Permission denied|SyntaxError|[Uu]nknown option|No module named"
+)
 
 
 def _read(answer: dict[str, t.Any], timeout: float) -> Answer:

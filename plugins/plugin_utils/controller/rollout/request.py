@@ -26,7 +26,7 @@ def requested(
     if replicas is None and step.in_place:
         replicas = step.loop.platform.capacity()
     if replicas is None and step.session.read().open is None:
-        replicas = step.loop.platform.replicas()
+        replicas = _of_workload(step)
     if revision is None or replicas is None:
         record = step.session.read()
         known = record.open or (record.stable if restart else None)
@@ -37,7 +37,8 @@ def requested(
                 "PR-609",
             )
         if known is not None:
-            revision, replicas = revision or known.revision, replicas or known.replicas
+            revision, replicas = revision or known.revision, replicas
+            replicas = known.replicas if replicas is None else replicas
     if revision is None:
         raise InputError(
             'rollout_revision: required; name the revision to roll out ("2.4.1")', "PR-102"
@@ -60,6 +61,16 @@ def _as_there_are(step: StepContext) -> int | None:
     return known.replicas if known and step.settings.revision in (None, known.revision) else present
 
 
+def _of_workload(step: StepContext) -> int | None:
+    """Return how many instances the workload itself asks for; None: it does not say.
+
+    With 0, what is started later is to be of the new revision. At a first deployment, 0 is that of
+    a workload made for rollouts, which says nothing.
+    """
+    number = step.loop.platform.replicas()
+    return number if number or step.session.read().stable else None
+
+
 def _number(
     step: StepContext, asked: int | Bounds | PerHost, revision: str, present: int | None
 ) -> int:
@@ -73,6 +84,8 @@ def _number(
         return len(step.loop.platform.hosts()) if present is None else present
     if present is None:
         present = _present(step, revision)
+    if not present and asked == Bounds() and _of_workload(step) == 0:
+        return 0
     replicas = asked.of(present)
     if replicas is None:
         raise InputError(
@@ -89,7 +102,7 @@ def _present(step: StepContext, revision: str) -> int:
     known = step.session.read().open
     if known and known.revision == revision:
         return known.replicas
-    if known is None and (asked := step.loop.platform.replicas()):
+    if known is None and (asked := _of_workload(step)) is not None:
         return asked  # what scales the service may have changed it
     step.loop.observe_fleet()
     adopt(step)
