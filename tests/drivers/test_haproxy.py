@@ -321,6 +321,40 @@ class TestContract(TrafficContract):
         ]
 
 
+class NamedAlike(HAProxy):
+    """Its frontend has the name of the backend."""
+
+    def start(self) -> None:
+        text = self.config.read_text().replace("frontend front\n", "frontend shop\n")
+        self.config.write_text(text)
+        super().start()
+
+
+def test_a_frontend_named_like_the_backend_hides_no_server(backends: Backends) -> None:
+    balancer = NamedAlike("    server by-hand 127.0.0.1:9 disabled\n")
+    try:
+        driver = made({"backend": "shop", "socket": balancer.api}, context(Here()))
+        driver.check()
+        assert [one.name for one in driver.observe()[balancer.api].values()] == ["by-hand"]
+        endpoint = backends.start("a")
+        bring_in(driver, {endpoint: Target(IN, name="shop-1")})
+        assert get(balancer.front) == (200, "a")
+        remove(driver, {}, endpoint)
+    finally:
+        balancer.close()
+
+
+def test_a_frontend_named_like_an_empty_backend_hides_no_server(backends: Backends) -> None:
+    balancer = NamedAlike()
+    try:
+        driver = made({"backend": "shop", "socket": balancer.api}, context(Here()))
+        endpoint = backends.start("a")
+        bring_in(driver, {endpoint: Target(IN, name="shop-1")})
+        assert get(balancer.front) == (200, "a")
+    finally:
+        balancer.close()
+
+
 class SlotPlane(HAProxyPlane):
     """The same with servers prepared in the configuration."""
 

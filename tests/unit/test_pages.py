@@ -191,6 +191,10 @@ USED = {
     f"{HOW_TO}/autoscalers.md": {"autoscaler.yml", "command.yml"},
     f"{HOW_TO}/regions.md": {"regions.yml"},
     f"{HOW_TO}/release.md": {"release.yml", "run", "platforms.yml", "abort"},
+    f"{HOW_TO}/many-services.md": {
+        *("shared.yml", "api.yml", "run", "groups.yml", "vault", "several", "all", "release"),
+        *("shop.yml", "awx"),
+    },
     f"{HOW_TO}/several-platforms.md": {"parts.yml", "part_waves.yml"},
     f"{HOW_TO}/gates-and-hooks.md": {"gates.yml", "receiver.py"},
     f"{HOW_TO}/haproxy.md": {
@@ -249,6 +253,7 @@ USED = {
     # the first is a picture of folders
     "docs/explanation/idea.md": {"", "budget", "stages", "baseline"},
 }
+MANY = ROOT / "docs/examples/many-services"
 SHOP = yaml.safe_load(SNIPPETS["README.md"]["group_vars/all.yml"])
 FLEET = RolloutTarget(
     2, 6, settings.parse({"service": "shop"}, drivers=False).budget.resolve(6), before=6, stable=1
@@ -348,10 +353,11 @@ def test_every_command_names_a_playbook_files_and_variables_that_exist(
         "canary.yml",
         "patch.yml",
         "db.yml",
+        *(path.name for path in MANY.glob("*.yml")),
     }
     for option, value in itertools.pairwise(words):
         if option == "-i":
-            assert value == "inventory.yml"
+            assert value == "inventory.yml" or (MANY / value).is_dir()
         elif option == "-e" and value.startswith("@"):
             assert value[1:] in files
         elif option == "-e" and value != "instance=shop-1":
@@ -370,6 +376,20 @@ def test_every_command_names_a_playbook_files_and_variables_that_exist(
             or (ROOT / f"playbooks/{name.removeprefix('progressive.rollout.')}.yml").exists()
         ), name
     assert len(playbooks) == 1
+
+
+@pytest.mark.parametrize(
+    ("snippet", "file"),
+    [
+        ("shared.yml", "inventory/group_vars/all/shared.yml"),
+        ("api.yml", "services/api.yml"),
+        ("groups.yml", "inventory/20_groups.yml"),
+        ("shop.yml", "shop.yml"),
+    ],
+)
+def test_the_page_of_many_services_shows_its_example(snippet: str, file: str) -> None:
+    text = SNIPPETS[f"{HOW_TO}/many-services.md"][snippet]
+    assert text and text in (MANY / file).read_text()
 
 
 # -- README.md -------------------------------------------------------------------------------------
@@ -647,12 +667,14 @@ def test_an_example_has_what_its_page_names_and_nothing_else(page: str) -> None:
     operands = {
         word.removeprefix("@") for line in words for word in line if not word.startswith("-")
     }
-    revision = {word for word in operands if word.startswith("rollout_revision=")}
-    assert operands <= named | revision | {"ansible-playbook", "kubectl", "apply"}
+    given = {w for w in operands if w.startswith(("rollout_revision=", "rollout_service="))}
+    folders = {path.name for path in folder.iterdir() if path.is_dir()}
+    assert operands <= named | given | folders | {"ansible-playbook", "kubectl", "apply"}
     name = Path(page).parent.name
     engine = name.partition("-")[0]
     run_by = [f"extensions/molecule/{name}/molecule.yml"]
     run_by += [f"tests/{kind}/test_{engine}.py" for kind in ("engines", "e2e")]
+    run_by.append(f"tests/e2e/test_{name.replace('-', '_')}.py")
     assert any((ROOT / path).exists() for path in run_by)
 
 

@@ -66,6 +66,12 @@ SCHEDULE = Options(
 AWX = Options(
     Field("organization", TEXT, "An AWX organization, which must exist. V(Default) if not given."),
     Field(
+        "name",
+        TEXT,
+        "Name of the project, the inventory and the execution environment in AWX, for services that"
+        " share them. The service's name if not given.",
+    ),
+    Field(
         "project",
         group(PROJECT),
         "The repository with the playbooks, the inventory and its C(group_vars).",

@@ -26,6 +26,7 @@ SUCCESS = re.compile(
     rf" command'|{ATTACHED}"
 )
 # what HAProxy calls servers whose check has failed, or has not passed often enough yet
+_KIND = re.compile(r"^[^,\n]*,(FRONTEND|BACKEND),", re.MULTILINE)
 _USUAL = re.compile(r"(UP|DRAIN|DOWN) \d+/\d+|DOWN|MAINT.*")
 _AGENT = 0x06  # `srv_agent_state`: configured, and not disabled at runtime
 # `srv_check_state`: https://github.com/haproxy/haproxy/blob/v2.6.0/include/haproxy/check-t.h#L39
@@ -147,12 +148,22 @@ class Row:
 View = Sequence[Row]
 
 
-def look(backend: str) -> str:
-    """Return the line that shows the servers of a backend."""
-    return f"show servers state {backend};show stat {backend} 4 -1"
+def look(backend: str, by_name: bool = True) -> str:
+    """Return the line that shows the servers of a backend.
+
+    `by_name`: whether the name finds it. `show stat` takes the first proxy of a name, which may
+    be a frontend; without the name it shows the servers of all backends.
+    """
+    return f"show servers state {backend};show stat {f'{backend} 7' if by_name else '-1 4'} -1"
 
 
-def view(text: str) -> View:
+def shows_frontend(text: str) -> bool:
+    """Return whether the answer to `look` is of a frontend that has the name of the backend."""
+    kinds = set(_KIND.findall(text))
+    return "FRONTEND" in kinds and "BACKEND" not in kinds  # `listen` is both
+
+
+def view(text: str, backend: str) -> View:
     """Return the servers in the answer to the line `look`.
 
     Raises ValueError, LookupError, TypeError or csv.Error for any other text. A server that was
@@ -162,7 +173,7 @@ def view(text: str) -> View:
     fields = [line.split() for line in states.splitlines() if line[:1].isdigit() and " " in line]
     state = {field[3]: field for field in fields}
     table = csv.DictReader(f"pxname,{stats}".strip().splitlines())
-    lines = [line for line in table if line["svname"] in state]
+    lines = [line for line in table if line["pxname"] == backend and line["svname"] in state]
     serving = {line["svname"]: line["bck"] == "1" for line in lines if serves(line)}
     # `backup` servers get requests only where no others can
     used = {name for name, backup in serving.items() if not backup} or serving.keys()

@@ -161,7 +161,7 @@ class CohortDriver(Driver):
 
     @property
     def _looks(self) -> list[str]:
-        return [api.look(self.backend), api.look(self._second), f"show map {self._map}"]
+        return [self._line(self.backend), self._line(self._second), f"show map {self._map}"]
 
     def _parse(self, name: str, answers: Sequence[str]) -> View:
         main, second, shares = answers[-3:]

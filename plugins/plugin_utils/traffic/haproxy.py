@@ -209,6 +209,7 @@ class Driver(TrafficDriver):
         self.fixed = self.binds = context.in_place
         self.pool = self._pool(added)
         # by balancer and backend, the marks of which service uses which prepared servers
+        self._named_alike = False  # a frontend has the name of the backend
         self._marks: dict[str, Mapping[str, Marks]] = {}
 
     def _pool(self, server_options: str) -> ServerPool:
@@ -504,12 +505,19 @@ class Driver(TrafficDriver):
     @property
     def _looks(self) -> list[str]:
         """The lines that show what there is."""
-        return [api.look(self.backend)]
+        return [self._line(self.backend)]
+
+    def _line(self, backend: str) -> str:
+        return api.look(backend, by_name=not self._named_alike)
 
     def _look(self, names: Iterable[str]) -> dict[str, View]:
         if self.option == "backend":  # no other backend has any
             self.pool.by_hand = self.context.known().adopted
+        names = list(names)
         texts = self._ask({name: {"lines": self._looks} for name in names})
+        if any(api.shows_frontend(text) for answers in texts.values() for text in answers):
+            self._named_alike = True
+            texts = self._ask({name: {"lines": self._looks} for name in names})
         return {name: self._parse(name, answers) for name, answers in texts.items()}
 
     def _parse(self, name: str, answers: Sequence[str]) -> View:
@@ -521,7 +529,7 @@ class Driver(TrafficDriver):
         if "# pxname," not in text:
             raise TrafficError(f"{where}: {clean(text) or 'no answer'}", "PR-305")
         try:
-            rows = api.view(text)
+            rows = api.view(text, backend)
         except (ValueError, LookupError, TypeError, csv.Error):
             raise TrafficError(
                 f"{where}: the list of servers is not HAProxy's: {clean(text)}", "PR-305"
