@@ -79,8 +79,8 @@ class Storm:
         for thread in senders:
             thread.join()
         self._calm.set()
-        self._end()
         pipeline.join()
+        self._end()
 
     def _roll_out(self) -> None:
         """Roll out another revision whenever there is no rollout."""

@@ -126,7 +126,9 @@ def test_a_revision_is_good_until_a_promotion_replaced_it_and_bad_where_a_rollba
         kind = "rollback" if back else "rollout"
         outcome = "promoted" if succeeds else "rolled_back"
         record.history.append(ended(revision, stable, at, kind, outcome))
-        if succeeds and revision != stable:
+        if not succeeds:
+            known[revision] = None
+        elif revision != stable:
             known[stable] = None if back else at
             stable = revision
     for revision in "123":

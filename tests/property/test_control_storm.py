@@ -128,6 +128,7 @@ class Storm:
 
     def _end(self) -> None:
         """End the rollout in progress, as operators do."""
+        self.machine.sleep(10.0)  # it may have been begun just now
         for word in ("retry", "promote_full") * 10:
             rollout = journal(self.world).open
             if rollout is None:

@@ -59,6 +59,9 @@ class Outcome(StrEnum):
     REFUSED = "refused"  # before anything of it was started
 
 
+TAKEN_BACK = (Outcome.ROLLED_BACK, Outcome.ABORTED, Outcome.FAILED)
+
+
 class GateState(StrEnum):
     """What has been decided about a gate."""
 
@@ -364,10 +367,12 @@ class Record:
         return next((order for order in orders if order is not None), None)
 
     def left_at(self, revision: str) -> float | None:
-        """Return when a newer revision replaced this one as the stable one; None: not known, or a
-        rollback left it, since it was not good.
+        """Return when a newer revision replaced this one as the stable one; None: not known, or it
+        was not good: a rollback left it, or a later rollout of it was taken back.
         """
         for past in reversed(self.history):
+            if past.get("revision") == revision and past.get("outcome") in TAKEN_BACK:
+                return None
             previous = past.get("previous") or {}
             changed = past.get("outcome") == Outcome.PROMOTED and previous.get(
                 "revision"
