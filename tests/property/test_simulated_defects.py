@@ -1318,6 +1318,27 @@ def test_adopted_servers_that_a_balancer_has_again_stay_until_instances_serve_th
     )
 
 
+def test_an_adopted_server_that_a_balancer_has_again_stays_as_it_comes_back_in_a_rollback() -> None:
+    """No other serves there, and it was out for good when the run observed the fleet."""
+    check(
+        Fault("host reboots", 4.4, 40.0, "web1"),
+        *(Fault("balancer restores", at, what="lb1") for at in (7.1, 8.6, 12.3)),
+        Fault("host reboots", 12.6, 1.0, "web3"),
+        Fault("balancer restores", 17.1, what="lb1"),
+        bad=[Life(2.0, 0.2, 0)],
+        follows=("same", "rollback", "same", "next"),
+        quiet=True,
+        adopts=2,
+        replicas=2,
+        budget={"max_surge": 1, "max_unavailable": 1},
+        traffic={"driver": "simulated", "preview": True},
+        min_ready=2,
+        on_failure="hold",
+        failure_limit=1,
+        seed=5134,
+    )
+
+
 def test_adopted_servers_come_back_in_a_rollback() -> None:
     check(Fault("command", 1.5, what="abort"), adopts=3)
     check(bad=[Life(start=math.inf)], adopts=3, failure_limit=1)

@@ -210,7 +210,7 @@ class Actuator:
             replicas = record.rollout.replicas if record.rollout else 0
             capacity = self._traffic.capacity
             return fleets.with_predecessors(targets, table, reports, replicas, capacity, unborn)
-        if record.adopted and record.adopted.out:
+        if record.adopted:
             return self._with_adopted(record.adopted, targets, table, reports)
         return targets
 
@@ -221,13 +221,14 @@ class Actuator:
         table: Table,
         reports: Sequence[Report],
     ) -> fleets.Targets:
-        """Return targets with adopted servers that are out for good, where a load balancer has lost
-        its state and sends requests to them again: they stay until enough instances serve there.
+        """Return targets with adopted servers that were out for good when the fleet was observed,
+        where a load balancer has lost its state and sends requests to them again: they stay until
+        enough instances serve there.
         """
         record = self._session.record
         current = record.open or record.stable
         replicas = current.replicas if current else 0
-        places = {adopted.servers[name] for name in adopted.out}
+        places = set(adopted.servers.values())
         left = {
             name: {at: server for at, server in servers.items() if at in places}
             for name, servers in table.items()
