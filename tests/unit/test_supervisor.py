@@ -1195,7 +1195,7 @@ def test_a_pause_in_a_doubt_and_its_end_leave_the_doubt(now: SimpleNamespace) ->
     """Only a command of promotion passes an analysis that a person has to decide."""
     walk = doubtful(now)
     walk.say("resume")
-    assert walk.turn(arrived=False) == "stays" and walk.kinds("word")[-1]["refused"]
+    assert walk.turn(arrived=False) == "stays" and walk.kinds("word")[-1]["ineffective"]
     walk.say("pause")
     assert walk.turn(arrived=False) == "stays" and not walk.kinds("word")[-1]["refused"]
     walk.say("resume")
