@@ -50,6 +50,7 @@ class ByHand:
         self._world = world
         self.servers: dict[str, Instance] = {}  # by name
         self._out: frozenset[str] = frozenset()  # for good, as last written
+        self._at = 0.0  # when that was
 
     @property
     def out(self) -> frozenset[str]:
@@ -66,11 +67,14 @@ class ByHand:
         return [one for one in self.servers.values() if one.labels.host == host]
 
     def written(self) -> None:
-        """The record was written: what is out for good since then was drained before."""
+        """The record was written: what is out for good since then was drained before, by a look at
+        the balancers after it was written last.
+        """
         if self.servers:
             before, self._out = self._out, self.out
+            since, self._at = self._at, self._world.now
             for name in sorted(self._out - before):
-                self._world.check_stop(self.servers[name], DRAIN, self._world.last_look())
+                self._world.check_stop(self.servers[name], DRAIN, since)
 
     def reboot(self, host: str, until: float) -> None:
         """A host reboots: its units start what runs there."""
