@@ -115,7 +115,7 @@ def test_a_number_that_is_refused_fails_its_playbook(waiting: Tasks) -> None:
     platform = {**waiting.variables["rollout_platform"], "ports": "8100"}
     waiting.variables["rollout_platform"] = platform
     outcome = waiting.command("scale", **{**CANARY, "rollout_replicas": 900})
-    assert outcome.rc != 0 and outcome.failed.task == "Fail if the number was refused"
+    assert outcome.rc != 0 and outcome.failed.task == "Fail if the command was refused"
     assert outcome.failed.msg.startswith("shop 2: the command was refused: ")
     assert outcome.failed.msg.endswith(" [PR-701]")
     assert waiting.journal()["rollout"]["phase"] == "paused"
