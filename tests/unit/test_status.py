@@ -80,10 +80,11 @@ def test_nothing_known() -> None:
         "lease: free",
         "no instances",
     ]
-    assert (
-        lines(Record("shop"), None, [], ["lb1: \x1b[2Jdown"])[0]
-        == "unknown at present: lb1: ?[2Jdown"
-    )
+    assert lines(Record("shop"), None, [], ["lb1: \x1b[2Jdown"]) == [
+        "unknown at present: lb1: ?[2Jdown",
+        "shop: no rollout so far",
+        "lease: free",
+    ], "that there are none is not known"
 
 
 def test_without_a_journal_it_is_said_where_none_is() -> None:

@@ -72,7 +72,8 @@ def lines(
         *_requests(shares or {}),
     ]
     idle = [UNSERVED] if not problems and record.stable and _unserved(instances) else []
-    notes, table = [note] if note else [], _table(instances)
+    notes = [note] if note else []
+    table = _table(instances) if instances or not problems else []
     return [printable(line) for line in (*idle, *unseen, *advice, *head, *notes, *table)]
 
 
