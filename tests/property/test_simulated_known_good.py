@@ -3,19 +3,18 @@
 
 from __future__ import annotations
 
-from ansible_collections.progressive.rollout.tests.property.test_simulated_operators import (
+from ansible_collections.progressive.rollout.tests.property.test_simulated_operators import shop
+from ansible_collections.progressive.rollout.tests.support.simulated_shop import (
     CANARY,
     GIVEN,
-    Shop,
-    shop,
-    until,
+    SimulatedShop,
 )
 
 __all__ = ["shop"]
 KNOWN_GOOD = {**CANARY, "known_good": 3600}
 
 
-def test_known_good_revisions_go_back_and_forth_without_steps(shop: Shop) -> None:
+def test_known_good_revisions_go_back_and_forth_without_steps(shop: SimulatedShop) -> None:
     shop.to("1")
     shop.to("2")
     shop.world.floor = 3
@@ -26,13 +25,13 @@ def test_known_good_revisions_go_back_and_forth_without_steps(shop: Shop) -> Non
     assert shop.machine.time - began < 60.0, "they are replaced at once"
 
 
-def test_a_known_good_rollout_that_was_aborted_takes_its_steps(shop: Shop) -> None:
+def test_a_known_good_rollout_that_was_aborted_takes_its_steps(shop: SimulatedShop) -> None:
     shop.to("1")
     shop.to("2")
     shop.to("1", **KNOWN_GOOD)
     shop.world.floor = 3
     job = shop.beside(lambda run: run.rollout({**GIVEN, **KNOWN_GOOD, "revision": "2"}))
-    until(shop, lambda: shop.running["2"] > 0)
+    shop.wait_until(lambda: shop.running["2"] > 0)
     shop.play(lambda run: run.control("abort", GIVEN))
     job.join()
     shop.machine.sleep(5.0)
