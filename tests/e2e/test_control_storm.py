@@ -155,9 +155,11 @@ def _untrue(outcome: Outcome, number: int | None, trace: Mapping[str, t.Any] | N
         if "[PR-" not in outcome.output:
             return "it gives no reason"
         return "it was obeyed" if "[PR-700]" in outcome.failed.msg and obeyed else ""
+    message = outcome.of("Send the command")[0].msg
+    if number is None and "nothing to abort" in message:
+        return ""
     if number is None or trace is None:
         return "it has no trace"
-    message = outcome.of("Send the command")[0].msg
     if trace["refused"]:  # by a run that began when the sender was gone
         later = "takes effect on the next run" in message or "obeys shortly" in message
         return "" if later else "it was refused"

@@ -510,6 +510,13 @@ class Shop(Playground):
         assert outcome.rc == 0, outcome.output
         return outcome
 
+    def commands(self) -> list[dict[str, t.Any]]:
+        """Return the commands that operators sent, oldest first."""
+        return [
+            json.loads(line)
+            for line in (self.store / "journal" / "shop.words.jsonl").read_text().splitlines()
+        ]
+
     def settled(self, revision: str) -> None:
         """All its instances are of the revision and in rotation; no others, no entry, no lease,
         no temporary file.
