@@ -113,7 +113,9 @@ elsewhere:
   returned: when it is so
   type: bool
 settings:
-  description: The options that the rollout began with, without secrets, and its id as C(rollout), and a C(digest) of them as they were read. Other steps take them as O(restored_settings).
+  description: >-
+    The options that the rollout began with, without secrets, with its id as C(rollout) and a C(digest) of them as they were read.
+    Other steps take them as O(restored_settings).
   returned: success
   type: dict
 msg:

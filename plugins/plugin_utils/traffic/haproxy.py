@@ -384,7 +384,7 @@ class Driver(TrafficDriver):
                         f" or let its requests go to backend {self.backend}",
                         "PR-347",
                     )
-            if others := [other for other, _ in neighbours.at_the_same_place(servers, adopting)]:
+            if others := [pair[0] for pair in neighbours.at_the_same_place(servers, adopting)]:
                 self.context.transport.print_line(
                     f"load balancer {name}: other servers at the addresses of adopted ones:"
                     f" {clean(', '.join(others[:_NAMED]))}; a rollout changes backend"

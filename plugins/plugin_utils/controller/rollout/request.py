@@ -37,7 +37,7 @@ def requested(
                 "PR-609",
             )
         if known is not None:
-            revision, replicas = revision or known.revision, replicas
+            revision = revision or known.revision
             replicas = known.replicas if replicas is None else replicas
     if revision is None:
         raise InputError(
