@@ -116,16 +116,11 @@ class LaunchStages(Stages):
                 # Refuse at the first rollout steps that only the second one would take.
                 stages(plan, replace(rollout_target, before=replicas), targets)
             listed = stages(plan, rollout_target, targets)
-            if self._is_adopted(stable):
+            if self.record.is_adopted(stable):  # no more of them can be started
                 listed = with_old_at_most(listed, serving)
         except InvalidSteps as exc:
             raise InputError(f"rollout_steps: {exc}", "PR-109") from None
         return with_alpha(listed, plan)
-
-    def _is_adopted(self, generation: int) -> bool:
-        """Return whether no more instances of a generation can be started: it was adopted."""
-        adopted = self.record.adopted
-        return adopted is not None and adopted.generation == generation
 
     def of(self, rollout: Rollout) -> tuple[Stage, ...]:
         refuse_in_place(self.step)
