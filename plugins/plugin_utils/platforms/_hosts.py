@@ -46,7 +46,7 @@ from ._secrets import Secrets
 
 TIMEOUT = 60.0  # seconds for what is checked before anything is touched
 SHOWN = 5  # hosts that a message names
-MOST_KILLED = 3  # instances that did not stop in time, each with a line of its own
+MOST_KILLED = 3  # instances killed after their stop timeout that are printed, one a line
 
 
 class Hosts(PlatformDriver):

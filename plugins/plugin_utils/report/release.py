@@ -55,7 +55,7 @@ def data(release: Release) -> dict[str, t.Any]:
 
 
 def ended(release: Release, failed: Sequence[str] = ()) -> str:
-    """Return why a release did not come to its end; empty: it is promoted.
+    """Return why a release is not promoted; empty: it is.
 
     `failed` are the members whose turn failed in this run.
     """
