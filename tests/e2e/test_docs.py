@@ -140,16 +140,9 @@ class Balancer(HAProxy):
     def __init__(self, site: Site, page: str, name: str) -> None:
         self.directory, self.config = site.home, site.home / name
         self.config.write_text(site.text(page, name))
-        self.socket = str(site.home / "admin.sock")
-        self.api = self.socket
+        self.api = str(site.home / "admin.sock")
         self.process = None
         self.start()
-
-    def ask(self, line: str) -> str:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(self.socket)
-            connection.sendall(line.encode() + b"\n")
-            return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import typing as t
@@ -121,15 +120,9 @@ class Balancer(HAProxy):
     def __init__(self, repository: Repository) -> None:
         self.directory = repository.playground.home / "state"
         self.config = self.directory / "haproxy.cfg"
-        self.api = self.socket = str(self.directory / "admin.sock")
+        self.api = str(self.directory / "admin.sock")
         self.process = None
         self.start()
-
-    def ask(self, line: str) -> str:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(self.socket)
-            connection.sendall(line.encode() + b"\n")
-            return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
 
 
 @pytest.fixture

@@ -44,6 +44,16 @@ backend fixed
 """
 
 
+def _connection(api: str) -> socket.socket:
+    """Return a connection to a Runtime API, at HOST:PORT or at the path of a socket."""
+    host, colon, port = api.rpartition(":")
+    if colon:
+        return socket.create_connection((host, int(port)), 10)
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(api)
+    return connection
+
+
 class HAProxy:
     """One process. Two of them may share a port in silence (SO_REUSEPORT), so it is asked for
     its pid.
@@ -106,8 +116,7 @@ class HAProxy:
 
     def ask(self, line: str) -> str:
         """Return the answer of the Runtime API, without the driver."""
-        host, _colon, port = self.api.rpartition(":")
-        with socket.create_connection((host, int(port)), 10) as connection:
+        with _connection(self.api) as connection:
             connection.sendall(line.encode() + b"\n")
             return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
 
